@@ -125,8 +125,18 @@ impl<B: Between> File for BeforeFile<B> {
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
         self.between.allocate(&*self.file, &self.path, at, length)
     }
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        self.file.punch(at, length)
+    }
     fn length(&self) -> Result<u64, Error> {
         self.file.length()
+    }
+    fn allocated(&self) -> Result<u64, Error> {
+        self.file.allocated()
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        self.file.links()
     }
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
         self.file.next_data(at)

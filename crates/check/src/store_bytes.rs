@@ -31,6 +31,7 @@ pub enum Used {
 fn sizes() -> Sizes {
     Sizes {
         cache: 1 << 20,
+        cache_max: 0,
         page: 4096,
         log_buffer: 1 << 20,
         log_segment: 1 << 20,

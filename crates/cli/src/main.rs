@@ -88,6 +88,10 @@ enum Word {
     },
     /// Read and write a store that others may have open, and look into it
     Store {
+        /// Open the store for reading: nothing is written to its folder, which may be on read-only
+        /// media; commands that would write fail
+        #[arg(long, global = true)]
+        read_only: bool,
         #[command(subcommand)]
         what: store::What,
     },
@@ -136,14 +140,14 @@ fn main() -> ExitCode {
         Word::Bench { what: BenchWhat::Store(args) } => bench_store::run(args),
         Word::Sim { what } => sim::run(what),
         Word::Locks { what } => locks::run(what),
-        Word::Store { what } => store::run(what),
+        Word::Store { read_only, what } => store::run(what, read_only),
         Word::Pool { what } => pool::run(what),
         Word::Completions { shell } => completions(shell),
         Word::Man { command, folder } => man(&command, folder.as_deref()),
     };
     result.unwrap_or_else(|error| {
         output::complain(&output::chain(&error));
-        ExitCode::from(not_done())
+        ExitCode::from(output::code(&error, not_done()))
     })
 }
 
@@ -181,8 +185,7 @@ fn man(words: &[String], folder: Option<&std::path::Path>) -> anyhow::Result<Exi
     let (mut command, mut name) = (&root, "latchwork".to_owned());
     for word in words {
         let Some(inner) = command.find_subcommand(word) else {
-            output::complain(&format!("{name} has no command {word}"));
-            return Ok(ExitCode::from(2));
+            return Err(output::Absent(format!("{name} has no command {word}")).into());
         };
         command = inner;
         name = format!("{name}-{word}");

@@ -1,5 +1,6 @@
 //! What is printed, and where: data to stdout, all else to stderr.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -21,6 +22,23 @@ pub(crate) fn columns(stream: &impl std::os::fd::AsRawFd) -> Option<usize> {
 /// One line on stderr.
 pub(crate) fn complain(what: &str) {
     let _ = writeln!(anstream::stderr(), "latchwork: {what}");
+}
+
+/// What an argument names does not exist: the error of a command that could look, and found none.
+#[derive(Debug)]
+pub(crate) struct Absent(pub(crate) String);
+
+impl fmt::Display for Absent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Absent {}
+
+/// The exit code of a command that failed so: 1 if an argument names nothing, else `other`.
+pub(crate) fn code(error: &anyhow::Error, other: u8) -> u8 {
+    if error.downcast_ref::<Absent>().is_some() { 1 } else { other }
 }
 
 /// An error with its causes, each once: many errors tell their causes themselves.

@@ -77,7 +77,7 @@ pub(crate) struct Pace {
     pub(crate) json: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     seconds
         .filter(|time| (Duration::from_millis(20)..=Duration::from_secs(3600)).contains(time))
@@ -85,6 +85,11 @@ fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Pace {
+    /// A live view with a look each `interval`.
+    pub(crate) fn live(interval: Duration) -> Self {
+        Self { interval, once: false, json: false }
+    }
+
     /// The screen of a live view; none if one frame is wanted, or nobody is there to end it.
     pub(crate) fn screen(&self) -> Option<Screen> {
         let live = !self.once && !self.json && io::stdin().is_terminal();

@@ -46,7 +46,8 @@ fn find(target: Option<&str>) -> anyhow::Result<PathBuf> {
     let Some(target) = target else { return find_only() };
     if let Ok(process) = target.parse::<u32>() {
         return folders::of_process(process).ok_or_else(|| {
-            anyhow::anyhow!("process {process} is not being profiled, or not by this user")
+            let none = format!("process {process} is not being profiled, or not by this user");
+            output::Absent(none).into()
         });
     }
     let folder = PathBuf::from(target);

@@ -24,9 +24,20 @@ fn rows(args: &[&str]) -> Vec<Value> {
 
 #[track_caller]
 fn refused(args: &[&str], says: &[&str]) {
+    fails(args, 2, says);
+}
+
+/// A name means nothing.
+#[track_caller]
+fn absent(args: &[&str], says: &[&str]) {
+    fails(args, 1, says);
+}
+
+#[track_caller]
+fn fails(args: &[&str], code: i32, says: &[&str]) {
     let output = sim(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(says.iter().all(|what| stderr.contains(what)), "{stderr}");
     assert!(output.stdout.is_empty());
 }
@@ -207,10 +218,10 @@ fn a_wrong_file_is_told_with_line_and_key() {
 
 #[test]
 fn unknown_names_are_answered_with_the_known_ones() {
-    refused(&["run", "--machine", "pdp-11"], &["pdp-11", "rome-128", "here"]);
+    absent(&["run", "--machine", "pdp-11"], &["pdp-11", "rome-128", "here"]);
     refused(&["run", "--workload", "coffee"], &["coffee", "hash-table"]);
     refused(&["run", "--latch", "mcs,padlock"], &["padlock", "shfl-mutex"]);
     refused(&["run", "--threads", "0"], &["0"]);
-    refused(&["machines", "pdp-11"], &["rome-128"]);
+    absent(&["machines", "pdp-11"], &["rome-128"]);
     refused(&["brew"], &["brew"]);
 }

@@ -129,8 +129,27 @@ pub trait File: Debug + Send + Sync {
     /// [`Error::Unsupported`] where neither can be done. [`Error::NoSpace`]; the length is then as it was, or some part of what was asked for longer.
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error>;
 
+    /// Returns the space of these bytes to the file system: they read as zeros, and the length stays.
+    /// A later write there may meet [`Error::NoSpace`], unless space is [set aside](Self::allocate)
+    /// first. After a crash before the next sync each block has its old bytes or zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the file system cannot do it: the bytes are unchanged.
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error>;
+
     /// How many bytes the file has.
     fn length(&self) -> Result<u64, Error>;
+
+    /// How many bytes the file takes on the disk, as `du` counts them: less than its length where it
+    /// has holes. A disk that does not know returns the length.
+    fn allocated(&self) -> Result<u64, Error> {
+        self.length()
+    }
+
+    /// How many names the file has: more than one if another folder has the same file (a hard
+    /// link), which then changes with each write.
+    fn links(&self) -> Result<u64, Error>;
 
     /// Where the first byte at or behind `at` is that may not lie in a hole of the file; none if
     /// there is none. A disk that knows nothing of holes says `at`.

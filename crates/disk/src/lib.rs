@@ -6,6 +6,7 @@
 //! | `error.rs` | what a disk can answer, with the operation and the path |
 //! | `calls.rs` | every call has a number; how many there were of each operation |
 //! | `system.rs` | [`System`]: `pread`, `pwrite`, `fdatasync` |
+//! | `overlay.rs` | [`Overlay`], [`ReadOnly`]: files that must not change |
 //! | `limit.rs` | this process's limit on the length of files: an error and no signal |
 //! | `simulated.rs` | [`Simulated`]: a disk in memory with every fault, by plan or by seed |
 //! | `buffer.rs` | memory whose address suits direct I/O |
@@ -26,6 +27,7 @@ mod checksum;
 mod disk;
 mod error;
 mod limit;
+mod overlay;
 mod simulated;
 mod system;
 
@@ -35,5 +37,6 @@ pub use crate::checksum::{crc32c, crc32c_append};
 pub use crate::disk::{Disk, File, Open};
 pub use crate::error::{Error, Subject};
 pub use crate::limit::within_limit;
+pub use crate::overlay::{Overlay, ReadOnly};
 pub use crate::simulated::{Fault, Simulated};
 pub use crate::system::System;

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use latchwork_machine::open_at;
 use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 
@@ -25,7 +26,15 @@ pub struct System {
     counters: Arc<Counters>,
     /// A folder, open, and the path that it had then.
     root: Option<Arc<(OwnedFd, PathBuf)>>,
+    /// Whether a group shares what is made in that folder.
+    shared: bool,
 }
+
+/// The bits of a folder that a group shares: members may write it, and its files get its group.
+const SHARED: u32 = 0o2020;
+/// The bits of files and folders that are made there.
+const SHARED_FILE: u32 = 0o660;
+const SHARED_FOLDER: u32 = 0o2770;
 
 impl System {
     /// The files of the system, with no call counted yet.
@@ -36,14 +45,20 @@ impl System {
     /// The same, and paths below `folder` mean what is in the folder that has this path now: also
     /// when that was moved, and another one has its place. One more descriptor is open.
     ///
+    /// Files that are made belong to this user alone; but in a folder that a group shares (group
+    /// write permission and the set-group-ID bit, mode 2770) its members may read and write them,
+    /// whatever this process's umask.
+    ///
     /// # Errors
     ///
     /// [`Error::NotFound`], [`Error::Permission`] and others of opening a folder.
     pub fn below(folder: &Path) -> Result<Self, Error> {
         let system = Self::new();
-        let open = || rustix::fs::open(folder, FOLDER, Mode::empty());
+        let open = || latchwork_machine::open(folder, FOLDER, Mode::empty());
         let opened = system.call(Operation::Open, folder, open)?;
-        Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), ..system })
+        let stat = system.call(Operation::Open, folder, || rustix::fs::fstat(&opened))?;
+        let shared = stat.st_mode & SHARED == SHARED;
+        Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), shared, ..system })
     }
 
     /// Where a path is looked for, and as what.
@@ -89,8 +104,7 @@ impl Disk for System {
         flags |= if how.direct { OFlags::DIRECT } else { OFlags::empty() };
         let mode = Mode::RUSR | Mode::WUSR;
         let (folder, name) = self.place(path);
-        let opened =
-            self.call(Operation::Open, path, || rustix::fs::openat(folder, name, flags, mode));
+        let opened = self.call(Operation::Open, path, || open_at(folder, name, flags, mode));
         let fd = match opened {
             // The flag is the only thing here that a file system calls invalid.
             Err(Error::System { subject, errno: libc::EINVAL }) if how.direct => {
@@ -109,12 +123,27 @@ impl Disk for System {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::NotRegular(Subject::new(Operation::Open, path, 0)));
         }
+        let is_made = (how.create || how.fresh) && stat.st_mode & SHARED_FILE != SHARED_FILE;
+        if self.shared && is_made && stat.st_uid == rustix::process::geteuid().as_raw() {
+            let shared = Mode::from_raw_mode(SHARED_FILE);
+            again(|| rustix::fs::fchmod(&file.fd, shared))
+                .map_err(|errno| file.error(Operation::Open, 0, errno))?;
+        }
         Ok(Box::new(file))
     }
 
     fn make_folder(&self, path: &Path) -> Result<(), Error> {
         let (folder, name) = self.place(path);
-        let make = || rustix::fs::mkdirat(folder, name, Mode::RWXU);
+        let make = || {
+            rustix::fs::mkdirat(folder, name, Mode::RWXU)?;
+            match self.shared {
+                true => {
+                    let shared = Mode::from_raw_mode(SHARED_FOLDER);
+                    rustix::fs::chmodat(folder, name, shared, AtFlags::empty())
+                }
+                false => Ok(()),
+            }
+        };
         // Not opened: that may fail for want of a descriptor.
         let is_folder = || {
             let about = rustix::fs::statat(folder, name, AtFlags::empty());
@@ -146,7 +175,7 @@ impl Disk for System {
     fn list(&self, folder: &Path) -> Result<Vec<OsString>, Error> {
         let (at, name) = self.place(folder);
         self.call(Operation::List, folder, || {
-            let opened = rustix::fs::openat(at, name, FOLDER, Mode::empty())?;
+            let opened = open_at(at, name, FOLDER, Mode::empty())?;
             let mut names = Vec::new();
             for entry in Dir::new(opened)? {
                 let entry = entry?;
@@ -161,7 +190,7 @@ impl Disk for System {
     fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
         let (at, name) = self.place(folder);
         self.call(Operation::SyncFolder, folder, || {
-            let fd = rustix::fs::openat(at, name, FOLDER, Mode::empty())?;
+            let fd = open_at(at, name, FOLDER, Mode::empty())?;
             rustix::fs::fsync(&fd)
         })
     }
@@ -312,8 +341,28 @@ impl File for SystemFile {
         }
     }
 
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        if length == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.call(Operation::Punch, || rustix::fs::fallocate(&self.fd, how, at, length))
+    }
+
     fn length(&self) -> Result<u64, Error> {
         self.call(Operation::Length, || rustix::fs::fstat(&self.fd)).map(|stat| stat.st_size as u64)
+    }
+
+    fn allocated(&self) -> Result<u64, Error> {
+        let stat = self.call(Operation::Length, || rustix::fs::fstat(&self.fd))?;
+        // POSIX leaves the unit open; Linux counts in 512 bytes on every file system.
+        Ok(stat.st_blocks as u64 * 512)
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        let stat = self.call(Operation::Length, || rustix::fs::fstat(&self.fd))?;
+        #[allow(clippy::unnecessary_cast, reason = "its size differs between platforms")]
+        Ok(stat.st_nlink as u64)
     }
 
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
@@ -377,7 +426,8 @@ mod tests {
                     let (system, path) = (&system, &path);
                     scope.spawn(move || {
                         let fd = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
-                        let fd = rustix::fs::open(path, fd, Mode::RUSR | Mode::WUSR).unwrap();
+                        let fd =
+                            latchwork_machine::open(path, fd, Mode::RUSR | Mode::WUSR).unwrap();
                         let counters = system.counters.clone();
                         let file = SystemFile { fd, path: path.clone(), direct: false, counters };
                         for page in (me..PAGES).step_by(4) {

@@ -182,7 +182,9 @@ impl fmt::Display for Error {
             Self::Died(owner) => write!(f, "the older owner {owner} is in the way"),
             Self::Aborted(Reason::Deadlock) => f.write_str("chosen to break a deadlock"),
             Self::Aborted(Reason::Wounded) => f.write_str("an older owner wants its locks"),
-            Self::Aborted(Reason::Killed) => f.write_str("told to fail"),
+            Self::Aborted(Reason::Killed) => {
+                f.write_str("ended by an operator, as `latchwork locks kill` does")
+            }
             Self::Waiting => f.write_str("the owner waits already"),
             Self::NoOwner(owner) => write!(f, "no owner {owner}"),
             Self::Family => f.write_str("the owner's relations forbid it"),

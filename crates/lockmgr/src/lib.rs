@@ -115,6 +115,7 @@ pub use crate::observe::view::{
 pub use crate::options::{Options, OwnerOptions, Policy, Recovery, Step, Wait};
 pub use crate::owner::adopted::Adopted;
 pub use crate::owner::batch::{BatchError, BatchOp};
+pub use crate::owner::blockers::Blocker;
 pub use crate::owner::holdings::{Held, HeldRange};
 pub use crate::owner::locks::HeldLock;
 pub use crate::owner::nested::Child;
@@ -123,7 +124,7 @@ pub use crate::owner::savepoint::Savepoint;
 pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::range::cells::KEYSPACE_MAX;
 pub use crate::range::count::Claims;
-pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeKind};
+pub use crate::range::kinds::{KEY_MAX, KeyRange, RangeInfo, RangeKind};
 pub use crate::range::stripes::Stripes;
 pub use crate::session::Session;
 pub use crate::stored::{StoredFuture, StoredOwner};

@@ -5,7 +5,7 @@
 //! latch is free,
 //!
 //! ```text
-//!   (end - written) + all credit <= buffer        end + all credit + all aside <= prepared
+//!   (end - written) + all credit <= its size      end + all credit + all aside <= prepared
 //! ```
 //!
 //! What is *aside* is for undoing: `aside.rs`.
@@ -35,6 +35,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_latch::{Exclusive, HolderDied};
 use latchwork_machine::{ConstMachine, Deadline, Word};
+use latchwork_region::Error as RegionError;
 
 use crate::flush::Until;
 use crate::layout::{Shared, Slot};
@@ -76,6 +77,9 @@ impl<M: ConstMachine> Session<M> {
         if bytes > limit {
             return Err(Error::TooLarge { limit });
         }
+        if self.log.buffer_size(shared)?.can_never_hold(bytes) {
+            return Err(RegionError::NoSpace.into());
+        }
         let portion = bytes.max(self.log.portion());
         let mut waits = 0;
         loop {
@@ -87,7 +91,8 @@ impl<M: ConstMachine> Session<M> {
             // Acquire: synchronizes with the Release in `lead`, so that what is overwritten is
             // in the files.
             let used = end.saturating_sub(shared.written.0.load(Acquire));
-            let room = inner.buffer.saturating_sub(used + all);
+            let size = self.log.buffer_size(shared)?;
+            let room = size.room(inner.buffer_base, (end, used, all));
             // Acquire: synchronizes with the Release in `make_segment`.
             let prepared = shared.prepared.0.load(Acquire);
             let space = prepared.saturating_sub(end + all + self.all_aside(shared));
@@ -100,6 +105,8 @@ impl<M: ConstMachine> Session<M> {
             drop(latched);
             if space < needed {
                 self.make_segment(prepared)?;
+            } else if gets < needed && !size.is_final() {
+                self.enlarge(shared, size)?;
             } else if gets < needed {
                 // All of it is in the buffer: write that out, or wait for the thread that does.
                 self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
@@ -110,7 +117,8 @@ impl<M: ConstMachine> Session<M> {
                     waits += 1;
                 }
             } else {
-                if prepared - end < inner.segments.size / 2 {
+                let spans = inner.segments.spans;
+                if prepared - end < spans.length(spans.number(end)) / 2 {
                     self.prepare_ahead(prepared, end);
                 }
                 return Ok(());
@@ -228,7 +236,6 @@ impl<M: ConstMachine> Session<M> {
             return Err(Error::NoCredit);
         }
         self.check_broken(shared)?;
-        let (buffer, mask) = (self.log.buffer()?, self.log.inner.buffer / 8 - 1);
         let latched = self.latch()?;
         point("append: latched");
         if mark.is_some_and(|mark| mark.0 != shared.found.marked.load(Relaxed)) {
@@ -236,6 +243,8 @@ impl<M: ConstMachine> Session<M> {
             return Ok(None);
         }
         let lsn = shared.end.0.load(Relaxed);
+        // Before anything is changed. A record may lie across the end of the buffer.
+        let (front, rest) = self.log.buffer()?.parts(lsn, bytes as usize / 8)?;
         self.note(shared, slot, lsn);
         if !record.is_system() {
             self.chain(slot, lsn, record.is_last());
@@ -253,8 +262,6 @@ impl<M: ConstMachine> Session<M> {
             shared.append.aside.store(aside + record.aside, Relaxed);
         }
         point("append: slot");
-        // A record may lie across the end of the buffer.
-        let (rest, front) = buffer.split_at(((lsn / 8) & mask) as usize);
         record.place(lsn);
         let words = record.words();
         let (first, second) = words.split_at(words.len().min(front.len()));

@@ -64,7 +64,8 @@ impl<M: ConstMachine> Session<M> {
             let usual = (bytes - own).saturating_sub(credit);
             // Acquire: as in `reserve_slow`.
             let used = end.saturating_sub(shared.written.0.load(Acquire));
-            let room = inner.buffer.saturating_sub(used + all);
+            let size = self.log.buffer_size(shared)?;
+            let room = size.room(inner.buffer_base, (end, used, all));
             // Acquire: as in `reserve_slow`.
             let prepared = shared.prepared.0.load(Acquire);
             let space = prepared.saturating_sub(end + all + self.all_aside(shared));
@@ -87,6 +88,8 @@ impl<M: ConstMachine> Session<M> {
             }
             if usual > space {
                 self.make_segment(prepared)?;
+            } else if !size.is_final() {
+                self.enlarge(shared, size)?;
             } else {
                 self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
                 if used == 0 {

@@ -6,11 +6,12 @@
 //! | 8 | format |
 //! | 16 | identity of the log |
 //! | 32 | sequence: the block with the higher one counts |
-//! | 40 | bytes of a segment |
+//! | 40 | bytes of a segment of full size |
 //! | 48 | LSN of the last checkpoint's record |
 //! | 56 | redo point: recovery reads from here on |
 //! | 64 | up to where the log was durable |
-//! | 72 | bit 0: the log was closed and nothing is to be redone; bit 1: its end is being cleared |
+//! | 72 | bit 0: the log was closed and nothing is to be redone; bit 1: its end is being cleared; |
+//! | | from bit 8 on: 4,096 bytes of the first segment, none in format 1, where all have one size |
 //! | 80 | CRC32C of what is before |
 //!
 //! A block is written only after the block before it is durable, so one of the two is whole at
@@ -22,21 +23,31 @@ use std::sync::Arc;
 use latchwork_disk::{Disk, Open, crc32c};
 
 use crate::record::word_of;
+use crate::spans::Spans;
 use crate::{Error, Lsn};
 
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"latchlog");
-/// The format of all files of a log.
-pub(crate) const FORMAT: u32 = 1;
+/// The format of the files of a log that is made now. Format 1, in which all segments have one
+/// size, is read and stays what it is.
+pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FIRST_FORMAT: u32 = 1;
 const SUMMED: usize = 80;
+/// In what the size of the first segment is said.
+const UNIT: u64 = 4096;
+
+/// The format of the files of a log that is divided so.
+pub(crate) fn format_of(spans: &Spans) -> u32 {
+    if spans.first() == spans.size() { FIRST_FORMAT } else { FORMAT }
+}
 
 /// What the control file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) id: u128,
     pub(crate) sequence: u64,
-    pub(crate) segment: u64,
+    pub(crate) spans: Spans,
     pub(crate) checkpoint: Lsn,
     pub(crate) redo: Lsn,
     pub(crate) flushed: Lsn,
@@ -50,17 +61,19 @@ impl Control {
     pub(crate) fn encode(&self) -> (u64, Vec<u8>) {
         let mut bytes = Vec::with_capacity(BLOCK);
         let id = [self.id as u64, (self.id >> 64) as u64];
+        let format = format_of(&self.spans);
+        let first = if format == FIRST_FORMAT { 0 } else { self.spans.first() / UNIT };
         let words = [
             MAGIC,
-            u64::from(FORMAT),
+            u64::from(format),
             id[0],
             id[1],
             self.sequence,
-            self.segment,
+            self.spans.size(),
             self.checkpoint.0,
             self.redo.0,
             self.flushed.0,
-            u64::from(self.clean) | u64::from(self.clearing) << 1,
+            u64::from(self.clean) | u64::from(self.clearing) << 1 | first << 8,
         ];
         words.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
@@ -116,13 +129,16 @@ impl Control {
         if word(10) as u32 != crc32c(&bytes[..SUMMED]) {
             return Ok(None);
         }
-        if word(1) != u64::from(FORMAT) {
-            return Err(Error::Version { found: word(1) as u32, known: FORMAT });
-        }
+        let first = match word(1) as u32 {
+            FIRST_FORMAT => word(5),
+            FORMAT => (word(9) >> 8).saturating_mul(UNIT),
+            found => return Err(Error::Version { found, known: FORMAT }),
+        };
+        let spans = Spans::new(first, word(5)).ok_or(Error::Corrupt { what: "control file" })?;
         Ok(Some(Self {
             id: u128::from(word(2)) | u128::from(word(3)) << 64,
             sequence: word(4),
-            segment: word(5),
+            spans,
             checkpoint: Lsn(word(6)),
             redo: Lsn(word(7)),
             flushed: Lsn(word(8)),

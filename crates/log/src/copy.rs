@@ -60,13 +60,14 @@ impl<M: ConstMachine> Session<M> {
         }
         let end = self.log.flushed();
         disk.make_folder(folder)?;
-        let to = Segments::new(disk.clone(), folder, from.id, from.size);
+        let to = Segments::new(disk.clone(), folder, from.id, from.spans);
+        let spans = from.spans;
         let mut bytes = vec![0; CHUNK as usize];
         // A log that ends where a segment does has the next one.
-        for number in redo.0 / from.size..=end.0 / from.size {
+        for number in spans.number(redo.0)..=spans.number(end.0) {
             to.make(number, end)?;
-            let stop = end.0.min((number + 1) * from.size);
-            let mut at = redo.0.max(number * from.size);
+            let stop = end.0.min(spans.end(number));
+            let mut at = redo.0.max(spans.start(number));
             while at < stop {
                 let count = (stop - at).min(CHUNK);
                 let chunk = &mut bytes[..count as usize];
@@ -80,7 +81,7 @@ impl<M: ConstMachine> Session<M> {
         let control = Control {
             id: from.id,
             sequence: 2,
-            segment: from.size,
+            spans,
             checkpoint: since.lsn,
             redo,
             flushed: end,

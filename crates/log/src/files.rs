@@ -5,6 +5,7 @@ use latchwork_disk::Error as DiskError;
 use crate::control::BLOCK;
 use crate::record::{decode, decode_view, extent, extent_at};
 use crate::segment::Segments;
+use crate::spans::Spans;
 use crate::{Entry, EntryView, Error, Lsn, UNIT};
 
 /// Bytes that are read in one call.
@@ -46,7 +47,7 @@ impl<'s> Files<'s> {
 
     /// The place behind the last that the file of this one has, if it is one of the log.
     pub(crate) fn reach(&self, at: Lsn) -> Result<u64, Error> {
-        let number = at.0 / self.segments.size;
+        let number = self.segments.spans.number(at.0);
         let length = match self.segments.file(number) {
             Ok(file) => file.length()?,
             Err(
@@ -56,12 +57,12 @@ impl<'s> Files<'s> {
             ) => 0,
             Err(why) => return Err(why),
         };
-        Ok(number * self.segments.size + length.saturating_sub(BLOCK as u64))
+        Ok(self.segments.spans.start(number) + length.saturating_sub(BLOCK as u64))
     }
 
-    /// Bytes of a segment.
-    pub(crate) fn segment(&self) -> u64 {
-        self.segments.size
+    /// How the log is divided into segments.
+    pub(crate) fn spans(&self) -> Spans {
+        self.segments.spans
     }
 
     /// The record at `at`; none if there is none, or it cannot be read.
@@ -74,22 +75,22 @@ impl<'s> Files<'s> {
 
     /// The next place behind `at` where a record is, in the segments with these numbers. O(bytes).
     pub(crate) fn next_behind(&mut self, at: Lsn, numbers: &[u64]) -> Result<Option<Lsn>, Error> {
-        let (mut at, size) = (at, self.segments.size);
+        let (mut at, spans) = (at, self.segments.spans);
         let mut reach = self.reach(at)?;
         loop {
-            let before = at.0 / size;
+            let before = spans.number(at.0);
             at = Lsn(at.0 + UNIT);
             if at.0 >= self.limit {
                 return Ok(None);
             }
-            if at.0 / size != before {
+            if spans.number(at.0) != before {
                 reach = self.reach(at)?;
             }
             if at.0 >= reach {
                 // The file of this segment ends before, or there is none: on to the next one.
-                let next = numbers.partition_point(|number| *number <= at.0 / size);
+                let next = numbers.partition_point(|number| *number <= spans.number(at.0));
                 let Some(next) = numbers.get(next) else { return Ok(None) };
-                at = Lsn(next * size - UNIT);
+                at = Lsn(spans.start(*next) - UNIT);
                 continue;
             }
             match self.at(at) {

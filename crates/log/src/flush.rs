@@ -37,6 +37,7 @@ use core::time::Duration;
 use latchwork_disk::{Error as DiskError, Operation};
 use latchwork_machine::{Clock, ConstMachine, Deadline, Integer, Waited, Word};
 
+use crate::buffer::Buffer;
 use crate::layout::{Shared, WRITTEN, claim, unclaim};
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
@@ -189,9 +190,9 @@ impl<M: ConstMachine> Session<M> {
         point("flush: claimed");
         // Again, with the claim: a leader before this one may have failed.
         self.check_broken(shared)?;
-        let (buffer, segments) = (self.log.buffer()?, &self.log.inner.segments);
         // Acquire: synchronizes with the Release in `append`: all records below it are whole.
         let end = shared.end.0.load(Acquire);
+        let (buffer, segments) = (self.log.buffer()?, &self.log.inner.segments);
         // Acquire: synchronizes with the Release below, of the leader before.
         let mut at = shared.written.0.load(Acquire);
         if end.checked_sub(at).is_none_or(|behind| behind > self.log.inner.buffer) {
@@ -210,7 +211,7 @@ impl<M: ConstMachine> Session<M> {
         while at < end {
             bytes.clear();
             let stop = end.min(at + CHUNK as u64);
-            copy::<M>(buffer, (at, stop), &mut bytes);
+            copy::<M>(&buffer, (at, stop), &mut bytes)?;
             segments.write(at, &bytes)?;
             at = stop;
             point("flush: chunk");
@@ -223,7 +224,7 @@ impl<M: ConstMachine> Session<M> {
             let flushed = shared.flushed.0.load(Relaxed);
             if flushed < end {
                 // Before: what cannot be opened makes nobody write again.
-                for number in flushed / segments.size..end.div_ceil(segments.size) {
+                for number in segments.spans.of(flushed, end) {
                     segments.file(number)?;
                 }
                 shared.found.syncing.store(end, Relaxed);
@@ -249,12 +250,13 @@ impl<M: ConstMachine> Session<M> {
         // Nobody writes over the oldest meanwhile; but a thread that died may have begun to.
         let latched = self.latch()?;
         let over = shared.end.0.load(Relaxed) + self.log.record_max();
-        let kept = over.saturating_sub(log.buffer).max(shared.buffer_from.load(Relaxed));
+        let size = self.log.buffer_size(shared)?.bytes();
+        let kept = over.saturating_sub(size).max(shared.buffer_from.load(Relaxed));
         let kept = kept.next_multiple_of(8).max(flushed).min(to);
-        copy::<M>(self.log.buffer()?, (kept, to), &mut bytes);
+        copy::<M>(&self.log.buffer()?, (kept, to), &mut bytes)?;
         latched.unchanged();
         // What is in a file that this process cannot open is not lost.
-        for number in flushed / log.segments.size..to.div_ceil(log.segments.size) {
+        for number in log.segments.spans.of(flushed, to) {
             log.segments.file(number)?;
         }
         log.segments.write_again(flushed, kept, to).map_err(|why| match why {
@@ -300,13 +302,15 @@ impl<M: ConstMachine> Session<M> {
 }
 
 /// Copies the log from one place to another from the buffer, across whose end they may lie.
-fn copy<M: ConstMachine>(buffer: &[M::AtomicU64], (from, to): (u64, u64), into: &mut Vec<u8>) {
-    let at = (from / 8) & (buffer.len() as u64 - 1);
-    let (rest, front) = buffer.split_at(at as usize);
-    let count = ((to - from) / 8) as usize;
-    let first = count.min(front.len());
-    M::append_words(&front[..first], into);
-    M::append_words(&rest[..count - first], into);
+fn copy<M: ConstMachine>(
+    buffer: &Buffer<'_, M>,
+    (from, to): (u64, u64),
+    into: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let (first, second) = buffer.parts(from, ((to - from) / 8) as usize)?;
+    M::append_words(first, into);
+    M::append_words(second, into);
+    Ok(())
 }
 
 /// A leader at work: should it panic, nobody knows what of the log is on the disk.

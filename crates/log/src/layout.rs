@@ -3,12 +3,12 @@
 //! ```text
 //! word 0      Shared: identity and sizes, the frontiers, the claims, what the latch guards, pins
 //! word 512    Slot x threads: what each thread slot has in the log
-//! then        the buffer: the log's newest bytes, at their LSN modulo its size
+//! then        the buffer: the log's newest bytes; see `buffer.rs`
 //! ```
 //!
 //! Frontiers, each on a line of its own: `flushed <= written <= end`. Bytes below `end` are
 //! whole records. Bytes below `written` are in the files, those below `flushed` durable. `end -
-//! written` plus all credit is never more than the buffer.
+//! written` plus all credit is never more than the buffer has now.
 //!
 //! A *claim* is a word that names a thread slot, as its number plus one. What a dead thread
 //! claimed, another claims from it by a compare-exchange.
@@ -40,6 +40,7 @@ pub(crate) struct Line<M: Machine>(pub(crate) M::AtomicU64, [M::AtomicU64; 7]);
 pub(crate) struct Shared<M: Machine> {
     /// One when all the rest is right.
     pub(crate) ready: M::AtomicU64,
+    /// The bytes that the buffer may grow to.
     pub(crate) buffer: M::AtomicU64,
     pub(crate) segment: M::AtomicU64,
     pub(crate) threads: M::AtomicU64,
@@ -48,6 +49,10 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) buffer_from: M::AtomicU64,
     /// Claim: the thread that opens the files.
     pub(crate) opening: M::AtomicU64,
+    /// Bytes of the first segment; `segment` is what those of full size have.
+    pub(crate) first_segment: M::AtomicU64,
+    /// How many bytes the buffer has, and whether that is final.
+    pub(crate) buffer_size: M::AtomicU64,
     /// What was found when the files were opened.
     pub(crate) found: Found<M>,
     pub(crate) end: Line<M>,

@@ -19,6 +19,7 @@
 //! | `pieces.rs` | all records in order, in large pieces, for redo |
 //! | `pins.rs` | what is kept: pins, checkpoints, recycling |
 //! | `copy.rs` | the files copied while others append |
+//! | `view.rs` | the shared memory looked at by a process that takes no part |
 //! | `look.rs` | the files looked at by one who changes nothing |
 //!
 //! ```text
@@ -42,6 +43,7 @@
 
 mod append;
 mod aside;
+mod buffer;
 mod control;
 mod copy;
 mod error;
@@ -62,6 +64,8 @@ mod repair;
 mod restore;
 mod segment;
 mod slots;
+mod spans;
+mod view;
 
 pub use crate::error::Error;
 pub use crate::flush::Mode;
@@ -77,3 +81,4 @@ pub use crate::read::Scan;
 pub use crate::record::{
     ASIDE_LEAST, Entry, EntryView, Flags, Head, Lsn, RECORD_MAX, Record, UNIT,
 };
+pub use crate::view::{LogView, LogWork};

@@ -9,13 +9,15 @@ use std::sync::{Arc, Weak};
 use latchwork_disk::Disk;
 use latchwork_latch::{Holder, HolderNumber, OptLatch};
 use latchwork_machine::{ConstMachine, Deadline, Native, Word};
-use latchwork_region::{Area, AreaOptions, Region, Repair, Thread};
+use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair, Thread};
 
+use crate::buffer::Size;
 use crate::layout::{Claimed, SLOT_WORDS, SLOTS_AT, Shared, Slot, claim, unclaim};
 use crate::options::{Options, Recovered, YIELDS};
 use crate::point::point;
 use crate::record::RECORD_MAX;
 use crate::segment::Segments;
+use crate::spans::Spans;
 use crate::{Error, Lsn, Record};
 
 /// A log, as one process has it. Clones are the same.
@@ -36,6 +38,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) buffer: u64,
     /// Word of the area at which the buffer begins.
     pub(crate) buffer_at: u64,
+    /// The LSN that lies there.
+    pub(crate) buffer_base: u64,
     pub(crate) threads: u32,
     /// What checksums begin with.
     pub(crate) seed: u32,
@@ -87,8 +91,10 @@ impl<M: ConstMachine> Log<M> {
             return Err(Error::Threads(region.thread_slots() - 1));
         }
         let slots = u64::from(options.threads) * SLOT_WORDS;
-        let bytes = (SLOTS_AT + slots) * 8 + options.buffer;
-        let area = region.area("log", &AreaOptions { first: bytes, limit: bytes, huge: false })?;
+        let (buffer_at, at_first) = (SLOTS_AT + slots, Size::first(options).bytes());
+        let bytes = |buffer: u64| buffer_at * 8 + buffer;
+        let (first, limit) = (bytes(at_first), bytes(options.buffer));
+        let area = region.area("log", &AreaOptions { first, limit, huge: false })?;
         let shared = shared_in(&area)?;
         let me = u64::from(thread.generation()?) << 32 | u64::from(thread.number() + 1);
         // Acquire: synchronizes with the Release below, so that all that was opened is seen.
@@ -112,7 +118,10 @@ impl<M: ConstMachine> Log<M> {
                 break;
             }
             // One that died before it had opened the log may have made the area, and smaller.
-            area.slice(SLOTS_AT + slots, options.buffer / 8)?;
+            if area.limit() < buffer_at + options.buffer / 8 {
+                return Err(RegionError::OutOfArea(area.limit()).into());
+            }
+            area.grow(buffer_at + at_first / 8)?;
             let recovered =
                 crate::recover::open(shared, &disk, folder, options, region.creation())?;
             // Release: synchronizes with the Acquire above.
@@ -132,7 +141,11 @@ impl<M: ConstMachine> Log<M> {
 
     /// Bytes of credit that a thread is given at least; all threads may keep as much at a time.
     pub fn portion(&self) -> u64 {
-        self.inner.buffer / 4 / u64::from(self.inner.threads)
+        let size = self.shared().and_then(|shared| self.buffer_size(shared));
+        // One that grows may become as large as it was asked to be.
+        let bytes =
+            size.map_or(0, |size| if size.is_final() { size.bytes() } else { self.inner.buffer });
+        bytes / 4 / u64::from(self.inner.threads)
     }
 
     /// Takes part in a log that is open.
@@ -154,7 +167,10 @@ impl<M: ConstMachine> Log<M> {
         };
         kept.check().map_err(|_| Error::Corrupt { what: "area" })?;
         let buffer_at = SLOTS_AT + threads * SLOT_WORDS;
-        area.slice(buffer_at, buffer / 8)?;
+        let buffer_base = shared.buffer_from.load(Relaxed);
+        if area.limit() < buffer_at + buffer / 8 {
+            return Err(Error::Corrupt { what: "area" });
+        }
         let id =
             u128::from(shared.id[0].load(Relaxed)) | u128::from(shared.id[1].load(Relaxed)) << 64;
         let found = &shared.found;
@@ -165,7 +181,9 @@ impl<M: ConstMachine> Log<M> {
             end: Lsn(found.end.load(Relaxed)),
             clean: found.clean.load(Relaxed) == 1,
         });
-        let segments = Segments::new(disk, folder, id, segment);
+        let spans = Spans::new(shared.first_segment.load(Relaxed), segment);
+        let spans = spans.ok_or(Error::Corrupt { what: "area" })?;
+        let segments = Segments::new(disk, folder, id, spans);
         let (threads, seed, nap) = (kept.threads, id as u32, options.nap);
         let region = area.region().clone();
         let inner = Arc::new_cyclic(|log: &Weak<Inner<M>>| {
@@ -176,6 +194,7 @@ impl<M: ConstMachine> Log<M> {
                 segments,
                 buffer,
                 buffer_at,
+                buffer_base,
                 threads,
                 seed,
                 nap,
@@ -196,6 +215,11 @@ impl<M: ConstMachine> Log<M> {
     pub fn session(&self, thread: &Thread<M>) -> Result<Session<M>, Error> {
         let number = number_of(thread.number(), self.inner.threads)?;
         Ok(Session { log: self.clone(), slot: thread.number(), number })
+    }
+
+    /// Bytes that the buffer may grow to, and of a segment of full size.
+    pub fn sizes(&self) -> (u64, u64) {
+        (self.inner.buffer, self.inner.segments.spans.size())
     }
 
     /// What was found when this process opened the log.
@@ -261,14 +285,7 @@ impl<M: ConstMachine> Log<M> {
         if slot >= self.inner.threads {
             return Err(Error::Threads(slot));
         }
-        let at = SLOTS_AT + u64::from(slot) * SLOT_WORDS;
-        // SAFETY: the words of slot `slot`, whose type they have in every use.
-        Ok(unsafe { self.inner.area.resolve(at) }?)
-    }
-
-    /// The words of the buffer.
-    pub(crate) fn buffer(&self) -> Result<&[M::AtomicU64], Error> {
-        Ok(self.inner.area.slice(self.inner.buffer_at, self.inner.buffer / 8)?)
+        slot_in(&self.inner.area, slot)
     }
 
     /// How many thread slots were ever used.
@@ -403,7 +420,14 @@ impl<M: ConstMachine> Holder<M> for Session<M> {
 }
 
 /// What the log shares, at the beginning of its area.
-fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
+/// The words of a slot, whose number is below that of the log's slots.
+pub(crate) fn slot_in<M: ConstMachine>(area: &Area<M>, slot: u32) -> Result<&Slot<M>, Error> {
+    let at = SLOTS_AT + u64::from(slot) * SLOT_WORDS;
+    // SAFETY: the words of slot `slot`, whose type they have in every use.
+    Ok(unsafe { area.resolve(at) }?)
+}
+
+pub(crate) fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
     // SAFETY: these words are a `Shared` in every use; the slots and the buffer come after them.
     Ok(unsafe { area.resolve(0) }?)
 }

@@ -14,6 +14,7 @@ use latchwork_disk::{Disk, Error as DiskError, Open};
 use crate::control::{BLOCK, Control};
 use crate::files::Files;
 use crate::segment::Segments;
+use crate::spans::Spans;
 use crate::{Entry, EntryView, Error, Lsn, UNIT};
 
 /// A log's files.
@@ -55,25 +56,31 @@ impl LogFiles {
     ///
     /// [`Error::NoControl`] if there is no such segment; [`Error::Disk`].
     pub fn without_control(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, Error> {
-        let unknown = Segments::to_read(disk.clone(), folder, 0, 0);
+        // Its sizes are not used: headers and lengths are all that is read.
+        let any = Spans::new(4096, 4096).ok_or(Error::NoControl)?;
+        let unknown = Segments::to_read(disk.clone(), folder, 0, any);
         let numbers = unknown.numbers()?;
         let header = |number: &u64| unknown.header(*number).ok().flatten();
         for number in &numbers {
             let Some(header_here) = header(number).filter(|it| it.number == *number) else {
                 continue;
             };
-            // Of one that was cut off, no place would be right.
-            let Ok(segment) = unknown.bytes(*number) else { continue };
-            if *number >= u64::MAX / segment.max(1) - 1 {
+            // Format 1 does not say how long segments are. Of one that was cut off, no place would
+            // be right.
+            let bytes = unknown.bytes(*number).unwrap_or(0);
+            let Some(spans) = header_here.spans.or_else(|| Spans::new(bytes, bytes)) else {
+                continue;
+            };
+            if !spans.has(*number) {
                 continue;
             }
             let all = numbers.iter().filter_map(header).filter(|it| it.id == header_here.id);
             let mut control = Control {
                 id: header_here.id,
                 sequence: 0,
-                segment,
+                spans,
                 checkpoint: Lsn::NEVER,
-                redo: Lsn(number * segment).max(Lsn::FIRST),
+                redo: Lsn(spans.start(*number)).max(Lsn::FIRST),
                 flushed: all.map(|it| it.flushed).max().unwrap_or(Lsn::FIRST),
                 clean: false,
                 clearing: false,
@@ -88,16 +95,15 @@ impl LogFiles {
     }
 
     fn of(disk: Arc<dyn Disk>, folder: &Path, control: Control) -> Result<Self, Error> {
-        let sound = (4096..=1 << 40).contains(&control.segment) && control.redo >= Lsn::FIRST;
-        if !sound || !control.redo.0.is_multiple_of(UNIT) {
+        if control.redo < Lsn::FIRST || !control.redo.0.is_multiple_of(UNIT) {
             return Err(Error::Corrupt { what: "control file" });
         }
-        let segments = Segments::to_read(disk, folder, control.id, control.segment);
+        let segments = Segments::to_read(disk, folder, control.id, control.spans);
         let has = |number: u64| {
             let header = segments.header(number).ok().flatten();
             header.is_some_and(|header| header.number == number && header.id == control.id)
         };
-        let redo = control.redo.0 / control.segment;
+        let redo = control.spans.number(control.redo.0);
         let mut first = redo;
         while first > 0 && has(first - 1) {
             first -= 1;
@@ -105,7 +111,7 @@ impl LogFiles {
         // A segment whose header is damaged has its records all the same. One whose bytes would
         // have no LSN is none.
         let mut numbers = segments.numbers()?;
-        numbers.retain(|number| *number < u64::MAX / control.segment - 1);
+        numbers.retain(|number| control.spans.has(*number));
         let limit = numbers.last().map_or(redo, |last| redo.max(last + 1));
         Ok(Self { segments, control, first, numbers, limit })
     }
@@ -126,7 +132,7 @@ impl LogFiles {
     ///
     /// [`Error::Disk`].
     pub fn oldest(&self) -> Result<Option<Lsn>, Error> {
-        let from = Lsn(self.first * self.segments.size).max(Lsn::FIRST);
+        let from = Lsn(self.segments.spans.start(self.first)).max(Lsn::FIRST);
         let mut scan = self.scan(from);
         match scan.next_entry()? {
             Some(entry) => Ok(Some(entry.lsn)),
@@ -136,7 +142,7 @@ impl LogFiles {
 
     /// Reads records from `from` on.
     pub fn scan(&self, from: Lsn) -> FileScan<'_> {
-        let limit = self.limit * self.segments.size;
+        let limit = self.segments.spans.start(self.limit);
         let at = from.0.min(limit).max(Lsn::FIRST.0).next_multiple_of(UNIT);
         FileScan {
             files: Files::new(&self.segments, limit),
@@ -179,9 +185,9 @@ impl FileScan<'_> {
 
     /// Whether the file of the segment here is shorter than a segment.
     pub fn is_cut(&self) -> bool {
-        let size = self.files.segment();
+        let spans = self.files.spans();
         let reach = || self.files.reach(self.at).unwrap_or(0);
-        self.at.0 < self.limit && reach() < (self.at.0 / size + 1) * size
+        self.at.0 < self.limit && reach() < spans.end(spans.number(self.at.0))
     }
 
     /// Goes to the next place behind this one where a record is, and says where; none if there is

@@ -18,6 +18,12 @@ pub struct Options {
     /// Bytes of a segment, a multiple of 4,096, not less than the buffer. A log that exists in
     /// files keeps its own.
     pub segment: u64,
+    /// Bytes that the buffer has at first, a power of two, 64 KiB at least: it doubles as the log is
+    /// written, up to `buffer`. It is as large as that from the start if this is not less.
+    pub buffer_first: u64,
+    /// Bytes of the first segment of a log that is made anew, a multiple of 4,096. The next ones
+    /// are larger, up to `segment`.
+    pub segment_first: u64,
     /// The identity of a log that is made anew: what tells its files from those of others. Zero
     /// is the region's creation number.
     pub id: u128,
@@ -32,6 +38,8 @@ impl Default for Options {
         Self {
             buffer: 16 << 20,
             segment: 64 << 20,
+            buffer_first: 1 << 20,
+            segment_first: 512 << 10,
             id: 0,
             threads: 1024,
             nap: Duration::from_millis(1),
@@ -43,6 +51,12 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), Error> {
         if !self.buffer.is_power_of_two() || !(1 << 16..=1 << 34).contains(&self.buffer) {
             return Err(Error::Options("buffer"));
+        }
+        if !self.buffer_first.is_power_of_two() || self.buffer_first < 1 << 16 {
+            return Err(Error::Options("buffer_first"));
+        }
+        if self.segment_first < 4096 || !self.segment_first.is_multiple_of(4096) {
+            return Err(Error::Options("segment_first"));
         }
         let suits = self.segment.is_multiple_of(4096) && self.segment >= self.buffer;
         if !suits || self.segment > 1 << 40 {

@@ -147,7 +147,7 @@ impl<M: ConstMachine> Session<M> {
         let control = Control {
             id: segments.id,
             sequence,
-            segment: segments.size,
+            spans: segments.spans,
             checkpoint: checkpoint.lsn,
             redo: checkpoint.redo,
             flushed,
@@ -176,10 +176,10 @@ impl<M: ConstMachine> Session<M> {
     /// tried again at the next flush; until then the file says what it said.
     pub(crate) fn say_durable(&self, shared: &Shared<M>) {
         let (found, flushed) = (&shared.found, shared.flushed.0.load(Relaxed));
-        let (size, said) = (self.log.inner.segments.size, found.said.load(Relaxed));
+        let (spans, said) = (self.log.inner.segments.spans, found.said.load(Relaxed));
         // Of the segment that the last byte before a place is in.
-        let segment = |place: u64| place.saturating_sub(1) / size;
-        let known = flushed < said.saturating_add(size / SAID)
+        let segment = |place: u64| spans.number(place.saturating_sub(1));
+        let known = flushed < said.saturating_add(spans.length(segment(flushed)) / SAID)
             && segment(flushed) == segment(said)
             && found.redo.load(Relaxed) < said;
         if known || !claim(&shared.maker.0, self.me()) {
@@ -210,7 +210,7 @@ impl<M: ConstMachine> Session<M> {
         drop(latched);
         point("recycle: decided");
         let segments = &self.log.inner.segments;
-        self.with_maker(|| segments.recycle_below(oldest / segments.size))?;
+        self.with_maker(|| segments.recycle_below(segments.spans.number(oldest)))?;
         Ok(Lsn(oldest))
     }
 
@@ -228,9 +228,10 @@ impl<M: ConstMachine> Session<M> {
         let segments = &self.log.inner.segments;
         // Acquire: synchronizes with the Release in `lead`.
         let flushed = Lsn(shared.flushed.0.load(Acquire));
-        segments.make(prepared / segments.size, flushed)?;
+        let number = segments.spans.number(prepared);
+        segments.make(number, flushed)?;
         // Release: synchronizes with the Acquire in `reserve_slow`: the file is there.
-        shared.prepared.0.store(prepared + segments.size, Release);
+        shared.prepared.0.store(segments.spans.end(number), Release);
         Ok(())
     }
 
@@ -239,7 +240,8 @@ impl<M: ConstMachine> Session<M> {
     /// back.
     pub(crate) fn prepare_ahead(&self, prepared: u64, end: u64) {
         let Log { inner, .. } = &self.log;
-        let (stopped, step) = (inner.stopped_at.load(Relaxed), inner.segments.size / 8);
+        let spans = inner.segments.spans;
+        let (stopped, step) = (inner.stopped_at.load(Relaxed), spans.length(spans.number(end)) / 8);
         if (stopped == 0 || end >= stopped + step)
             && let Ok(shared) = self.log.shared()
             && claim(&shared.maker.0, self.me())
@@ -276,19 +278,23 @@ impl<M: ConstMachine> Session<M> {
 impl<M: ConstMachine> Log<M> {
     /// All pins: what keeps the log. A snapshot.
     pub fn pins(&self) -> Vec<PinInfo> {
-        let shared: Option<&Shared<M>> = self.shared().ok();
-        let pins = shared.into_iter().flat_map(|shared| shared.pins.iter().enumerate());
-        let info = |(index, pin): (usize, &crate::layout::Pin<M>)| {
-            let owner = pin.owner.load(Relaxed);
-            let name = pin.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
-            let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
-            (owner != 0).then(|| PinInfo {
-                pin: index as u32,
-                name: String::from_utf8_lossy(&name).into_owned(),
-                lsn: Lsn(pin.lsn.load(Relaxed)),
-                slot: (owner - 1) as u32,
-            })
-        };
-        pins.filter_map(info).collect()
+        self.shared().map(pins_of).unwrap_or_default()
     }
+}
+
+/// All pins, of one moment each.
+pub(crate) fn pins_of<M: ConstMachine>(shared: &Shared<M>) -> Vec<PinInfo> {
+    let pins = shared.pins.iter().enumerate();
+    let info = |(index, pin): (usize, &crate::layout::Pin<M>)| {
+        let owner = pin.owner.load(Relaxed);
+        let name = pin.name.iter().flat_map(|word| word.load(Relaxed).to_le_bytes());
+        let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
+        (owner != 0).then(|| PinInfo {
+            pin: index as u32,
+            name: String::from_utf8_lossy(&name).into_owned(),
+            lsn: Lsn(pin.lsn.load(Relaxed)),
+            slot: (owner - 1) as u32,
+        })
+    };
+    pins.filter_map(info).collect()
 }

@@ -30,8 +30,11 @@ impl<M: ConstMachine> Log<M> {
             place(&shared.flushed_at, "log.flushed_at"),
             place(&shared.append, "log.append"),
             place(&shared.pins, "log.pins"),
-            place(self.buffer()?, "log-buffer"),
         ];
+        // Where it is not yet as large as it may be, the words behind it are no other's.
+        let first = self.inner.area.word(self.inner.buffer_at)?;
+        let buffer = core::ptr::from_ref(first).addr();
+        found.push((buffer, self.inner.buffer as usize, "log-buffer".to_owned()));
         for number in 0..self.threads() {
             found.push(place(self.slot_of(number)?, format!("log-slot {number}")));
         }

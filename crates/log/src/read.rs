@@ -71,7 +71,7 @@ impl<M: ConstMachine> Log<M> {
     ///
     /// [`Error::Disk`], but for files that are not there or too short.
     pub fn has_its_files(&self) -> Result<bool, Error> {
-        let (shared, buffer, segments) = (self.shared()?, self.buffer()?, &self.inner.segments);
+        let (shared, segments) = (self.shared()?, &self.inner.segments);
         let control = match read_control(&segments.disk, &segments.folder) {
             Err(why @ Error::Disk(_)) => return Err(why),
             other => other.ok().flatten(),
@@ -84,7 +84,8 @@ impl<M: ConstMachine> Log<M> {
         // Acquire: as in `read_below`.
         let (end, written) = (self.end().0, shared.written.0.load(Acquire));
         // A thread that died may have begun to append over the oldest.
-        let kept = (end + self.record_max()).saturating_sub(self.inner.buffer);
+        let (buffer, size) = (self.buffer()?, self.buffer_size(shared)?.bytes());
+        let kept = (end + self.record_max()).saturating_sub(size);
         let kept = kept.max(shared.buffer_from.load(Relaxed)).max(self.oldest().0);
         // What is behind that the buffer has, too, and it is written once more.
         let flushed = shared.flushed.0.load(Relaxed);
@@ -99,10 +100,9 @@ impl<M: ConstMachine> Log<M> {
             Err(Error::Disk(DiskError::NotFound(_) | DiskError::ShortRead { .. })) => Ok(false),
             Err(why) => Err(why),
             Ok(()) => {
-                let mask = buffer.len() as u64 - 1;
-                let word = |at: u64| buffer[((at / 8) & mask) as usize].load(Relaxed).to_le_bytes();
-                let words = found.chunks_exact(8).zip((from..to).step_by(8));
-                Ok(words.into_iter().all(|(found, at)| *found == word(at)))
+                let (first, second) = buffer.parts(from, found.len() / 8)?;
+                let own = first.iter().chain(second).map(|word| word.load(Relaxed).to_le_bytes());
+                Ok(found.chunks_exact(8).zip(own).all(|(found, own)| *found == own))
             }
         }
     }
@@ -133,22 +133,25 @@ impl<M: ConstMachine> Log<M> {
 
     /// The record, if it is in the buffer and stays there while it is read.
     fn read_buffer(&self, lsn: Lsn, end: u64) -> Result<Option<Entry>, Error> {
-        let (buffer, shared) = (self.buffer()?, self.shared()?);
-        let mask = buffer.len() as u64 - 1;
+        let shared = self.shared()?;
+        // Behind the load of `end`.
+        let (buffer, size) = (self.buffer()?, self.buffer_size(shared)?.bytes());
         // An append writes behind `end`, so much at most, before it moves `end`; and it writes
         // over nothing that is not in the files.
         let margin = self.record_max();
-        let kept =
-            |end: u64, written: u64| end + margin <= lsn.0 + self.inner.buffer || written <= lsn.0;
+        let kept = |end: u64, written: u64| end + margin <= lsn.0 + size || written <= lsn.0;
         // Relaxed: looked at again below.
         if !kept(end, shared.written.0.load(Relaxed)) {
             return Ok(None);
         }
-        let word = |index: u64| buffer[((lsn.0 / 8 + index) & mask) as usize].load(Relaxed);
-        let Some(bytes) = extent(word(0)).filter(|bytes| lsn.0 + *bytes as u64 <= end) else {
+        let Some(bytes) =
+            extent(buffer.word(lsn.0)?.load(Relaxed)).filter(|bytes| lsn.0 + *bytes as u64 <= end)
+        else {
             return Ok(None);
         };
-        let copy: Vec<u8> = (0..bytes as u64 / 8).flat_map(|i| word(i).to_le_bytes()).collect();
+        let (first, second) = buffer.parts(lsn.0, bytes / 8)?;
+        let words = first.iter().chain(second);
+        let copy: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
         // Acquire: synchronizes with the Release fence that begins the latch in `append`: if a
         // word of a later record was read, the `end` before that record is seen now.
         M::fence(Acquire);

@@ -22,11 +22,13 @@ use std::sync::Arc;
 use latchwork_disk::{Buffer, Disk, Error as DiskError, File, Open};
 use latchwork_machine::{ConstMachine, Word};
 
+use crate::buffer::Size;
 use crate::control::{BLOCK, Control};
 use crate::files::Files;
 use crate::layout::Shared;
 use crate::options::{Options, Recovered};
 use crate::segment::Segments;
+use crate::spans::Spans;
 use crate::{Error, Lsn, UNIT};
 
 /// Bytes of zeros in one write.
@@ -45,21 +47,21 @@ pub(crate) fn open<M: ConstMachine>(
         Some(control) => (control, false),
         None => (make(disk, folder, options, creation)?, true),
     };
-    let size = control.segment;
-    if !size.is_multiple_of(4096) || !(options.buffer..=1 << 40).contains(&size) {
+    let spans = control.spans;
+    if spans.size() < options.buffer {
         return Err(Error::Options("segment"));
     }
     if control.redo < Lsn::FIRST || !control.redo.0.is_multiple_of(crate::UNIT) {
         return Err(Error::Corrupt { what: "control file" });
     }
-    let segments = Segments::new(disk.clone(), folder, control.id, size);
+    let segments = Segments::new(disk.clone(), folder, control.id, spans);
     let (durable, end) =
         if new { (Lsn::FIRST, Lsn::FIRST) } else { find_end(&segments, &control)? };
-    let last = end.0 / size;
+    let last = spans.number(end.0);
     if !new {
         // Before what it does not need is removed.
         control.write_again(disk, folder)?;
-        segments.tidy(control.redo.0 / size, last)?;
+        segments.tidy(spans.number(control.redo.0), last)?;
         // A log that ends where a segment does may not have the next one yet. The names of all are
         // made durable by this: a process may have died before it did that.
         segments.make(last, Lsn(0))?;
@@ -75,7 +77,7 @@ pub(crate) fn open<M: ConstMachine>(
         end,
         clean: control.clean && control.redo == end,
     };
-    fill(shared, options, &control, &recovered, (last + 1) * size);
+    fill(shared, options, &control, &recovered, spans.end(last));
     Ok(recovered)
 }
 
@@ -102,7 +104,9 @@ fn make(
     creation: u128,
 ) -> Result<Control, Error> {
     let id = if options.id == 0 { creation } else { options.id };
-    let segments = Segments::new(disk.clone(), folder, id, options.segment);
+    let first = options.segment_first.min(options.segment);
+    let spans = Spans::new(first, options.segment).ok_or(Error::Options("segment"))?;
+    let segments = Segments::new(disk.clone(), folder, id, spans);
     // What a crash left of an attempt to make a log is one segment without a record.
     for number in segments.numbers()? {
         let file = disk.open(&folder.join(format!("{number:016x}")), Open::READ)?;
@@ -115,7 +119,7 @@ fn make(
     let control = Control {
         id,
         sequence: 2,
-        segment: options.segment,
+        spans,
         checkpoint: Lsn::NEVER,
         redo: Lsn::FIRST,
         flushed: Lsn::FIRST,
@@ -153,10 +157,11 @@ fn sync_around(disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
 
 /// Up to where the log is known to be durable, and where it ends.
 fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error> {
-    let first = control.redo.0 / segments.size;
+    let spans = segments.spans;
+    let first = spans.number(control.redo.0);
     let (mut limit, mut flushed) = (first, control.flushed.max(control.redo));
     let mut numbers = segments.numbers()?;
-    numbers.retain(|number| (first..u64::MAX / segments.size - 1).contains(number));
+    numbers.retain(|number| *number >= first && spans.has(*number));
     // Segments follow each other without a gap, each with its own header.
     for &number in &numbers {
         match segments.header(number)? {
@@ -174,7 +179,7 @@ fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error>
             None => return Err(Error::Corrupt { what: "header of a segment" }),
         }
     }
-    let mut files = Files::new(segments, limit * segments.size);
+    let mut files = Files::new(segments, spans.start(limit));
     let mut at = control.redo;
     while let Some(entry) = files.at(at)? {
         flushed = flushed.max(entry.durable);
@@ -182,7 +187,7 @@ fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error>
     }
     let flushed = flushed.max(durable_behind(segments, at, &numbers)?);
     // What is behind the redo point may all be in the segment of that.
-    let gone = limit == first && !control.redo.0.is_multiple_of(segments.size);
+    let gone = limit == first && control.redo.0 != spans.start(first);
     if at < flushed || gone {
         return Err(Error::LogDamaged { at, flushed });
     }
@@ -193,7 +198,7 @@ fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error>
 /// without the ones before them were built when no more than that was.
 fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn, Error> {
     let (mut at, mut durable) = (end, Lsn::NEVER);
-    let limit = numbers.last().map_or(0, |last| (last + 1) * segments.size);
+    let limit = numbers.last().map_or(0, |last| segments.spans.end(*last));
     let mut files = Files::new(segments, limit);
     while let Some(found) = files.next_behind(at, numbers)? {
         at = found;
@@ -209,7 +214,7 @@ fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn,
 /// where there may be, though zeros are read: the control file says so before any are written. For
 /// if the sync of them fails, and the machine runs on, the next recovery reads what is on no disk.
 fn clear(segments: &Segments, control: &mut Control, end: Lsn) -> Result<(), Error> {
-    let stop = (end.0 / segments.size + 1) * segments.size;
+    let stop = segments.spans.end(segments.spans.number(end.0));
     let zeros = Buffer::new(FILL as usize);
     let mut bytes = vec![0; FILL as usize];
     let (doubt, mut at) = (control.clearing, end.0);
@@ -242,11 +247,13 @@ fn fill<M: ConstMachine>(
     let end = recovered.end.0;
     for (word, value) in [
         (&shared.buffer, options.buffer),
-        (&shared.segment, control.segment),
+        (&shared.segment, control.spans.size()),
+        (&shared.first_segment, control.spans.first()),
         (&shared.threads, u64::from(options.threads)),
         (&shared.id[0], control.id as u64),
         (&shared.id[1], (control.id >> 64) as u64),
         (&shared.buffer_from, end),
+        (&shared.buffer_size, Size::first(options).word()),
         (&shared.found.end, end),
         // What recovery itself changes is logged whole first, too: it is written into pages of
         // which the log may have nothing.

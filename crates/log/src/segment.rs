@@ -1,8 +1,7 @@
-//! Segments: files of equal size that hold the log, one after the other.
+//! Segments: files that hold the log, one after the other. `spans.rs` says which bytes each holds.
 //!
 //! Segment `n` is the file named by `n` in 16 hexadecimal digits. Behind a header of 4,096
-//! bytes it holds the log's bytes from `n` times the segment's size on; records go over from
-//! one to the next. It is filled with zeros and synced before it gets its name, so that a flush
+//! bytes it holds its bytes of the log; records go over from one to the next. It is filled with zeros and synced before it gets its name, so that a flush
 //! changes no metadata and no flush can fail for want of space.
 //!
 //! | byte | of the header |
@@ -12,9 +11,11 @@
 //! | 16 | identity of the log |
 //! | 32 | number |
 //! | 40 | up to where the log was durable when the segment was made |
-//! | 48 | CRC32C of what is before |
+//! | 48 | bytes of the log's first segment; not in format 1 |
+//! | 56 | bytes of a segment of full size; not in format 1 |
+//! | 64 | CRC32C of what is before; at 48 in format 1, in which all segments have one size |
 //!
-//! A segment that nobody needs is renamed to `spare-N`, and from that to its next number when
+//! A segment of full size that is no longer needed is renamed to `spare-N`, and from that to its next number when
 //! its new header is durable: the bytes behind the header are old, and no record of another
 //! place passes for one of this. A name whose header has another number is what a crash left of
 //! two renames.
@@ -26,19 +27,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_disk::{Buffer, Disk, File, Open, crc32c};
 
-use crate::control::{BLOCK, FORMAT};
+use crate::control::{BLOCK, FIRST_FORMAT, FORMAT, format_of};
 use crate::point::point;
 use crate::record::{RECORD_MAX, decode_view, extent_at, word_of};
+use crate::spans::Spans;
 use crate::{Error, Lsn};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"latchseg");
-const SUMMED: usize = 48;
+const SUMMED: usize = 64;
+const FIRST_SUMMED: usize = 48;
 /// How many open segments a process keeps.
 const OPEN_MAX: usize = 8;
 /// How many spare segments are kept.
 const SPARE_MAX: usize = 4;
 /// Bytes of zeros in one write.
-const FILL: usize = 1 << 20;
+const FILL: usize = 256 << 10;
 /// Bytes that are read, to be written once more, in one call: a record of any length.
 const AGAIN: usize = RECORD_MAX;
 
@@ -48,7 +51,7 @@ pub(crate) struct Segments {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
     pub(crate) id: u128,
-    pub(crate) size: u64,
+    pub(crate) spans: Spans,
     how: Open,
     open: Mutex<BTreeMap<u64, Arc<dyn File>>>,
 }
@@ -59,15 +62,19 @@ pub(crate) struct Header {
     pub(crate) id: u128,
     pub(crate) number: u64,
     pub(crate) flushed: Lsn,
+    /// None in format 1, which does not say it.
+    pub(crate) spans: Option<Spans>,
 }
 
 impl Header {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BLOCK);
         let (low, high) = (self.id as u64, (self.id >> 64) as u64);
-        for word in [MAGIC, u64::from(FORMAT), low, high, self.number, self.flushed.0] {
-            bytes.extend_from_slice(&word.to_le_bytes());
-        }
+        let spans = self.spans.filter(|spans| format_of(spans) == FORMAT);
+        let format = if spans.is_some() { FORMAT } else { FIRST_FORMAT };
+        let words = [MAGIC, u64::from(format), low, high, self.number, self.flushed.0];
+        let sizes = spans.iter().flat_map(|spans| [spans.first(), spans.size()]);
+        words.into_iter().chain(sizes).for_each(|word| bytes.extend(word.to_le_bytes()));
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         bytes.resize(BLOCK, 0);
         bytes
@@ -75,14 +82,22 @@ impl Header {
 
     /// None if the bytes are no header.
     fn decode(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < SUMMED + 8 {
+            return None;
+        }
         let word = |index: usize| word_of(bytes, index * 8);
-        let whole = bytes.len() >= SUMMED + 8
-            && (word(0), word(1)) == (MAGIC, u64::from(FORMAT))
-            && word(6) as u32 == crc32c(&bytes[..SUMMED]);
+        let (summed, spans) = match word(1) as u32 {
+            FIRST_FORMAT => (FIRST_SUMMED, None),
+            FORMAT => (SUMMED, Some(Spans::new(word(6), word(7))?)),
+            _ => return None,
+        };
+        let sum = word_of(bytes, summed) as u32;
+        let whole = word(0) == MAGIC && word(1) >> 32 == 0 && sum == crc32c(&bytes[..summed]);
         whole.then(|| Self {
             id: u128::from(word(2)) | u128::from(word(3)) << 64,
             number: word(4),
             flushed: Lsn(word(5)),
+            spans,
         })
     }
 }
@@ -108,13 +123,14 @@ fn whole_records(seed: u32, at: Lsn, bytes: &[u8]) -> usize {
 }
 
 impl Segments {
-    pub(crate) fn new(disk: Arc<dyn Disk>, folder: &Path, id: u128, size: u64) -> Self {
-        Self { disk, folder: folder.to_owned(), id, size, how: Open::WRITE, open: Mutex::default() }
+    pub(crate) fn new(disk: Arc<dyn Disk>, folder: &Path, id: u128, spans: Spans) -> Self {
+        let (folder, how) = (folder.to_owned(), Open::WRITE);
+        Self { disk, folder, id, spans, how, open: Mutex::default() }
     }
 
     /// The same, of files that are never written to.
-    pub(crate) fn to_read(disk: Arc<dyn Disk>, folder: &Path, id: u128, size: u64) -> Self {
-        Self { how: Open::READ, ..Self::new(disk, folder, id, size) }
+    pub(crate) fn to_read(disk: Arc<dyn Disk>, folder: &Path, id: u128, spans: Spans) -> Self {
+        Self { how: Open::READ, ..Self::new(disk, folder, id, spans) }
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -146,7 +162,7 @@ impl Segments {
 
     /// Whether the file of a segment is shorter than a segment: it has its length before its name.
     pub(crate) fn is_short(&self, number: u64) -> Result<bool, Error> {
-        Ok(self.bytes(number)? < self.size)
+        Ok(self.bytes(number)? < self.spans.length(number))
     }
 
     /// The file of a segment, open.
@@ -218,34 +234,36 @@ impl Segments {
         at: u64,
         count: usize,
     ) -> impl Iterator<Item = (u64, u64, std::ops::Range<usize>)> + use<> {
-        let (size, mut done) = (self.size, 0);
+        let (spans, mut done) = (self.spans, 0);
         std::iter::from_fn(move || {
             let now = at + done as u64;
-            let piece = (count - done).min((size - now % size) as usize);
+            let number = spans.number(now);
+            let piece = ((count - done) as u64).min(spans.end(number) - now) as usize;
             let range = done..done + piece;
             done += piece;
-            (piece > 0).then_some((now / size, BLOCK as u64 + now % size, range))
+            (piece > 0).then_some((number, BLOCK as u64 + now - spans.start(number), range))
         })
     }
 
     /// Makes the bytes from `from` to `to` durable.
     pub(crate) fn sync(&self, from: u64, to: u64) -> Result<(), Error> {
-        for number in from / self.size..=to.saturating_sub(1) / self.size {
-            self.file(number)?.sync()?;
-        }
-        Ok(())
+        self.spans.of(from, to).try_for_each(|number| Ok(self.file(number)?.sync()?))
     }
 
     /// Makes segment `number`, of a spare one or anew. A half-made one that a death left is
     /// made again.
     pub(crate) fn make(&self, number: u64, flushed: Lsn) -> Result<(), Error> {
-        let header = Header { id: self.id, number, flushed }.encode();
+        let header = Header { id: self.id, number, flushed, spans: Some(self.spans) }.encode();
         let names = self.disk.list(&self.folder)?;
         if names.contains(&format!("{number:016x}").into()) {
             // One that gave it its name may have died, or failed, before that was durable.
             return Ok(self.disk.sync_folder(&self.folder)?);
         }
-        let spare = names.iter().find(|name| name.to_string_lossy().starts_with("spare-"));
+        let length = self.spans.length(number);
+        let spare = match length == self.spans.size() {
+            true => self.own_spare(&names)?,
+            false => None,
+        };
         let path = match spare {
             Some(name) => {
                 let path = self.folder.join(name);
@@ -256,7 +274,7 @@ impl Segments {
             }
             None => {
                 let path = self.folder.join("new");
-                if let Err(why) = self.fill(&path, &header) {
+                if let Err(why) = self.fill(&path, &header, length) {
                     // It may be the last room of a disk that others write, too.
                     let _ = self.disk.remove(&path);
                     return Err(why);
@@ -270,10 +288,23 @@ impl Segments {
         Ok(self.disk.sync_folder(&self.folder)?)
     }
 
+    /// A spare segment that has no other name. One that a program has linked into a copy of the
+    /// folder is that copy's: its name here is removed.
+    fn own_spare<'n>(&self, names: &'n [OsString]) -> Result<Option<&'n OsString>, Error> {
+        for name in names.iter().filter(|name| name.to_string_lossy().starts_with("spare-")) {
+            let path = self.folder.join(name);
+            if self.disk.open(&path, Open::READ)?.links()? <= 1 {
+                return Ok(Some(name));
+            }
+            self.disk.remove(&path)?;
+        }
+        Ok(None)
+    }
+
     /// Makes a segment under another name, with its room: so no write to it fails for want of that.
-    fn fill(&self, path: &Path, header: &[u8]) -> Result<(), Error> {
+    fn fill(&self, path: &Path, header: &[u8], end: u64) -> Result<(), Error> {
         let file = self.disk.open(path, Open::CREATE)?;
-        let (zeros, end) = (Buffer::new(FILL.min(self.size as usize)), self.size);
+        let zeros = Buffer::new(FILL.min(end as usize));
         file.truncate(0)?;
         file.write(0, header)?;
         let mut at = 0;
@@ -294,7 +325,7 @@ impl Segments {
         let mut count = 0;
         for old in names.iter().filter_map(number_of).filter(|old| *old < number) {
             self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&old);
-            if spare < SPARE_MAX {
+            if spare < SPARE_MAX && self.spans.length(old) == self.spans.size() {
                 let name = self.folder.join(format!("spare-{old:x}"));
                 self.disk.rename(&self.path(old), &name)?;
                 spare += 1;

@@ -17,6 +17,7 @@
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod copy;
+mod descriptor;
 mod machine;
 mod native;
 mod pad;
@@ -27,6 +28,7 @@ mod spin;
 mod time;
 mod word;
 
+pub use crate::descriptor::{open, open_at};
 pub use crate::machine::{ConstMachine, Machine, Waited};
 pub use crate::native::Native;
 pub use crate::pad::Padded;

@@ -9,7 +9,7 @@ use core::fmt::Write as _;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
 use rustix::fd::IntoRawFd;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 
 /// How near is near enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,11 +211,7 @@ impl Topology {
         if write!(path, "{}/{name}", self.root).is_err() {
             return &[];
         }
-        let Ok(fd) =
-            rustix::fs::openat(CWD, path.bytes(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-        else {
-            return &[];
-        };
+        let Ok(fd) = crate::open(path.bytes(), OFlags::RDONLY, Mode::empty()) else { return &[] };
         let read = rustix::io::read(&fd, &mut *buffer);
         // By the system call itself: the C library's `close` is a point where a thread may be
         // cancelled, and its frames here are none that can be unwound. See `interpose`.

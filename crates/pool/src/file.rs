@@ -294,8 +294,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.head_latch(TABLE_LATCH)
     }
 
-    /// Makes the file if need be; says how many bytes it has, without pages at its end that were
-    /// never written: room was made for them.
+    /// Creates the file if it does not exist. Returns how many bytes of whole pages it has, without
+    /// the zero pages at its end, which are room that was set aside.
     fn lengthen(&self, spec: &FileSpec) -> Result<u64, Error> {
         let disk = &self.pool().inner.disk;
         let how = if spec.create { Open::CREATE } else { Open::WRITE };
@@ -310,17 +310,36 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         let (mut length, size) = (file.length()?, u64::from(spec.page_bytes));
         check_size(&*file, length, spec.page_bytes)?;
+        // A full disk or a crash can stop the growth at any byte. What lies behind the last whole
+        // page is room, or a write that was never durable: the layer above writes it again.
+        length -= length % size;
         let mut last = Buffer::new(spec.page_bytes as usize);
-        while spec.ahead && length >= size && length.is_multiple_of(size) {
+        while spec.ahead && length >= size {
             // A page that was written has a checksum, and it is not zero everywhere. One that
             // cannot be read may have been, and is its reader's trouble.
             if file.read(length - size, &mut last).is_err() || last.iter().any(|byte| *byte != 0) {
                 break;
             }
-            length -= size;
+            length = without_hole(&*file, length - size, size)?;
         }
         Ok(length)
     }
+}
+
+/// The length without the pages before it that lie in a hole of the file, found in O(log n) calls.
+fn without_hole(file: &dyn File, mut length: u64, page: u64) -> Result<u64, Error> {
+    let mut step = page;
+    while step >= page {
+        let from = length.checked_sub(step);
+        let data = from.map(|from| file.next_data(from)).transpose()?;
+        if data.is_some_and(|data| data.is_none_or(|at| at >= length)) {
+            length -= step;
+            step *= 2;
+        } else {
+            step /= 2;
+        }
+    }
+    Ok(length)
 }
 
 /// Fails if the first page was written as one of another size. A page that cannot be read, or that

@@ -18,6 +18,7 @@
 //! | 80 | the hash table's secret |
 //! | 88 | lines that were taken for buckets that are full |
 //! | 96 | the latch of the thread that takes a removed file's pages out |
+//! | 104 | how many frames the pool may grow to by itself |
 //! | 512 | the hash table's latches, 64 of them, a line each |
 //! | 1,024 | 256 files, 128 words each |
 //! | 33,792 | how often what is slow took how long: three times 64 words, of which 40 are used |
@@ -56,6 +57,7 @@ pub(crate) const HASH_TABLE: u64 = 72;
 pub(crate) const HASH_SECRET: u64 = 80;
 pub(crate) const HASH_LINES: u64 = 88;
 pub(crate) const REMOVAL_LATCH: u64 = 96;
+pub(crate) const WANTED: u64 = 104;
 pub(crate) const HASH_LATCHES_AT: u64 = 512;
 
 /// Words of a chunk, the least that the translation takes of its area.
@@ -163,7 +165,7 @@ const _: () = assert!(TIMES_AT == 33_792);
 
 /// How the words lie, as one number: another one is another version's pool.
 #[doc(hidden)]
-pub const LAYOUT: u64 = 4;
+pub const LAYOUT: u64 = 5;
 
 /// The fewest frames of a pool.
 pub(crate) const FRAMES_MIN: u32 = 16;

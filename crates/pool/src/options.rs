@@ -14,6 +14,10 @@ pub struct Options {
     pub frames: u32,
     /// The most frames that it may be resized to, up to 2^31. Addresses are set aside for them.
     pub frames_max: u32,
+    /// To how many frames it grows by itself, before a page is evicted for want of a frame: up to
+    /// `frames_max`. Of several processes that open a pool the one that asks for most counts. Where
+    /// the system has no memory for more, pages are evicted.
+    pub frames_wanted: u32,
     /// Bytes of a frame, and the most that a page has: a power of two, 512 to 65,536.
     pub frame_bytes: u32,
     /// Whether frames are in huge pages, where the system has them: of memory in `/dev/shm`, too
@@ -31,6 +35,7 @@ impl Default for Options {
         Self {
             frames: 4096,
             frames_max: 1 << 20,
+            frames_wanted: 0,
             frame_bytes: 8192,
             huge: false,
             write_ahead: None,
@@ -62,6 +67,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("frames", &self.frames)
             .field("frames_max", &self.frames_max)
+            .field("frames_wanted", &self.frames_wanted)
             .field("frame_bytes", &self.frame_bytes)
             .field("huge", &self.huge)
             .field("write_ahead", &self.write_ahead.is_some())

@@ -11,7 +11,7 @@ use latchwork_region::{Area, AreaOptions, Error as RegionError, Region, Repair};
 
 use crate::layout::{
     ACTIVE, CONFIG, Config, Desc, FRAMES_MIN, HEAD_FIRST, HEAD_LIMIT, LOGGED, Latch, Marks, TARGET,
-    lines,
+    WANTED, lines,
 };
 use crate::opened::{OpenedFiles, opened_none};
 use crate::{Error, Options};
@@ -42,6 +42,8 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) opened: OpenedFiles,
     /// Whether the pool is only looked at.
     pub(crate) view: bool,
+    /// One when this process found no memory for more frames: it asks no more.
+    pub(crate) stopped: M::AtomicU32,
     /// What the region's sweeps call, for as long as this lives.
     pub(crate) repair: Arc<dyn Repair<M>>,
 }
@@ -114,6 +116,7 @@ impl<M: ConstMachine> Pool<M> {
             options: options.clone(),
             opened: opened_none(),
             view,
+            stopped: M::U32,
         });
         let pool = Self { inner };
         if !view {
@@ -163,6 +166,15 @@ impl<M: ConstMachine> Pool<M> {
             // AcqRel: as above.
             let _ = target.compare_exchange(0, now, AcqRel, Acquire);
         }
+        let (wanted, asked) = (head.word(WANTED)?, options.frames_wanted.min(config.frames_max));
+        // Relaxed, both: a number, of which the largest counts.
+        let mut seen = wanted.load(Relaxed);
+        while seen < u64::from(asked) {
+            match wanted.compare_exchange(seen, u64::from(asked), Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => seen = now,
+            }
+        }
         if self.active()? > config.frames_max {
             return Err(Error::Corrupt("number of frames"));
         }
@@ -190,6 +202,17 @@ impl<M: ConstMachine> Pool<M> {
         // Acquire: synchronizes with the AcqRel in `begin` and in `resize`.
         let active = self.inner.head.word(ACTIVE)?.load(Acquire);
         Ok(active.min(u64::from(self.inner.config.frames_max)) as u32)
+    }
+
+    /// How many frames the pool has, or may grow to by itself if that is more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    pub fn wanted(&self) -> Result<u32, Error> {
+        // Relaxed: a number.
+        let wanted = self.inner.head.word(WANTED)?.load(Relaxed);
+        Ok((wanted.min(u64::from(self.inner.config.frames_max)) as u32).max(self.active()?))
     }
 
     /// Bytes of a frame.

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
 
 use rustix::fd::{IntoRawFd, OwnedFd};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 
 use crate::layout::{Segment, store_bytes};
 
@@ -85,7 +85,7 @@ struct Text<'a> {
 impl Text<'_> {
     fn take(&mut self) {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let Ok(file) = rustix::fs::openat(CWD, c"/proc/self/maps", flags, Mode::empty()) else {
+        let Ok(file) = latchwork_machine::open(c"/proc/self/maps", flags, Mode::empty()) else {
             return;
         };
         self.read(&file);

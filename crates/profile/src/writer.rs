@@ -153,7 +153,7 @@ fn create_file(pid: u32, suffix: &[u8]) -> Option<rustix::fd::OwnedFd> {
         path.push(suffix);
         let flags =
             OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        match rustix::fs::openat(CWD, path.bytes(), flags, Mode::RUSR | Mode::WUSR) {
+        match latchwork_machine::open(path.bytes(), flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => return Some(file),
             Err(rustix::io::Errno::EXIST) => {}
             Err(_) => return None,

@@ -31,7 +31,7 @@ pub(crate) fn open(path: &Path, mode: u32, write: bool) -> Result<(File, Header)
 /// Opens a file that may be mapped: all that [`open`] checks but its bytes. Returns its length.
 pub(crate) fn open_checked(path: &Path, mode: u32, write: bool) -> Result<(File, u64), Error> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
-    let fd = rustix::fs::open(path, FLAGS | access, Mode::empty());
+    let fd = latchwork_machine::open(path, FLAGS | access, Mode::empty());
     let file = File::from(fd.map_err(|e| Error::of("open", e))?);
     let stat = rustix::fs::fstat(&file).map_err(|e| Error::of("fstat", e))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -143,7 +143,7 @@ impl Drop for FreshName {
 fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<PathBuf>), Error> {
     let owner = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(folder, flags | OFlags::TMPFILE, owner) {
+    match latchwork_machine::open(folder, flags | OFlags::TMPFILE, owner) {
         Ok(fd) => return Ok((fd, None)),
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         Err(e) => return Err(Error::of("open", e)),
@@ -151,7 +151,8 @@ fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<Path
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{id:016x}"));
     let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-    let fd = rustix::fs::open(&name, flags, owner).map_err(|e| Error::of("open", e))?;
+    let fd = latchwork_machine::open(name.as_os_str(), flags, owner)
+        .map_err(|e| Error::of("open", e))?;
     Ok((fd, Some(name.into())))
 }
 

@@ -27,7 +27,7 @@ pub(crate) const DEPOTS: usize = 8;
 pub(crate) const BLOCK: u64 = 1 << 16;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"latchrgn");
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 const ENDIAN: u32 = 0x0102_0304;
 /// The bytes that are read before anything is believed.
 pub(crate) const FIXED: usize = 80;

@@ -31,6 +31,7 @@
 //! | `file` | which files are opened, and how one is made |
 //! | `token` | who lives: locks that the kernel drops at death |
 //! | `slots` | what a process and a thread leave in the region |
+//! | `state` | whether a process runs or is stopped, and its command |
 //! | `open` | making and opening a [`Region`] |
 //! | `region` | resolving and growing it, and who is in it |
 //! | `thread` | [`Thread`]: a claimed thread slot |
@@ -67,6 +68,7 @@ mod repair;
 mod slab;
 mod slots;
 mod space;
+mod state;
 mod sweep;
 mod thread;
 mod token;
@@ -82,6 +84,7 @@ pub use crate::region::Region;
 pub use crate::repair::Repair;
 pub use crate::slab::Cell;
 pub use crate::slots::{INTENT_WORDS, LAYER_WORDS, ProcessInfo, ThreadInfo};
+pub use crate::state::ProcessState;
 pub use crate::sweep::{Dead, Fate, InHand};
 pub use crate::thread::Thread;
 pub use crate::token::Unforked;

@@ -12,6 +12,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_machine::{ConstMachine, Word};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
@@ -319,7 +320,7 @@ impl<M: ConstMachine> Memory<M> {
 /// The same file, opened once more: none where that is not possible, as without `/proc`.
 fn opened_again(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let again = File::options().read(true).write(true).open(path).ok()?;
+    let again = File::from(latchwork_machine::open(&*path, OFlags::RDWR, Mode::empty()).ok()?);
     let [it, same] = [file, &again].map(|file| rustix::fs::fstat(file).ok());
     let (it, same) = (it?, same?);
     (it.st_dev == same.st_dev && it.st_ino == same.st_ino).then_some(again)

@@ -2,11 +2,12 @@
 
 use core::fmt;
 
-use latchwork_lockmgr::Error as LocksError;
+use latchwork_lockmgr::{Error as LocksError, Reason};
 use latchwork_region::Error as RegionError;
 
-use crate::lock_name::{LOCK_NAME, of_name};
-use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
+pub(crate) use crate::lock_error::of_tree;
+use crate::lock_error::{Bytes, Holder, KeyBounds, Name, Of, say_of_lock};
+use crate::{KeyError, Refusal, ValueError};
 
 /// The longest id of a prepared transaction, in bytes.
 pub const GID_MAX: usize = 128;
@@ -22,14 +23,20 @@ pub const GID_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A lock was not had: a deadlock, a deadline, or another reason of the lock manager's.
+    /// A lock was not granted: a deadlock, a deadline, or another reason of the lock manager's.
+    #[non_exhaustive]
     Lock {
         /// The table, or its tree if this process has not used it.
         table: String,
-        /// The key.
+        /// The key; of a range the first one.
         key: Vec<u8>,
+        /// The ends of the range, if it was not one key that was to be locked.
+        range: Option<Box<KeyBounds>>,
         /// Why.
         why: latchwork_lockmgr::Error,
+        /// The transactions in the way, after a deadline and after a deadlock: of a deadlock the
+        /// one that this one waited for.
+        holders: Box<[Holder]>,
     },
     /// The lock manager refused something that is not about one key.
     Locks(latchwork_lockmgr::Error),
@@ -50,11 +57,23 @@ pub enum Error {
     /// The transaction was open for so long that the log would have been kept for it beyond
     /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
     TransactionTooOld,
+    /// The log has come to the end of its positions, 4.5 PB since the store was made: reads go on,
+    /// and nothing is written any more. Dump the tables and load them into a new store.
+    LogPositions,
     /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
     /// rows already, which cannot be taken again: load once more, with rows from the beginning.
     RowsTaken,
+    /// An earlier call of the transaction failed and aborted it. Every later call, the commit
+    /// included, changes nothing and returns this. Roll the transaction back, or restart it.
+    /// [`is_retryable`](Self::is_retryable), [`is_no_space`](Self::is_no_space) and
+    /// [`is_damage`](Self::is_damage) answer for `why`.
+    Aborted {
+        /// The error that aborted the transaction.
+        why: Box<Error>,
+    },
     /// A closure that had the transaction in hand, or a call of it, panicked, and may have written
-    /// half of what it meant to: the transaction can only be rolled back.
+    /// half of what it meant to: the transaction can only be rolled back. Calls return it within
+    /// [`Aborted`](Self::Aborted).
     Panicked,
     /// There is a record with this key already.
     Exists {
@@ -186,6 +205,14 @@ pub enum Error {
         /// Why.
         why: Box<Error>,
     },
+    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable
+    /// is not known: a crash of the machine may take that back. Do not act on it.
+    ReadsUnknown {
+        /// The error that the transaction ended with; none if it ended well.
+        ended: Option<Box<Error>>,
+        /// Why what it has read could not be made durable.
+        why: Box<Error>,
+    },
     /// The transaction is prepared, and whether a crash of the machine takes it back is not known.
     PrepareUnknown {
         /// Its id.
@@ -210,6 +237,9 @@ pub enum Error {
     },
     /// The trees or the log failed: what they said.
     Engine(String),
+    /// The store was opened with [`Options::read_only`](crate::Options::read_only), and the call
+    /// would write to it.
+    ReadOnly,
     /// The caller's own: a closure that wants its transaction rolled back.
     Rejected(String),
 }
@@ -232,6 +262,30 @@ impl Error {
         Self::CommitUnknown { why: Box::new(why.into()) }
     }
 
+    /// For a transaction with a commit at this position, or with none, that could not be made as
+    /// durable as its mode says.
+    pub(crate) fn unsettled(at: Option<u64>, why: impl Into<Self>) -> Self {
+        let why = match why.into() {
+            Self::CommitUnknown { why } => why,
+            why => Box::new(why),
+        };
+        match at {
+            Some(_) => Self::CommitUnknown { why },
+            None => Self::ReadsUnknown { ended: None, why },
+        }
+    }
+
+    /// The error of a transaction that ended with one error, behind which another one says that
+    /// what it has read may not be durable.
+    pub(crate) fn with_end(end: Self, unsettled: Self) -> Self {
+        match unsettled {
+            Self::ReadsUnknown { ended: None, why } => {
+                Self::ReadsUnknown { ended: Some(Box::new(end)), why }
+            }
+            other => other,
+        }
+    }
+
     /// The store's own error that this one is for, if there is one: the log's for a change of a
     /// page that could not be logged, or a page that could not go before the log.
     fn inner(&self) -> Option<&Self> {
@@ -241,7 +295,9 @@ impl Error {
             Self::Pool(WriteAhead(why))
             | Self::Tree(Tree::Journal(why) | Tree::Pool(WriteAhead(why))) => why.downcast_ref(),
             Self::NotUndone { why, .. }
+            | Self::Aborted { why }
             | Self::CommitUnknown { why }
+            | Self::ReadsUnknown { why, .. }
             | Self::PrepareUnknown { why, .. } => Some(why),
             _ => None,
         }
@@ -253,6 +309,39 @@ impl Error {
             Self::Pool(why) => say_of_pages(f, why),
             Self::Tree(why) => say_of_pages(f, why),
             other => fmt::Display::fmt(other, f),
+        }
+    }
+
+    /// For people, of transactions that could not be made durable.
+    fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CommitUnknown { why } => {
+                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
+            }
+            Self::ReadsUnknown { ended, why } => {
+                f.write_str("what the transaction has read may not be durable, ")?;
+                write!(f, "and a crash may take it back: {why}")?;
+                ended.iter().try_for_each(|end| write!(f, "; the transaction ended with: {end}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// For people, of transactions in two phases.
+    fn say_of_prepared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PrepareUnknown { gid, why } => {
+                let id = Bytes(gid);
+                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
+            }
+            Self::Prepared { gid } => {
+                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
+            }
+            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
+            Self::Gid { length } => {
+                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
+            }
+            _ => Ok(()),
         }
     }
 
@@ -296,9 +385,7 @@ impl Error {
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
             }
-            _ => {
-                "half of a change was written when something panicked: only a rollback is possible"
-            }
+            _ => "half of a change was written when something panicked",
         }
     }
 
@@ -307,9 +394,10 @@ impl Error {
         use latchwork_tree::Error as Tree;
         match self {
             Self::Tree(Tree::RecordTooLong { .. }) => false,
-            Self::Lock { .. } | Self::Locks(_) => self.is_retryable(),
+            Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => true,
+            Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             _ => false,
         }
@@ -377,11 +465,18 @@ impl Error {
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
+            // An operator who ends a transaction does not want it to run again.
+            Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld | Self::Migrated => true,
+            Self::Aborted { why } => why.is_retryable(),
             _ => false,
         }
     }
+}
+
+/// Whether an operator ended the transaction, by `latchwork locks kill`.
+fn is_killed(why: &LocksError) -> bool {
+    matches!(why, LocksError::Aborted(Reason::Killed))
 }
 
 /// Whether what the pool says, unless the disk said it, is of a page or file that is damaged.
@@ -420,50 +515,6 @@ from!(latchwork_log => Log, latchwork_pool => Pool, latchwork_tree => Tree,
 impl From<latchwork_lockmgr::Error> for Error {
     fn from(why: latchwork_lockmgr::Error) -> Self {
         Self::Locks(why)
-    }
-}
-
-/// A key as people read it: by its types, if it has been encoded by some.
-struct Name<'k>(&'k [u8]);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        match AnyKey::take(&mut rest, false) {
-            Ok(key) if rest.is_empty() => write!(f, "{}", key.to_string().escape_debug()),
-            _ => Bytes(self.0).fmt(f),
-        }
-    }
-}
-
-/// Bytes that nobody has encoded.
-struct Bytes<'k>(&'k [u8]);
-
-impl fmt::Display for Bytes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
-    }
-}
-
-/// Why a lock was not had, with the keys of a deadlock as people read them.
-struct Why<'w>(&'w LocksError);
-
-impl fmt::Display for Why<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LocksError::Deadlock(cycle) = self.0 else { return self.0.fmt(f) };
-        write!(f, "deadlock of {} transactions, of which this one is rolled back", cycle.owners)?;
-        for link in cycle {
-            let (owner, mode) = (link.owner, link.wanted);
-            match of_name(&link.object) {
-                Some((tree, key)) => {
-                    write!(f, "; {owner} waits for key {} of {}", Name(key), of_tree(tree))?
-                }
-                None => write!(f, "; {owner} waits for {}", Bytes(&link.object))?,
-            }
-            let cut = if link.object.len() >= LOCK_NAME { ".." } else { "" };
-            write!(f, "{cut} in mode {mode}")?;
-        }
-        Ok(())
     }
 }
 
@@ -506,8 +557,8 @@ fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Resu
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { table, key, why } => {
-                write!(f, "key {} of {table}: {}", Name(key), Why(why))
+            Self::Lock { table, key, range, why, holders } => {
+                say_of_lock(f, &Of { table, key, range: range.as_deref() }, why, holders)
             }
             Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
@@ -518,6 +569,9 @@ impl fmt::Display for Error {
             }
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => {
                 f.write_str(self.rolled_back())
+            }
+            Self::Aborted { why } => {
+                write!(f, "the transaction is aborted and can only be rolled back: {why}")
             }
             Self::Exists { table, key } => write!(f, "key {} of {table} exists", Name(key)),
             Self::TableExists { table } => write!(f, "table {table} exists: load into a new one"),
@@ -539,6 +593,9 @@ impl fmt::Display for Error {
             Self::Value { table, why } => write!(f, "{table}: {why}"),
             Self::TableType { .. } | Self::Migrating { .. } => self.say_of_types(f),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
+            Self::LogPositions => f.write_str(
+                "the log has used all its positions, 4.5 PB: dump the store and load it into a new one",
+            ),
             Self::Log(why) => say_of_log(f, why),
             Self::Pool(_) => self.say_with_advice(f, "pages"),
             Self::Tree(_) => self.say_with_advice(f, "tree"),
@@ -555,20 +612,12 @@ impl fmt::Display for Error {
                     "a dead transaction keeps its locks: key {key} of {table}, page {page}: {why}"
                 )
             }
-            Self::CommitUnknown { why } => {
-                write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
-            }
-            Self::PrepareUnknown { gid, why } => {
-                let id = Bytes(gid);
-                write!(f, "transaction {id} is prepared, but a crash may take it back: {why}")
-            }
-            Self::Prepared { gid } => {
-                write!(f, "transaction {} is prepared, and not decided", Bytes(gid))
-            }
-            Self::NotPrepared { gid } => write!(f, "no transaction {} is prepared", Bytes(gid)),
-            Self::Gid { length } => {
-                write!(f, "an id of {length} bytes for a transaction: 1 to {GID_MAX}")
-            }
+            Self::CommitUnknown { .. } | Self::ReadsUnknown { .. } => self.say_of_durability(f),
+            Self::PrepareUnknown { .. }
+            | Self::Prepared { .. }
+            | Self::NotPrepared { .. }
+            | Self::Gid { .. } => self.say_of_prepared(f),
+            Self::ReadOnly => f.write_str("the store is open read-only"),
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
@@ -582,7 +631,9 @@ impl core::error::Error for Error {
             Self::Lock { why, .. } | Self::Locks(why) => Some(why),
             Self::Deadline { last, .. } => Some(last.as_ref()),
             Self::NotUndone { why, .. }
+            | Self::Aborted { why }
             | Self::CommitUnknown { why }
+            | Self::ReadsUnknown { why, .. }
             | Self::PrepareUnknown { why, .. } => Some(why.as_ref()),
             Self::Log(why) => Some(why),
             Self::Pool(why) => Some(why),
@@ -595,11 +646,6 @@ impl core::error::Error for Error {
             _ => None,
         }
     }
-}
-
-/// A table as an error names it whose name is not known.
-pub(crate) fn of_tree(tree: u32) -> String {
-    format!("tree {tree}")
 }
 
 /// The error that refuses a path.

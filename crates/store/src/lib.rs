@@ -74,6 +74,8 @@
 //! - Know whether to try again: [`Error::is_retryable`]; whether the disk is full:
 //!   [`Error::is_no_space`].
 //! - Fill a new table with sorted rows: [`Store::load_sorted`]; from text [`Store::load`].
+//! - See who blocks whom, and which process is stopped: [`Store::blocked`], [`Store::processes`];
+//!   from a process that has not opened the store: [`StoreView`].
 //! - Copy, check, look into: [`Store::backup`] and [`restore`], [`Store::verify`],
 //!   [`Store::activity`], [`salvage`].
 //!
@@ -92,11 +94,13 @@ mod faces;
 mod files;
 mod idle;
 mod key;
+mod lock_error;
 mod lock_name;
 mod long;
 mod migrate;
 mod names;
 mod open;
+mod opened;
 mod place;
 mod prepared;
 mod raw;
@@ -133,8 +137,10 @@ pub use crate::files::home::Sizes;
 #[doc(hidden)]
 pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
+pub use crate::lock_error::{Holder, KeyBounds};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
+pub use crate::opened::{Difference, Opened};
 pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;
 pub use crate::raw::Raw;
@@ -149,10 +155,14 @@ pub use crate::snapshot::Snapshot;
 pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
-pub use crate::tools::{Activity, Copied, Copying, restore};
+pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
+pub use crate::tools::{Blocked, Blocker, LockNames, LockWait, StoreLock, StoreView};
 pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
+pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Upgraded, upgrade};
+pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
@@ -166,6 +176,7 @@ pub use crate::value::Plain;
 pub use crate::value::Postcard;
 pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
-pub use latchwork_log::Mode;
+pub use latchwork_log::{LogWork, Mode};
 pub use latchwork_pool::Cause;
+pub use latchwork_region::ProcessState;
 pub use latchwork_tree::{Batch, Header, Row};

@@ -111,6 +111,11 @@ impl Long {
         Ok(Self { number: Stamp::new(slot, at).get(), length, begins })
     }
 
+    /// How many bytes of the value its pieces have.
+    pub(crate) fn bytes_in_pieces(&self) -> u64 {
+        (self.length - self.begins) as u64
+    }
+
     /// What the record has of the value.
     pub(crate) fn record(&self, value: &[u8]) -> Vec<u8> {
         let mut record = value[..self.begins].to_vec();

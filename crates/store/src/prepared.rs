@@ -90,6 +90,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn commit_prepared(&self, gid: &[u8]) -> Result<u64, Error> {
+        self.writable()?;
         let worker = self.home().take_prepared(gid)?;
         let at = worker.commit_prepared()?;
         self.settle(&worker, Some(at), None)?;
@@ -110,6 +111,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// A thread that is killed in the call leaves it prepared, or the next sweep undoes the rest.
     pub fn roll_back_prepared(&self, gid: &[u8]) -> Result<(), Error> {
+        self.writable()?;
         let worker = self.home().take_prepared(gid)?;
         let end = worker.roll_back_prepared()?;
         Ok(worker.log.commit(Lsn(end), self.home().sizes.mode)?)

@@ -37,6 +37,8 @@ pub enum Refusal {
     Newer {
         /// Its format.
         format: u64,
+        /// The version of the program that made it, if it says so.
+        program: Option<String>,
     },
     /// The store has a format that is not read any more: an older program made it.
     Older {
@@ -49,6 +51,14 @@ pub enum Refusal {
         file: &'static str,
         /// What is wrong with it.
         what: &'static str,
+    },
+    /// A file of the store has other names, in this folder or another one (hard links): what one
+    /// store writes would change the other one.
+    HardLinked {
+        /// The file.
+        file: PathBuf,
+        /// How many names it has.
+        names: u64,
     },
     /// The file system is read-only.
     ReadOnly,
@@ -90,6 +100,9 @@ pub enum Refusal {
     },
     /// Processes have it open.
     InUse,
+    /// Processes read it in place ([`Options::read_only`](crate::Options::read_only)): their files
+    /// must not change.
+    ReadElsewhere,
     /// Its processes were killed: their memory has what its files do not have yet.
     LeftOpen,
     /// It has transactions that are prepared or that a crash left open, or commits beside prepared
@@ -137,7 +150,7 @@ impl Refusal {
             Self::WithinStore => "it lies in the folder of a store: choose a place beside that",
             Self::BeingMade => "another process makes it just now",
             Self::ReadOnly => {
-                "the file system is read-only: a store that is opened is written to; copy it"
+                "the file system is read-only: open the store with `read_only` (`--read-only`)"
             }
             Self::Permission => {
                 "this user may not write there, or not look there: open it as its owner does"
@@ -155,6 +168,9 @@ impl Refusal {
                  which this is a copy: mount it at another path, or give each its own /dev/shm"
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
+            Self::ReadElsewhere => {
+                "processes read its files in place, with `read_only`: end them, or read it so, too"
+            }
             Self::LeftOpen => {
                 "its processes were killed, and their memory has what its files have not: open \
                  it once and close it, as `stat` does; or `forget-memory` has the files alone count"
@@ -173,6 +189,32 @@ fn being_opened(process: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result
     )
 }
 
+fn newer(format: u64, program: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let known = crate::open::FORMAT;
+    write!(f, "created with format {format}; this version reads format {known}. ")?;
+    match program {
+        Some(program) => write!(f, "Use latchwork {program} or later"),
+        None => f.write_str("Use a later version of latchwork"),
+    }
+}
+
+fn older(format: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let known = crate::open::FORMAT;
+    write!(f, "created with format {format}")?;
+    if let Some(version) = crate::open::version_of(format) {
+        return write!(
+            f,
+            " (latchwork {version}); this version reads format {known}. `latchwork store upgrade` \
+             converts it in place; copy the folder before"
+        );
+    }
+    write!(
+        f,
+        "; this version reads format {known}. Run `latchwork store dump` of the version that \
+         created it, and `latchwork store load` of this one"
+    )
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -186,19 +228,18 @@ impl fmt::Display for Refusal {
                  user: open it as that one (`sudo -u '#{owner}'`), or give all to another with \
                  `chown -R` while nobody has it open"
             ),
-            Self::Newer { format } => write!(
-                f,
-                "its file `identity` has format {format}, which this version does not know: a \
-                 newer one made it"
-            ),
-            Self::Older { format } => write!(
-                f,
-                "its file `identity` has format {format}, which this version does not read any \
-                 more: `dump` it with the version that made it, and `load` that here"
-            ),
+            Self::Newer { format, program } => newer(*format, program.as_deref(), f),
+            Self::Older { format } => older(*format, f),
             Self::Damaged { file, what } => {
                 write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
             }
+            Self::HardLinked { file, names } => write!(
+                f,
+                "its file `{}` has {names} names (hard links), so that another folder changes \
+                 with this one: copy the folder with `cp -r --reflink=auto` and open the copy, or \
+                 remove the other names; `store backup` makes a copy of an open store",
+                file.display()
+            ),
             Self::NotMemory { name } => write!(
                 f,
                 "`{}` is no shared memory of a store: move it away, and all that is not the \

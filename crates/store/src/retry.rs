@@ -40,7 +40,8 @@ pub struct Patience {
     /// When a commit returns, if not as the store's mode says.
     ///
     /// A transaction that may write reads what is committed, be it durable or not, and one in
-    /// [`Mode::Full`] does not return before it is, with a value or an error. A snapshot of a store
+    /// [`Mode::Full`] does not return before it is, with a value or an error; of a transaction by
+    /// hand see [`Transaction`](crate::Transaction). A snapshot of a store
     /// in that mode sees what is durable. So a thread that has read a record in a transaction of
     /// another mode may read an older version in a snapshot that it takes afterwards.
     pub mode: Option<Mode>,

@@ -12,6 +12,7 @@ use latchwork_tree::{Error as TreeError, Header};
 use crate::engine::Engine;
 use crate::entry::{Entry, Types};
 use crate::files::scribe::Part;
+use crate::idle::Kept;
 use crate::tables::{CATALOG, fits};
 use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
 
@@ -65,7 +66,7 @@ impl<M: ConstMachine> Store<M> {
         let name = table.name().as_bytes();
         let patience = Patience { label: "load", ..Patience::default() };
         let _settles = Settles(self);
-        let done = self.attempts(&patience, |kept, _| {
+        let run = |kept: &Kept<M>, _| {
             let (worker, made) = (&kept.worker, Cell::new(None));
             let done = Attempts::run(worker, worker.locks()?, worker.slot(), &patience, |txn| {
                 // Of an attempt before.
@@ -94,7 +95,8 @@ impl<M: ConstMachine> Store<M> {
                 worker.home.shared.let_go(worker.slot(), root)?;
             }
             Ok::<_, Error>(done)
-        })?;
+        };
+        let done = self.attempts(&patience, run, Error::with_end)?;
         Ok(done.value)
     }
 }

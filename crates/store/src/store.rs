@@ -17,7 +17,8 @@ use crate::background::Background;
 use crate::files::home::{Home, Sizes};
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
-use crate::open::{Folder, Options, open};
+use crate::open::{Folder, Options, Reading, open, open_to_read};
+use crate::opened::Opened;
 use crate::tables::{Catalog, Tables, as_shown, entries, infos, tables};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
@@ -28,10 +29,13 @@ use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
 /// Clones are the same. When the last one of the last process is dropped, the store is closed; a
 /// process that is killed leaves it to the others, or to the next that opens it.
 ///
-/// A drop tells nobody what went wrong: [`close`](Self::close) does. A process that ends by
-/// [`std::process::exit`], or has the store in a `static`, drops nothing, and counts as killed:
-/// nothing that was committed is lost, and the shared memory stays for the next that opens the
-/// store.
+/// A drop reports no error: [`close`](Self::close) does. Rust drops no `static`, and
+/// [`std::process::exit`] drops nothing. A process that ends with a store in a `static` counts as
+/// killed: no commit is lost, and the shared memory stays in `/dev/shm` until the store is opened
+/// again. So call [`close`](Self::close) on such a store before `main` returns. The store registers
+/// no handler for the exit of the process, because other threads may still use it then. If its
+/// folder was removed, the next store that this user opens removes that memory; `latchwork store
+/// forget-memory --list` shows what there is.
 ///
 /// Each thread that uses it has a slot of the shared memory, until the thread ends.
 pub struct Store<M: ConstMachine = Machine> {
@@ -57,6 +61,9 @@ struct Inner<M: ConstMachine> {
     sessions: Arc<Sessions<M>>,
     turns: Arc<Turns>,
     background: Background<M>,
+    opened: Opened,
+    /// Of a process that only reads.
+    reading: Option<Reading>,
     /// Whether it was closed: then its drop does nothing more.
     closed: bool,
 }
@@ -108,21 +115,37 @@ impl Store<Machine> {
     ///
     /// As there; [`Error::Options`].
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
+        if options.read_only {
+            let (home, reading) = open_to_read(path.as_ref(), options)?;
+            let opened = Opened::new(&options.sizes, &home.sizes_now()?);
+            return Ok(Self::with(home, None, opened, Some(reading)));
+        }
         let (home, folder) = open(path.as_ref(), options)?;
-        let store = Self::of(home, Some(folder));
+        let opened = Opened::new(&options.sizes, &home.sizes_now()?);
+        let store = Self::of(home, Some(folder), opened);
         store.background().sweep_if_needed();
         Ok(store)
     }
 }
 
 impl<M: ConstMachine> Store<M> {
-    pub(crate) fn of(home: Arc<Home<M>>, folder: Option<Folder>) -> Self {
+    fn of(home: Arc<Home<M>>, folder: Option<Folder>, opened: Opened) -> Self {
+        Self::with(home, folder, opened, None)
+    }
+
+    fn with(
+        home: Arc<Home<M>>,
+        folder: Option<Folder>,
+        opened: Opened,
+        reading: Option<Reading>,
+    ) -> Self {
         let sessions = Arc::new(Sessions::new(home.sizes.threads));
         let catalog = Catalog::new(&home, &sessions);
         let turns = Arc::new(Turns::new((home.sizes.threads as usize / 4).max(1)));
         let background = Background::new(&home, &sessions);
         let closed = false;
-        let inner = Inner { home, folder, catalog, sessions, turns, background, closed };
+        let inner =
+            Inner { home, folder, catalog, sessions, turns, background, opened, reading, closed };
         Self { inner: Arc::new(inner) }
     }
 
@@ -154,7 +177,7 @@ impl<M: ConstMachine> Store<M> {
         sizes: &Sizes,
         lanes: usize,
     ) -> Result<Self, Error> {
-        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None))
+        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None, Opened::default()))
     }
 
     /// Address, length and name of what the store shares: for reports on cache lines. What lies
@@ -175,6 +198,16 @@ impl<M: ConstMachine> Store<M> {
         found.extend(home.log.places()?);
         found.extend(home.shared.places()?);
         Ok(found)
+    }
+
+    /// What this process found when it opened the store.
+    pub fn opened(&self) -> &Opened {
+        &self.inner.opened
+    }
+
+    /// Refuses what would write to a store that is only read.
+    pub(crate) fn writable(&self) -> Result<(), Error> {
+        if self.inner.reading.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
     /// The parts, for tools.
@@ -317,7 +350,9 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
     /// [`Error::CommitUnknown`]; those of the parts, also of the checkpoint. But for
-    /// `CommitUnknown` nothing was written then.
+    /// `CommitUnknown` nothing was written then. [`Error::ReadsUnknown`] in [`Mode::Full`] if the
+    /// transaction wrote nothing or failed, and what it has read cannot be made durable: the error
+    /// that the closure returned is within.
     ///
     /// # Panics
     ///
@@ -420,19 +455,23 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
-        self.attempts(patience, |kept, tables| {
+        let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
             Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
-        })
+        };
+        self.attempts(patience, run, Error::with_end)
     }
 
-    /// Runs a transaction by these attempts, which log its commit, and settles that.
+    /// Runs a transaction by these attempts, which log its commit, and settles that. `both` makes
+    /// one error of that of the attempts, and of one that says that what they have read may not be
+    /// durable.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
         patience: &Patience,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
+        both: impl FnOnce(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
         let tables = Tables { catalog: &self.inner.catalog, kept };
@@ -440,10 +479,13 @@ impl<M: ConstMachine> Store<M> {
         let at = done.as_ref().ok().and_then(|done| done.at);
         match (done, self.settle(&kept.worker, at, patience.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
-            // What it has read its error may tell: so it waits, too, and keeps its own error.
-            (failed, _) => {
+            // The error may reveal what the transaction has read.
+            (Err(own), settled) => {
                 self.inner.background.after_failure();
-                failed
+                Err(match settled {
+                    Ok(()) => own,
+                    Err(unsettled) => both(own, unsettled),
+                })
             }
         }
     }
@@ -451,6 +493,7 @@ impl<M: ConstMachine> Store<M> {
     /// A session of this thread for a transaction that may write. Before anything is done it makes
     /// the checkpoint that is due: one that fails must not look like a write that failed.
     fn to_write(&self) -> Result<(&Kept<M>, Busy<M>), Error> {
+        self.writable()?;
         let kept = self.kept(Kept::writing)?;
         let busy = Busy::new(kept, Kept::writing);
         self.keep_up(&kept.worker)?;
@@ -467,7 +510,11 @@ impl<M: ConstMachine> Store<M> {
         Ok(())
     }
 
-    /// Waits until a commit is as durable as it is to be.
+    /// Waits until a commit is as durable as it is to be; without one, until what was read is.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CommitUnknown`]; without a commit [`Error::ReadsUnknown`].
     pub(crate) fn settle(
         &self,
         worker: &Worker<M>,
@@ -475,8 +522,8 @@ impl<M: ConstMachine> Store<M> {
         mode: Option<Mode>,
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
-        if let Some(at) = self.settles(at, mode)? {
-            worker.log.commit(at, mode).map_err(Error::commit_unknown)?;
+        if let Some(newest) = self.settles(at, mode)? {
+            worker.log.commit(newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {
@@ -487,7 +534,15 @@ impl<M: ConstMachine> Store<M> {
 
     /// Shows a commit, unless it is to be durable first. Returns as far as what the log has is to
     /// be as durable as the mode says.
+    ///
+    /// # Errors
+    ///
+    /// As [`settle`](Self::settle).
     pub(crate) fn settles(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
+        self.unsettled(at, mode).map_err(|why| Error::unsettled(at, why))
+    }
+
+    fn unsettled(&self, at: Option<u64>, mode: Mode) -> Result<Option<Lsn>, Error> {
         let home = &self.inner.home;
         match at {
             Some(at) => {
@@ -515,6 +570,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Those of the parts.
     pub fn checkpoint(&self) -> Result<(), Error> {
+        self.writable()?;
         let kept = self.kept(Kept::writing)?;
         self.inner.home.checkpoint_anew(&kept.worker)
     }
@@ -528,6 +584,7 @@ impl<M: ConstMachine> Store<M> {
     /// [`Error::NotUndone`] if a transaction of the dead could not be undone: the others were.
     /// Those of the parts.
     pub fn sweep(&self) -> Result<usize, Error> {
+        self.writable()?;
         // The child of a fork would wait for a thread that it does not have.
         self.inner.home.manager.region().check()?;
         self.inner.background.wait_for_sweep();

@@ -13,6 +13,11 @@
 //! | `space` | how the pages of the file are used, and whether it is so |
 //! | `salvage` | what can be read of a store that cannot be opened |
 //! | `activity` | what goes on in a store |
+//! | `view` | a store looked at by a process that takes no part in it |
+//! | `locks` | which transactions wait, and which of them block others |
+//! | `processes` | which processes have the store open, and what each does |
+//! | `names` | names of locks in words |
+//! | `upgrade` | a store of an older format becomes one of the present format |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;
@@ -21,19 +26,29 @@ mod beside;
 mod clear;
 mod compact;
 mod dump;
+mod locks;
 mod memory;
+mod names;
 mod pages;
+mod processes;
 mod records;
 mod salvage;
 mod space;
 mod text;
+mod upgrade;
+mod view;
 
 pub use activity::Activity;
 pub use backup::{Copied, Copying, restore};
 pub use dump::{Load, Told};
+pub use locks::{Blocked, Blocker, StoreLock};
 pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use names::LockNames;
 pub use pages::TablePages;
+pub use processes::{Holding, Processes, SnapshotInfo, StoreProcess};
 pub use records::{LogRead, LogRecord, read_log};
 pub use salvage::{Salvaged, salvage};
-pub use space::{Fault, Space};
+pub use space::{DataFile, Fault, Space};
 pub use text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
+pub use upgrade::{Upgraded, upgrade};
+pub use view::{LockWait, StoreView, TransactionInfo, region_file, store_of_region};

@@ -27,7 +27,7 @@ use core::ops::Bound;
 use std::collections::BTreeSet;
 
 use latchwork_lockmgr::granular::X;
-use latchwork_lockmgr::{Owner, Wait};
+use latchwork_lockmgr::{Error as LocksError, Owner, Reason, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
@@ -35,6 +35,7 @@ use crate::engine::{Chain, Engine, How, Wrote};
 use crate::long::{Long, PIECES, is_long};
 pub(crate) use crate::txn::contended::Contended;
 use crate::txn::held_ends::HeldEnds;
+pub(crate) use crate::txn::prepare::IDS;
 use crate::txn::steps::Awaited;
 
 /// Which histories a transaction that may write allows.
@@ -169,13 +170,14 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         operation: impl FnOnce(&mut Self) -> Result<R, Error>,
     ) -> Result<R, Error> {
         if let Some(why) = &self.failed {
-            return Err(why.clone());
+            return Err(Error::Aborted { why: Box::new(why.clone()) });
         }
         let result = self.all_since(self.chain.last, operation);
         if let Err(error) = &result
             && error.ends_transaction()
         {
-            self.failed = Some(error.clone());
+            // A call within this one may have noted it already.
+            self.failed.get_or_insert_with(|| error.clone());
         }
         result
     }
@@ -190,7 +192,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// [`Error::Lock`], [`Error::Engine`]; [`Error::Aborted`] after a failure that ended the
     /// transaction.
     pub fn write_raw(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         self.guard(|txn| {
@@ -404,16 +406,16 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Savepoint`], [`Error::Engine`]; what the transaction failed with before.
+    /// [`Error::Aborted`], [`Error::Savepoint`], [`Error::Engine`].
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
         let Savepoint { owner, last, number } = savepoint;
         let behind = self.gone.partition_point(|(from, _)| *from < number);
         let is_gone = behind > 0 && number < self.gone[behind - 1].1;
         let is_gone = is_gone || number < self.floor;
-        if owner != self.owner.id() || last > self.chain.last || is_gone {
-            return Err(Error::Savepoint);
-        }
         self.guard(|txn| {
+            if owner != txn.owner.id() || last > txn.chain.last || is_gone {
+                return Err(Error::Savepoint);
+            }
             txn.gone.truncate(behind);
             if number + 1 < txn.savepoints {
                 txn.gone.push((number, txn.savepoints));
@@ -442,7 +444,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// # Errors
     ///
-    /// What the transaction failed with before; [`Error::Engine`]. Then it was rolled back.
+    /// [`Error::Aborted`], [`Error::Engine`]. Then it was rolled back.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
         self.end()
     }
@@ -467,6 +469,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
 
     /// Logs the commit record, or the last write as one.
     fn commit_now(&mut self) -> Result<Option<u64>, Error> {
+        if self.owner.is_killed() {
+            return Err(LocksError::Aborted(Reason::Killed).into());
+        }
         if !self.write_pending(true)? && self.chain.last != 0 {
             return self.engine.commit(&mut self.chain).map(Some);
         }

@@ -237,6 +237,7 @@ impl Writes for Txn<'_, Memory, Breakable> {
 fn sizes(schedule: Schedule, odd: Odd) -> Sizes {
     Sizes {
         cache: 1 << 20,
+        cache_max: 0,
         page: 4096,
         log_buffer: 1 << 20,
         log_segment: 1 << 20,

@@ -1,6 +1,7 @@
 //! What holds of the sources: rooms, lengths, words.
 
 mod circles;
+mod descriptors;
 mod layers;
 mod lengths;
 mod partners;

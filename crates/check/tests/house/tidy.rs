@@ -13,7 +13,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("profile", &["machine"]),
     ("region", &["machine"]),
     ("sim", &["machine"]),
-    ("disk", &[]),
+    ("disk", &["machine"]),
     ("lockmgr", &["machine", "region"]),
     ("pool", &["machine", "latch", "region", "disk"]),
     ("log", &["machine", "latch", "region", "disk"]),

@@ -4,6 +4,7 @@ mod aside;
 mod basics;
 mod bytes;
 mod crash;
+mod growing;
 mod models;
 mod stage;
 mod stops;

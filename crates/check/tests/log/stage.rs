@@ -54,9 +54,17 @@ pub(crate) fn prepare(disk: &Simulated) -> Result<(), Error> {
 }
 
 pub(crate) fn begin_in(disk: &Simulated, region: Region<Native>) -> Result<Life, Error> {
+    begin_with(disk, region, &options())
+}
+
+pub(crate) fn begin_with(
+    disk: &Simulated,
+    region: Region<Native>,
+    options: &Options,
+) -> Result<Life, Error> {
     prepare(disk)?;
     let thread = region.thread()?;
-    let log = Log::open(&region, Arc::new(disk.clone()), folder(), &options(), &thread)?;
+    let log = Log::open(&region, Arc::new(disk.clone()), folder(), options, &thread)?;
     let session = log.session(&thread)?;
     Ok(Life { session, log, thread, region })
 }

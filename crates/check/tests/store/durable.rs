@@ -8,9 +8,10 @@ use latchwork_check::tasks::block_on;
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_log::Error as LogError;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Store, Table};
+use latchwork_region::Region;
+use latchwork_store::{AsyncTransaction, Error, Mode, Store, Table, Transaction, WriteTxn};
 
-use crate::stage::begin;
+use crate::stage::{TABLE, begin, begin_in, sizes};
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 const MODES: [Mode; 3] = [Mode::Write, Mode::None, Mode::Periodic(Duration::from_secs(1000))];
@@ -142,12 +143,17 @@ fn one_that_finds_no_room_is_made_again() {
 
 /// A store whose commits wait, in which row 0 is durable as 0, and committed as 1 and not durable.
 fn begun(disk: &Simulated) -> Store<Native> {
-    let store = begin(disk, Mode::Full).unwrap();
+    begun_in(disk).1
+}
+
+fn begun_in(disk: &Simulated) -> (Region<Native>, Store<Native>) {
+    let (region, store) = begin_in(disk, sizes(Mode::Full)).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
+    store.put(&TABLE, b"", b"").unwrap();
     disk.plan(disk.calls().total(), Fault::NoSpace);
     assert!(matches!(store.put(&ROWS, 0, 1), Err(Error::CommitUnknown { .. })));
     assert_eq!((disk.fired(), store.get(&ROWS, 0)), (1, Ok(Some(0))), "it is not shown before");
-    store
+    (region, store)
 }
 
 /// That a table is made shows nobody what others have committed and is not durable.
@@ -158,7 +164,7 @@ fn a_new_table_shows_no_commit_of_others() {
     let store = begun(&disk);
     disk.plan(disk.calls().total(), Fault::NoSpace);
     let looked = store.write(|tx| tx.get(&NEW, 0));
-    assert!(matches!(looked, Err(Error::CommitUnknown { .. })), "{looked:?}");
+    assert!(matches!(looked, Err(Error::ReadsUnknown { ended: None, .. })), "{looked:?}");
     assert_eq!(disk.fired(), 2);
     assert_eq!((store.get(&ROWS, 0), store.get(&NEW, 0)), (Ok(Some(0)), Ok(None)));
     // A tool that asks whose a page is knows the table's.
@@ -187,6 +193,22 @@ fn one_that_fails_waits_for_no_change_that_is_not_committed() {
     open.commit().unwrap();
 }
 
+/// Reads row 0, and cannot commit: the last write is too long.
+fn read_and_fail(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
+    assert_eq!(tx.get(&ROWS, 0), Ok(Some(1)));
+    tx.put_last(&TABLE, &[7; 1000], b"")
+}
+
+fn by_hand(store: &Store<Native>) -> Result<Transaction<Native>, Error> {
+    let mut txn = store.begin()?;
+    txn.with(read_and_fail).map(|()| txn)
+}
+
+async fn in_task(store: &Store<Native>) -> Result<AsyncTransaction<Native>, Error> {
+    let mut txn = store.begin_async().await?;
+    txn.with(read_and_fail).await.map(|()| txn)
+}
+
 /// A transaction that fails.
 type Way<'w> = &'w dyn Fn(&Store<Native>) -> Result<(), Error>;
 
@@ -194,7 +216,7 @@ type Way<'w> = &'w dyn Fn(&Store<Native>) -> Result<(), Error>;
 #[test]
 fn what_a_transaction_fails_for_is_durable() {
     let poor = || Error::Rejected("poor".to_owned());
-    let ways: [Way<'_>; 4] = [
+    let ways: [Way<'_>; 10] = [
         &|store| store.write(|tx| tx.insert(&ROWS, 0, 7)),
         &|store| store.write_as(|tx| tx.get(&ROWS, 0).map_err(|_| poor()).and(Err(poor()))),
         &|store| block_on(store.write_async(|mut tx| async move { tx.insert(&ROWS, 0, 7).await })),
@@ -204,16 +226,82 @@ fn what_a_transaction_fails_for_is_durable() {
             };
             block_on(store.write_async(body))
         },
+        &|store| by_hand(store)?.roll_back().and(Err(poor())),
+        &|store| by_hand(store)?.commit().map(drop),
+        &|store| by_hand(store)?.prepare(b"id"),
+        &|store| {
+            let mut restarted = by_hand(store)?;
+            restarted.restart()?;
+            restarted.roll_back().and(Err(poor()))
+        },
+        &|store| block_on(async { in_task(store).await?.roll_back().await.and(Err(poor())) }),
+        &|store| block_on(async { in_task(store).await?.commit().await.map(drop) }),
     ];
     for (way, fail) in ways.into_iter().enumerate() {
         let disk = Simulated::new();
         let store = begun(&disk);
         let told = fail(&store);
-        assert!(matches!(told, Err(Error::Exists { .. } | Error::Rejected(_))), "{way}: {told:?}");
+        let is_its = |why: &Error| {
+            matches!(why, Error::Exists { .. } | Error::Rejected(_) | Error::KeyTooLong { .. })
+        };
+        assert!(told.as_ref().is_err_and(is_its), "{way}: {told:?}");
         disk.crash();
         drop(store);
         disk.restart(way as u64);
         let store = begin(&disk, Mode::Full).unwrap();
         assert_eq!(store.get(&ROWS, 0), Ok(Some(1)), "{way}");
     }
+}
+
+/// Where what a transaction has read cannot be made durable, its caller learns that, and keeps the
+/// error that the transaction ended with.
+#[test]
+fn a_failed_log_is_reported_to_readers() {
+    let rejected = || Error::Rejected("it is 1".to_owned());
+    let rejects = |read: Option<u64>| assert_eq!(read, Some(1));
+    let ways: [(bool, Way<'_>); 8] = [
+        (false, &|store| store.write(|tx| tx.get(&ROWS, 0)).map(rejects)),
+        (true, &|store| store.write(|tx| tx.get(&ROWS, 0).map(rejects).and(Err(rejected())))),
+        (false, &|store| {
+            store.write_as(|tx| tx.get(&ROWS, 0).map(rejects).and(Err::<(), _>(rejected())))
+        }),
+        (true, &|store| {
+            let body = |mut tx: latchwork_store::Lent<Native>| async move {
+                tx.get(&ROWS, 0).await.map(rejects).and(Err(rejected()))
+            };
+            block_on(store.write_async(body))
+        }),
+        (false, &|store| by_hand(store)?.roll_back()),
+        (true, &|store| by_hand(store)?.commit().map(drop)),
+        (false, &|store| block_on(async { in_task(store).await?.roll_back().await })),
+        (true, &|store| block_on(async { in_task(store).await?.commit().await.map(drop) })),
+    ];
+    for (way, (with_end, read)) in ways.into_iter().enumerate() {
+        let disk = Simulated::new();
+        let store = begun(&disk);
+        disk.plan(disk.calls().total(), Fault::Device);
+        let Err(Error::ReadsUnknown { ended, why }) = read(&store) else { panic!("{way}") };
+        assert_eq!(ended.is_some(), with_end, "{way}: {ended:?}");
+        assert!(matches!(*why, Error::Log(LogError::Broken)), "{way}: {why}");
+        assert_eq!(disk.fired(), 2);
+    }
+}
+
+/// Where all threads that commit durably are dead, a sweep makes durable what they have committed:
+/// snapshots see it then, as transactions do.
+#[test]
+fn a_sweep_makes_durable_what_the_dead_have_committed() {
+    let disk = Simulated::new();
+    let (region, store) = begun_in(&disk);
+    assert_eq!(store.sweep(), Ok(0));
+    assert_eq!(store.get(&ROWS, 0), Ok(Some(0)));
+    let dead = region.thread().unwrap();
+    dead.abandon();
+    drop(dead);
+    assert_eq!(store.sweep(), Ok(1));
+    assert_eq!(store.get(&ROWS, 0), Ok(Some(1)));
+    disk.crash();
+    drop(store);
+    disk.restart(1);
+    assert_eq!(begin(&disk, Mode::Full).unwrap().get(&ROWS, 0), Ok(Some(1)));
 }

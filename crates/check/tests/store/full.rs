@@ -138,7 +138,8 @@ fn commits_go_on_where_the_next_segment_has_no_room() {
     let wide = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };
     let store = begin_with(&disk, wide).unwrap();
     let put = |row: u64| store.put(&TABLE, &key(row % 100), &[7; 100]);
-    (0..100).try_for_each(put).unwrap();
+    // Into a segment of full size.
+    (0..).take_while(|_| store.log_end() < 1 << 20).try_for_each(put).unwrap();
     store.checkpoint().unwrap();
     disk.set_capacity(Some(0));
     let before = store.disk_calls();

@@ -1,7 +1,9 @@
 //! Laws of transactions and of keys.
 
+mod aborted;
 mod bytes;
 mod contended;
+mod creation;
 mod credit;
 mod damaged;
 mod derived;

@@ -79,7 +79,8 @@ fn a_savepoint_of_what_was_undone_is_none() {
         store.put(&TABLE, &round.to_be_bytes(), &[1; 100_000]).unwrap();
     }
     assert_eq!(tx.savepoint().map(drop), Err(Error::TransactionTooOld));
-    assert_eq!(tx.roll_back_to(behind), Err(Error::TransactionTooOld));
+    let aborted = Error::Aborted { why: Box::new(Error::TransactionTooOld) };
+    assert_eq!(tx.roll_back_to(behind), Err(aborted));
     assert_eq!(store.get(&TABLE, b"a"), Ok(None));
 }
 

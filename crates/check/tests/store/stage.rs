@@ -18,6 +18,7 @@ pub(crate) const TABLE: Table<&[u8], &[u8]> = Table::new("table");
 pub(crate) fn sizes(mode: Mode) -> Sizes {
     Sizes {
         cache: 1 << 20,
+        cache_max: 0,
         page: 4096,
         log_buffer: 1 << 20,
         log_segment: 1 << 20,

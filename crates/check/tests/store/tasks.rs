@@ -90,7 +90,7 @@ fn a_call_that_is_forgotten_keeps_nothing() {
         }
         match commits {
             true => assert!(block_on(tx.commit()).unwrap().is_some()),
-            false => tx.roll_back().unwrap(),
+            false => block_on(tx.roll_back()).unwrap(),
         }
         drop(holder);
         nothing_is_left(&store);
@@ -294,7 +294,7 @@ fn read_committed_lets_go_of_what_it_waited_for() {
         let free = other.put(&TABLE, b"k", b"other").is_ok();
         assert_eq!(free, level == Level::ReadCommitted);
         drop(other);
-        tx.roll_back().unwrap();
+        block_on(tx.roll_back()).unwrap();
         nothing_is_left(&store);
     }
 }
@@ -458,7 +458,7 @@ fn a_closure_undoes_nothing_from_before_it() {
         assert!(block_on(tx.get(&TABLE, b"a")).unwrap().is_some());
         tx.roll_back_to(first).unwrap();
         assert_eq!(block_on(tx.get(&TABLE, b"a")).unwrap(), None);
-        tx.roll_back().unwrap();
+        block_on(tx.roll_back()).unwrap();
         nothing_is_left(&store);
     }
 }
@@ -496,7 +496,7 @@ fn read_committed_lets_go_whatever_the_call_comes_to() {
         let mut other = store.begin_with(&short).unwrap();
         other.put(&TABLE, b"k", b"other").unwrap();
         drop(other);
-        tx.roll_back().unwrap();
+        block_on(tx.roll_back()).unwrap();
         nothing_is_left(&store);
     }
 }

@@ -339,6 +339,7 @@ fn a_free_page_need_not_be_sound() {
 fn sizes() -> Sizes {
     Sizes {
         cache: 1 << 20,
+        cache_max: 0,
         page: 4096,
         log_buffer: 1 << 20,
         log_segment: 1 << 20,

@@ -1,22 +1,33 @@
 //! Tools that look at whole stores, or make one of another: what they read is never believed, and a
 //! process that is killed in the middle leaves nothing that passes for whole.
 
+mod abandoned;
 mod backup;
 mod beside;
 mod clear;
+mod containers;
 mod dead;
+mod descriptors;
 mod dump;
+mod full_disk;
+mod group;
+mod inodes;
 mod left;
 mod left_open;
+mod links;
 mod live;
+mod lock_errors;
 mod long;
 mod looking;
 mod migrate;
+mod mounts;
 mod open;
 mod owners;
 mod pages;
 mod prepared;
+mod read_only;
 mod salvage;
+mod small;
 mod sorted;
 mod stage;
 mod text;

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork_check::forked::in_child;
-use latchwork_store::{Error, Options, Refusal, Store, forget_memory, restore};
+use latchwork_store::{Error, Options, Refusal, Store, forget_memory, restore, upgrade};
 
 use crate::left::{LATE, killed};
 use crate::stage::{
@@ -144,8 +144,10 @@ fn what_is_no_folder_of_a_store_is_refused() {
     };
     assert!(matches!(with("another program's\n"), Refusal::Damaged { file: "identity", .. }));
     assert!(matches!(with(""), Refusal::Damaged { file: "identity", .. }));
-    let newer = identity.replace("format 5", "format 7");
-    assert_eq!(with(&newer), Refusal::Newer { format: 7 });
+    let newer = identity.replace("format 6", "format 7").replace("program ", "program 9.");
+    let Refusal::Newer { format: 7, program: Some(program) } = with(&newer) else { panic!() };
+    assert!(program.starts_with("9."), "{program}");
+    assert_eq!(with(&identity.replace("format 6", "format 5")), Refusal::Older { format: 5 });
     for length in [10, 30, 60] {
         let cut = with(&identity[..length]);
         assert!(matches!(cut, Refusal::Damaged { file: "identity", .. }), "{length}: {cut:?}");
@@ -530,4 +532,33 @@ fn all_opens_of_a_process_are_it() {
         .unwrap();
     let Error::Threads { limit: 8, here } = why else { panic!("{why}") };
     assert!(here >= held.len() as u32 && held.len() > 4, "{here} of {}", held.len());
+}
+
+/// A store of format 5 is refused, with what to do, and converted in place.
+#[test]
+fn a_store_of_an_older_format_is_upgraded() {
+    let place = Place::new("older");
+    let store = open(place.at("one"));
+    fill(&store, 100);
+    let records = all(&store);
+    let identity = fs::read_to_string(place.at("one/identity")).unwrap();
+    let why_not = |path: &Path| why(upgrade(path).unwrap_err());
+    assert_eq!(why_not(&place.at("one")), Refusal::InUse);
+    drop(store);
+    let old: String = identity
+        .lines()
+        .filter(|line| !line.starts_with("program"))
+        .fold(String::new(), |text, line| text + &line.replace("format 6", "format 5") + "\n");
+    fs::write(place.at("one/identity"), old).unwrap();
+    let older = refused(place.at("one"));
+    assert_eq!(older, Refusal::Older { format: 5 });
+    assert!(older.to_string().contains("latchwork store upgrade"), "{older}");
+    let done = upgrade(place.at("one")).unwrap();
+    assert_eq!((done.from, done.to), (5, 6));
+    assert!(all(&open(place.at("one"))) == records);
+    let again = upgrade(place.at("one")).unwrap();
+    assert_eq!((again.from, again.to), (6, 6));
+    fs::write(place.at("one/identity"), identity.replace("format 6", "format 3")).unwrap();
+    assert_eq!(why_not(&place.at("one")), Refusal::Older { format: 3 });
+    assert_eq!(why_not(&place.at("two")), Refusal::NoStore);
 }

@@ -199,3 +199,29 @@ fn pages_that_are_newer_than_the_log_are_refused() {
         assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
     }
 }
+
+/// The pieces of long values lie in one tree; each table is charged for its own.
+#[test]
+fn long_values_are_counted_for_the_table_that_has_them() {
+    const PICTURES: Table<u64, &[u8]> = Table::new("pictures");
+    const LETTERS: Table<u64, &[u8]> = Table::new("letters");
+    let place = Place::new("pages-long");
+    let store = open(place.at("one"));
+    for key in 0..9 {
+        store.put(&PICTURES, key, &vec![1; 100_000]).unwrap();
+        store.put(&LETTERS, key, &vec![2; if key < 2 { 20_000 } else { 100 }]).unwrap();
+    }
+    store.remove(&PICTURES, 0).unwrap();
+    let tables = store.pages().unwrap();
+    let of = |name: &str| tables.iter().find(|table| table.name == name).unwrap();
+    let (pictures, letters) = (of("pictures"), of("letters"));
+    assert_eq!((pictures.long_values, letters.long_values), (8, 2));
+    assert_eq!(pictures.value_bytes + pictures.long_bytes, 8 * (100_000 + 16));
+    assert_eq!(letters.value_bytes + letters.long_bytes, 2 * (20_000 + 16) + 7 * 100);
+    assert_eq!(of("(long values)").value_bytes, pictures.long_bytes + letters.long_bytes);
+    let file = store.data_file().unwrap();
+    let used: u64 = tables.iter().map(|table| table.bytes).sum();
+    let pages = file.pages * u64::from(file.page_bytes);
+    assert_eq!(used + file.free * u64::from(file.page_bytes), pages);
+    assert_eq!(file.length, pages + file.reserved());
+}

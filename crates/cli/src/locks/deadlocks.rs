@@ -8,7 +8,7 @@ use latchwork_lockmgr::{Deadlock, ThreadRef, Waiter};
 use serde_json::{Value, json};
 
 use super::print_json;
-use super::scene::{Scene, clean, seen_by};
+use super::scene::{Scene, clean};
 use super::svg::{self, Drawing};
 use crate::output;
 
@@ -22,7 +22,7 @@ use crate::output;
   latchwork locks deadlocks locks.region --last 1 --svg cycle.svg
   latchwork locks deadlocks locks.region --json | jq .cycle")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// Only so many, the latest
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=16))]
@@ -92,7 +92,7 @@ fn line(scene: &Scene, deadlock: &Deadlock) -> Value {
         json!({
             "owner": waiter.link.owner.to_string(), "label": waiter.label,
             "pid": pid(waiter.thread), "thread": waiter.thread.map(|party| party.thread),
-            "object": seen_by(&waiter.link.object), "name_length": waiter.name_length,
+            "object": scene.object(&waiter.link.object, None), "name_length": waiter.name_length,
             "held": waiter.link.held.map(|mode| scene.mode(mode)),
             "wanted": scene.mode(waiter.link.wanted), "hard": waiter.link.hard,
         })
@@ -140,7 +140,7 @@ fn who(waiter: &Waiter) -> String {
 /// What it waited for, and how.
 fn wish(scene: &Scene, waiter: &Waiter, width: usize) -> String {
     let cut = if waiter.name_length > waiter.link.object.len() { ".." } else { "" };
-    let object = output::tail(&format!("{}{cut}", seen_by(&waiter.link.object)), width);
+    let object = output::tail(&format!("{}{cut}", scene.object(&waiter.link.object, None)), width);
     let wanted = scene.mode(waiter.link.wanted);
     match waiter.link.held {
         Some(held) => format!("{object} in {wanted}, has it in {}", scene.mode(held)),

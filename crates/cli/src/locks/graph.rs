@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use latchwork_lockmgr::{Edge, LockInfo, Snapshot};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::list::say_restless;
 use super::print_json;
-use super::scene::{Scene, end, named, seen_by};
+use super::scene::{Scene, end, named};
 use super::svg::{self, Drawing};
 use crate::output;
 
@@ -25,7 +25,7 @@ use crate::output;
   latchwork locks graph locks.region --svg waits.svg
   latchwork locks graph locks.region --dot | dot -Tpdf > waits.pdf")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// As a graph for the program dot
     #[arg(long, conflicts_with = "json")]
@@ -42,8 +42,24 @@ pub(crate) struct Args {
 const DRAWN: usize = 120;
 const ARROWS: usize = 500;
 
+/// Draws it.
+pub(super) fn draw_into(scene: &Scene, to: &Path) -> anyhow::Result<()> {
+    let picture = scene.look()?;
+    let edges = scene.edges(&picture);
+    let cycle = cycles(&picture, &edges);
+    let in_cycle = |edge: &Edge| {
+        let (a, b) = ends(&picture, edge);
+        cycle.get(&a.owner.index).is_some_and(|r| cycle.get(&b.owner.index) == Some(r))
+    };
+    svg::write(to, &draw(scene, &picture, &edges, &cycle, &in_cycle))
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
+    if let Some(path) = &args.svg {
+        draw_into(&scene, path)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let picture = scene.look()?;
     let edges = scene.edges(&picture);
     let cycle = cycles(&picture, &edges);
@@ -55,15 +71,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let line = |edge: &Edge| {
             let (waiter, blocker) = ends(&picture, edge);
             json!({
-                "object": seen_by(&waiter.object), "waiter": end(waiter),
+                "object": scene.of(waiter), "waiter": end(waiter),
                 "wanted": waiter.wanted.map(|mode| scene.mode(mode)), "blocker": end(blocker),
                 "held": blocker.held.map(|mode| scene.mode(mode)), "hard": edge.hard,
                 "waited_ns": waiter.waited_ns, "cycle": in_cycle(edge),
             })
         };
         print_json(&edges.iter().map(line).collect::<Vec<_>>())?;
-    } else if let Some(path) = &args.svg {
-        svg::write(path, &draw(&scene, &picture, &edges, &cycle, &in_cycle))?;
     } else if args.dot {
         output::print(|out| dot(&scene, &picture, &edges, &in_cycle, out))?;
     } else {
@@ -97,7 +111,7 @@ fn text(
         if last != Some(edge.row) {
             last = Some(edge.row);
             let wanted = waiter.wanted.map_or(String::new(), |mode| scene.mode(mode));
-            let object = output::tail(&seen_by(&waiter.object), 24);
+            let object = output::tail(&scene.of(waiter), 24);
             let (who, since) = (named(waiter), output::time(waiter.waited_ns));
             writeln!(out, "{who} wants {object} in {wanted}, for {since}")?;
         }
@@ -135,7 +149,7 @@ fn dot(
             }
         }
         let wanted = waiter.wanted.map_or(String::new(), |mode| scene.mode(mode));
-        let label = format!("{} {wanted}", quoted(&seen_by(&waiter.object)));
+        let label = format!("{} {wanted}", quoted(&scene.of(waiter)));
         let style = if edge.hard { "solid" } else { "dashed" };
         let colour = if in_cycle(edge) { ", color=red" } else { "" };
         let (from, to) = (waiter.owner, blocker.owner);
@@ -186,7 +200,7 @@ fn draw(
         let row = rows[&owner];
         let mut lines = vec![output::head(&named(row), 34), scene.place(row.thread)];
         if let Some(mode) = row.wanted {
-            let object = output::tail(&seen_by(&row.object), 20);
+            let object = output::tail(&scene.of(row), 20);
             lines.push(format!("wants {object} in {}", scene.mode(mode)));
             lines.push(format!("for {}", output::time(row.waited_ns)));
         }

@@ -8,7 +8,7 @@ use latchwork_lockmgr::{LockInfo, Snapshot};
 
 use super::print_json;
 use super::scene::{ObjectName, OwnerName, Scene, clean, seen_by};
-use crate::output;
+use crate::output::{self, Absent};
 
 /// List who holds and who waits for what
 #[derive(clap::Args)]
@@ -17,9 +17,10 @@ use crate::output;
   latchwork locks list locks.region --waiting
   latchwork locks list locks.region --owner 12.1 --json
 
-A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.")]
+A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.
+Exits with 1 if there is no such owner.")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// Only those who wait
     #[arg(long)]
@@ -36,11 +37,14 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks who locks.region accounts/7
-  latchwork locks who locks.region 'page\\x00\\x07'")]
+  latchwork locks who /tmp/shop people/ann          # a store: table and key
+  latchwork locks who locks.region 'page\\x00\\x07'
+
+Exits with 1 if no owner holds the object or waits for it.")]
 pub(crate) struct WhoArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
-    /// The object's name; any byte can be written as \xNN, \ as \\
+    /// The object's name; any byte can be written as \xNN, \ as \\. In a store: the key, or table/key
     name: ObjectName,
     /// JSON lines, one object a row
     #[arg(long)]
@@ -54,17 +58,25 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (!args.waiting || row.wanted.is_some())
             && args.owner.is_none_or(|owner| row.owner == owner.0)
     };
+    if let Some(OwnerName(owner)) = args.owner
+        && !picture.owners.iter().any(|found| found.owner == owner)
+    {
+        return Err(Absent(format!("{}: no owner {owner}", args.file.display())).into());
+    }
     let rows: Vec<&LockInfo> = picture.rows.iter().filter(asked).collect();
-    print(&scene, &picture, &rows, args.json, "nobody holds or waits for anything")
+    print(&scene, &picture, &rows, args.json, "no owner holds or waits for anything")
 }
 
 pub(super) fn who(args: &WhoArgs) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let picture = scene.look()?;
     let rows: Vec<&LockInfo> =
-        picture.rows.iter().filter(|row| row.object == args.name.0).collect();
-    let nobody = format!("nobody holds or waits for {}", seen_by(&args.name.0));
-    print(&scene, &picture, &rows, args.json, &nobody)
+        picture.rows.iter().filter(|row| scene.is_called(row, &args.name)).collect();
+    if rows.is_empty() {
+        let none = format!("no owner holds {0} or waits for it", seen_by(&args.name.0));
+        return Err(Absent(none).into());
+    }
+    print(&scene, &picture, &rows, args.json, "")
 }
 
 fn print(
@@ -107,7 +119,7 @@ pub(super) fn table(scene: &Scene, rows: &[&LockInfo], colour: bool) -> comfy_ta
             format!("{}{}", scene.mode(mode), if row.weak { "+" } else { "" })
         });
         table.add_row([
-            output::tail(&seen_by(&row.object), 24),
+            output::tail(&scene.of(row), 24),
             row.owner.to_string(),
             output::head(&clean(&row.label), 14),
             scene.place(row.thread),

@@ -16,14 +16,14 @@ mod top;
 mod verify;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use serde::Serialize;
 
 use crate::output;
-use scene::{Scene, seen_by};
+use scene::Scene;
 
 /// What to do with locks
 #[derive(Subcommand)]
@@ -39,16 +39,18 @@ pub(crate) enum What {
     Demo(demo::Args),
 }
 
-/// Make an owner's wait fail, and its requests from now on
+/// End an owner: its wait fails, and each later request; this command changes the region
 ///
-/// It keeps what it holds until it gives that up. To do this the region is opened for writing, with
-/// a process slot and a thread slot, for a moment.
+/// The owner keeps its locks until its thread releases them. A transaction of a store that is ended
+/// so is rolled back, is not run again, and its caller gets the error "ended by an operator". To do
+/// this the command opens the region for writing, with a process slot and a thread slot, for a
+/// moment. Where the owner does not exist it changes nothing and exits with 1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork locks list locks.region --waiting       # shows the owners
   latchwork locks kill locks.region 12.1")]
 pub(crate) struct KillArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// The owner, as `list` shows it: slot and generation
     owner: scene::OwnerName,
@@ -76,9 +78,12 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
     let owner = args.owner.0;
     let picture = scene.look()?;
+    if !picture.owners.iter().any(|found| found.owner == owner && found.thread.is_some()) {
+        return Err(output::Absent(format!("{}: no owner {owner}", args.file.display())).into());
+    }
     let waits = picture.rows.iter().find(|row| row.owner == owner && row.wanted.is_some());
-    scene::kill(&args.file, &scene, owner)?;
-    let object = waits.map(|row| seen_by(&row.object));
+    scene::kill(&scene, owner)?;
+    let object = waits.map(|row| scene.of(row));
     if args.json {
         print_json(&[serde_json::json!({"owner": owner.to_string(), "waited_for": object})])?;
     } else {
@@ -88,6 +93,11 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
         output::print(|out| writeln!(out, "{owner}: {end}"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Draws which owner waits for which, of the store in a folder.
+pub(crate) fn draw_waits(path: &Path, to: &Path) -> anyhow::Result<()> {
+    graph::draw_into(&Scene::open(path)?, to)
 }
 
 /// A line for each.

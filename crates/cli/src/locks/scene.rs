@@ -1,18 +1,21 @@
 //! A region that is looked at, and what its names mean to people.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
 use latchwork_lockmgr::{
-    Edge, LockInfo, Manager, Mode, Modes, OwnerId, Snapshot, View, berkeley, granular, postgres,
-    shared,
+    Edge, LockInfo, Manager, Mode, Modes, OwnerId, RangeInfo, RangeKind, Snapshot, View, berkeley,
+    granular, postgres, shared,
 };
 use latchwork_machine::Shared;
 use latchwork_region::{Options, Region};
+use latchwork_store::{LockNames, StoreView};
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::store::region_of;
 
 /// Who may look is for the file's permissions to say.
 fn options() -> Options {
@@ -26,6 +29,10 @@ pub(super) struct Scene {
     pub(super) modes: Option<(&'static str, Modes)>,
     /// By thread slot: pid, and whether it lives.
     people: HashMap<u32, Person>,
+    /// The region's file.
+    path: PathBuf,
+    /// What a store calls its locks, if the region is a store's.
+    names: Option<LockNames>,
 }
 
 /// The process of a thread slot.
@@ -38,13 +45,15 @@ pub(super) struct Person {
 impl Scene {
     /// Opens it to be looked at.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let path = &region_of(path)?;
         let name = || path.display().to_string();
         let region = Region::<Shared>::view(path, &options()).with_context(name)?;
         let Some(view) = View::new(region).with_context(name)? else {
             bail!("{}: a region, but no lock manager lies in it", name());
         };
         let modes = known(&view);
-        let mut scene = Self { view, modes, people: HashMap::new() };
+        let (people, path) = (HashMap::new(), path.clone());
+        let mut scene = Self { view, modes, people, path, names: None };
         scene.greet()?;
         Ok(scene)
     }
@@ -61,7 +70,37 @@ impl Scene {
         };
         let threads = region.threads();
         self.people = threads.map(|t| (t.slot, person(t.process, t.process_generation))).collect();
+        let folder = latchwork_store::store_of_region(&self.path);
+        let store = StoreView::of_region(region, folder.as_deref()).ok().flatten();
+        self.names = store.map(|store| store.lock_names()).transpose()?;
         Ok(())
+    }
+
+    /// A lock's object: in a store `table/key`, in words.
+    pub(super) fn of(&self, row: &LockInfo) -> String {
+        self.object(&row.object, row.range.as_ref())
+    }
+
+    /// The same, by its name.
+    pub(super) fn object(&self, name: &[u8], range: Option<&RangeInfo>) -> String {
+        let Some(names) = &self.names else { return seen_by(name) };
+        // The description of a range that has ended: its keyspace, and the rest in words.
+        if let (None, Some((tree, rest))) = (range, name.split_at_checked(4))
+            && RangeKind::ALL
+                .iter()
+                .any(|kind| rest.starts_with(format!(" {} ", kind.name()).as_bytes()))
+        {
+            return format!("{}/{}", clean(&names.of(tree, None).0), seen_by(rest).trim_start());
+        }
+        let (table, key) = names.of(name, range);
+        clean(&format!("{table}/{key}"))
+    }
+
+    /// Whether a row is of the object that a person calls so.
+    pub(super) fn is_called(&self, row: &LockInfo, name: &ObjectName) -> bool {
+        let called = || seen_by(&name.0);
+        let by_key = |names: &LockNames| names.of(&row.object, row.range.as_ref()).1 == called();
+        row.object == name.0 || self.of(row) == called() || self.names.as_ref().is_some_and(by_key)
     }
 
     /// What lies in it.
@@ -106,7 +145,7 @@ impl Scene {
     pub(super) fn line<'a>(&self, row: &'a LockInfo) -> Line<'a> {
         let person = self.person(row.thread);
         Line {
-            object: seen_by(&row.object),
+            object: self.of(row),
             owner: row.owner.to_string(),
             label: &row.label,
             pid: person.map(|person| person.pid),
@@ -156,10 +195,11 @@ fn known(view: &View<Shared>) -> Option<(&'static str, Modes)> {
 
 /// Makes an owner's wait fail.
 ///
-/// Whoever takes a latch may meet the dead, and would release their locks without a word from the
-/// engine. So this does not begin where a latch is held by the dead, and what it meets in spite of
-/// that is kept as orphaned.
-pub(super) fn kill(path: &Path, scene: &Scene, owner: OwnerId) -> anyhow::Result<()> {
+/// The manager is opened without a recovery callback: the region would remember one, and keep the
+/// locks of each process that dies from then on. A thread that takes a latch may have to sweep dead
+/// processes first, which is not this program's work, so it does not begin where one holds a latch.
+pub(super) fn kill(scene: &Scene, owner: OwnerId) -> anyhow::Result<()> {
+    let path = &scene.path;
     let name = || path.display().to_string();
     let Some((_, modes)) = &scene.modes else {
         bail!("{}: its modes are of its own; only a program that has them can do this", name());
@@ -174,10 +214,8 @@ pub(super) fn kill(path: &Path, scene: &Scene, owner: OwnerId) -> anyhow::Result
         }
     }
     let region = Region::<Shared>::open(path, &options()).with_context(name)?;
-    let keep = Box::new(|_: OwnerId, _: &[u8]| false);
     let options = latchwork_lockmgr::Options::default();
-    let manager =
-        Manager::with_recovery(region, modes.clone(), options, keep).with_context(name)?;
+    let manager = Manager::new(region, modes.clone(), options).with_context(name)?;
     manager.session().with_context(name)?.kill(owner).with_context(name)
 }
 

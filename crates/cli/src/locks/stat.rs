@@ -22,7 +22,7 @@ use crate::output;
 What a session requested and was granted, and how long it waited, it counts in its own memory; the
 engine can ask it. Here is what the region shows.")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// Also the partitions with the most waiters and requests
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

@@ -10,7 +10,7 @@ use latchwork_lockmgr::{LockInfo, Snapshot};
 use serde_json::json;
 
 use super::print_json;
-use super::scene::{Scene, clean, named, seen_by};
+use super::scene::{Scene, clean, named};
 use crate::output;
 use crate::terminal::Pace;
 
@@ -25,7 +25,7 @@ use crate::terminal::Pace;
 
 An object is the hotter the more owners wait for it, and then the more hold it.")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     #[command(flatten)]
     pace: Pace,
@@ -34,18 +34,18 @@ pub(crate) struct Args {
 /// What is known of an object.
 #[derive(Default)]
 struct Heat<'a> {
-    object: &'a [u8],
+    any: Option<&'a LockInfo>,
     waiting: usize,
     held: usize,
     longest: u64,
     first: Option<&'a LockInfo>,
 }
 
-fn heat(picture: &Snapshot) -> Vec<Heat<'_>> {
-    let mut heats: HashMap<&[u8], Heat<'_>> = HashMap::new();
+fn heat<'a>(picture: &'a Snapshot) -> Vec<Heat<'a>> {
+    let mut heats: HashMap<&[u8], Heat<'a>> = HashMap::new();
     for row in &picture.rows {
         let heat = heats.entry(&row.object).or_default();
-        heat.object = &row.object;
+        heat.any = heat.any.or(Some(row));
         heat.waiting += usize::from(row.wanted.is_some());
         heat.held += usize::from(row.held.is_some());
         heat.longest = heat.longest.max(row.waited_ns);
@@ -54,7 +54,8 @@ fn heat(picture: &Snapshot) -> Vec<Heat<'_>> {
         }
     }
     let mut heats: Vec<_> = heats.into_values().collect();
-    heats.sort_by(|a, b| (b.waiting, b.held, a.object).cmp(&(a.waiting, a.held, b.object)));
+    let name = |heat: &Heat<'a>| heat.any.map(|row| &row.object);
+    heats.sort_by(|a, b| (b.waiting, b.held, name(a)).cmp(&(a.waiting, a.held, name(b))));
     heats
 }
 
@@ -64,7 +65,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let picture = scene.look()?;
         let line = |heat: &Heat<'_>| {
             json!({
-                "object": seen_by(heat.object), "waiting": heat.waiting, "held": heat.held,
+                "object": heat.any.map(|row| scene.of(row)), "waiting": heat.waiting, "held": heat.held,
                 "longest_wait_ns": heat.longest,
             })
         };
@@ -105,7 +106,7 @@ fn frame(scene: &Scene, picture: &Snapshot, rows: usize) -> Vec<String> {
     let mut table = output::table(&header, 1..4, false);
     for heat in heats.iter().take(hottest) {
         table.add_row([
-            output::tail(&seen_by(heat.object), 30),
+            output::tail(&heat.any.map_or(String::new(), |row| scene.of(row)), 30),
             heat.waiting.to_string(),
             heat.held.to_string(),
             if heat.waiting == 0 { String::new() } else { output::time(heat.longest) },
@@ -121,7 +122,7 @@ fn frame(scene: &Scene, picture: &Snapshot, rows: usize) -> Vec<String> {
         table.add_row([
             row.owner.to_string(),
             output::head(&clean(&row.label), 18),
-            output::tail(&seen_by(&row.object), 24),
+            output::tail(&scene.of(row), 24),
             row.wanted.map_or(String::new(), |mode| output::head(&scene.mode(mode), 9)),
             output::time(row.waited_ns),
             scene.place(row.thread),

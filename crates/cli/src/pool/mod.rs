@@ -20,6 +20,7 @@ use latchwork_region::{Options, Region};
 use serde_json::Value;
 
 use crate::output;
+use crate::store::region_of;
 
 /// What to do with a pool
 #[derive(Subcommand)]
@@ -50,6 +51,7 @@ struct Scene {
 
 impl Scene {
     fn open(path: &Path) -> anyhow::Result<Self> {
+        let path = &region_of(path)?;
         let name = || path.display().to_string();
         let region = Region::<Shared>::view(path, &Options::default()).with_context(name)?;
         let disk = Arc::new(latchwork_disk::System::new());

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use latchwork_pool::FrameInfo;
 use serde_json::{Value, json};
 
 use super::{Scene, colour, print_json};
-use crate::output;
+use crate::output::{self, Absent};
 
 /// List the pages in the pool
 #[derive(clap::Args)]
@@ -17,7 +17,7 @@ use crate::output;
   latchwork pool list store.region --dirty
   latchwork pool list store.region --held --json")]
 pub(crate) struct ListArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// Those that are not on disk as they are
     #[arg(long)]
@@ -39,7 +39,7 @@ pub(crate) struct ListArgs {
   latchwork pool page store.region 17
   latchwork pool page store.region 17 --of 2 --json")]
 pub(crate) struct PageArgs {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// The page
     page: u64,
@@ -93,14 +93,25 @@ pub(super) fn list(args: &ListArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) fn page(args: &PageArgs) -> anyhow::Result<ExitCode> {
     let scene = Scene::open(&args.file)?;
-    let file = scene.pool.file_id(args.of)?;
+    let file = match scene.pool.file_id(args.of) {
+        Err(latchwork_pool::Error::NoFile(of)) => {
+            return Err(
+                Absent(format!("the pool has no file {of}; `pool stat` lists its files")).into()
+            );
+        }
+        file => file?,
+    };
     let wanted = (args.of, args.page);
     let pages = scene.pool.pages(file)?;
     if args.page >= pages {
-        bail!("page {} of {}, which has {pages} pages", args.page, scene.path(args.of));
+        let (page, path) = (args.page, scene.path(args.of));
+        return Err(
+            Absent(format!("there is no page {page} of {path}, which has {pages} pages")).into()
+        );
     }
     let Some(frame) = scene.pool.list()?.find(|frame| frame.page == wanted) else {
-        bail!("page {} of {} is not in the pool", args.page, scene.path(args.of));
+        let (page, path) = (args.page, scene.path(args.of));
+        return Err(Absent(format!("page {page} of {path} is not in the pool")).into());
     };
     let read = scene.pool.looker().read(file, args.page, |view| {
         let mut words = vec![0; view.len()];

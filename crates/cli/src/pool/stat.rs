@@ -21,7 +21,7 @@ use crate::output;
 Reads, hits, faults, pages evicted and written, and waits for a thread that had the page are counted
 by file; faults, writes and waits are timed, in powers of two of a nanosecond. A handle stores its counts after some thousand reads, after some hundred evictions, and when it ends.")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// How many faults, writes and waits took how long, each class
     #[arg(long)]

@@ -19,7 +19,7 @@ use crate::terminal::Pace;
   latchwork pool top store.region
   latchwork pool top store.region --interval 0.2 --once")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     #[command(flatten)]
     pace: Pace,

@@ -25,7 +25,7 @@ const TRIES: u32 = 8;
 
 Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")]
 pub(crate) struct Args {
-    /// The region
+    /// The region, or the folder of a store
     file: PathBuf,
     /// Read the files, too
     #[arg(long)]

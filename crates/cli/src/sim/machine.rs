@@ -52,9 +52,8 @@ pub(super) fn text(name: &str) -> anyhow::Result<Result<Text, Misuse>> {
     if name != HERE {
         let known: Vec<_> = SHIPPED.iter().map(|(name, _)| *name).collect();
         let known = known.join(", ");
-        return Ok(Err(Misuse(format!(
-            "no machine {name:?}; there are {known}, {HERE}, and .toml files"
-        ))));
+        let none = format!("no machine {name:?}; there are {known}, {HERE}, and .toml files");
+        return Err(output::Absent(none).into());
     }
     if let Some(text) = kept()? {
         return Ok(Ok(text));

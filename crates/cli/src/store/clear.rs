@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::interrupt::until_signal;
-use super::{Progress, open, print_json};
+use super::{Progress, open, print_json, rows};
 use crate::output;
 
 /// Remove all records of a table, of whatever types: so a table is dropped
@@ -18,8 +18,8 @@ use crate::output;
   latchwork store clear /tmp/shop cities
 
 A table without records is not listed, nor dumped. Exits with 0 if all records that it had at the
-beginning are removed, also if it had none; 2 if that is not so, or not known; 128+n if signal n
-ended it when a part was removed.")]
+beginning are removed, also if it had none; 1 if there never was such a table; 2 if it is not known
+whether all are removed; 128+n if signal n ended it when a part was removed.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
@@ -32,6 +32,13 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
+    if !store.has_table(&args.table)? {
+        return Err(output::Absent(format!(
+            "there is no table {}",
+            rows::escape(args.table.as_bytes())
+        ))
+        .into());
+    }
     let progress = Progress::new();
     let removed = until_signal(|look| {
         store.clear(&args.table, &mut |removed| {

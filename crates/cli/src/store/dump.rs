@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use super::interrupt::UntilSignal;
+use super::rows::escape;
 use super::{Progress, open, open_with, print_json};
 use crate::output;
 
@@ -28,7 +29,7 @@ use crate::output;
 
 A line for each record: key, a tab, value, as the store has their bytes; what is not printable, and
 the backslash, is escaped as \\xNN and \\\\. Exits with 0 if all is written, or the reader of stdout
-has seen enough, 1 if there is no such table, 2 if not, 128+n if signal n ended it.")]
+has seen enough, 1 if there is no such table, 2 if not all is written, 128+n if signal n ended it.")]
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
@@ -89,6 +90,13 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     // how it is handled.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let store = open(&args.path, false)?;
+    if let Some(table) = &args.table
+        && !store.has_table(table)?
+    {
+        return Err(
+            output::Absent(format!("there is no table {}", escape(table.as_bytes()))).into()
+        );
+    }
     let progress = Progress::new();
     let (only, mut told) = (args.table.as_deref(), told(&progress, "written"));
     let Some(to) = &args.to else {

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::builder::PossibleValuesParser;
-use latchwork_store::{LogRecord, TablePages, read_log};
+use latchwork_store::{DataFile, LogRecord, TablePages, read_log};
 use serde_json::{Value, json};
 
 use super::rows::escape;
 use super::{open, print_json};
-use crate::output;
+use crate::output::{self, Absent};
 
 /// The commands find that something is wrong by this.
 const DAMAGED: ExitCode = ExitCode::FAILURE;
@@ -29,7 +29,8 @@ A line each: position, thread slot, kind, tree, page, marks, key. Marks: C commi
 no transaction. Kinds: insert, replace, delete, ghost, restore, purge, image, split, attach,
 complete, grow, clear, incomplete, absorb, commit, end, prepare, locks, other. What is not in the
 files yet is not shown.
-Exits with 0, 1 if a part cannot be read that was there, 2 if there is no log.")]
+Exits with 0, 1 if a part cannot be read that was there, or the table, tree or slot has no record,
+2 if there is no log.")]
 pub(crate) struct LogArgs {
     /// The store's folder
     path: PathBuf,
@@ -60,15 +61,20 @@ pub(crate) struct LogArgs {
     json: bool,
 }
 
-/// Count the pages of each table: how full they are, and of what
+/// Show what takes the bytes of a store's file, by table
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store pages /tmp/shop
   latchwork store pages /tmp/shop --json
 
-`a record` is all bytes of a table's pages divided by its records. Removed records are there until
-their page is written anew. The first line is the catalog. The last line says how many pages of the
-file are free: they are taken when a table needs one. Others may write meanwhile.")]
+All numbers of a table are bytes, but for depth, pages and records. `keys` and `values` are those of
+records in the table's own pages. `long` is the part of its long values that the pages of
+`(long values)` hold for all tables. `free` is room in the table's pages. `removed` counts removed
+records that are in their page until it is written again. `bytes` is all bytes of its pages.
+The lines below the tables add up to what `du` reports for the file `data`: pages of tables, free
+pages, which the next table that grows takes, pages in use by a transaction that is not finished,
+room behind the last page, less the holes. Other processes may write meanwhile; the sum is then
+approximate.")]
 pub(crate) struct PagesArgs {
     /// The store's folder
     path: PathBuf,
@@ -115,10 +121,11 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
             let tables = open(&args.path, false)?.pages()?;
             // The first two are the store's own, and a table may have such a name.
             let table = tables.into_iter().skip(2).find(|table| table.name == *name);
-            Some(table.ok_or_else(|| anyhow::anyhow!("there is no table {name}"))?.root)
+            let none = || Absent(format!("there is no table {}", escape(name.as_bytes())));
+            Some(table.ok_or_else(none)?.root)
         }
     };
-    let (mut read, mut left) = (None, args.limit.unwrap_or(u64::MAX));
+    let (mut read, mut left, mut found) = (None, args.limit.unwrap_or(u64::MAX), 0_u64);
     output::print(|out| {
         let mut out = BufWriter::new(out);
         let mut failed = Ok(());
@@ -130,7 +137,7 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
                 && args.slot.is_none_or(|slot| record.slot == slot)
                 && (args.kind.is_empty() || args.kind.iter().any(|kind| kind == record.kind));
             if meant {
-                left -= 1;
+                (left, found) = (left - 1, found + 1);
                 failed = match args.json {
                     true => writeln!(out, "{}", record_row(record)),
                     false => writeln!(out, "{}", record_line(record)),
@@ -145,43 +152,95 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
     for (from, to) in &read.gaps {
         output::complain(&format!("from {from} to {to} nothing can be read"));
     }
+    if found == 0 && read.gaps.is_empty() {
+        if let Some(slot) = args.slot {
+            return Err(Absent(format!("the log has no such record of thread slot {slot}")).into());
+        }
+        if let Some(tree) = args.tree {
+            return Err(Absent(format!("the log has no such record of tree {tree}")).into());
+        }
+    }
     Ok(if read.gaps.is_empty() { ExitCode::SUCCESS } else { DAMAGED })
 }
 
 pub(super) fn pages(args: &PagesArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
-    let (tables, (free, all)) = (store.pages()?, store.free_pages()?);
+    let (tables, file) = (store.pages()?, store.data_file()?);
+    let lines = parts(&tables, &file);
     if args.json {
         for table in &tables {
             print_json(&page_row(table))?;
         }
-        print_json(&json!({"file_pages": all, "free_pages": free}))?;
+        let mut row = json!({
+            "file_pages": file.pages, "free_pages": file.free, "page_bytes": file.page_bytes,
+            "file_bytes": file.length,
+        });
+        for (name, bytes, _) in &lines {
+            row[format!("{}_bytes", name.replace(' ', "_"))] = (*bytes).into();
+        }
+        print_json(&row)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let header =
-        ["table", "root", "depth", "inner", "leaves", "full", "records", "removed", "a record"];
-    let mut shown = output::table(&header, 1..9, false);
+    let header = [
+        "table", "root", "depth", "pages", "records", "removed", "keys", "values", "long", "free",
+        "bytes",
+    ];
+    let mut shown = output::table(&header, 1..header.len(), false);
     for table in &tables {
         let name = if table.root == 0 { "(catalog)" } else { &table.name };
-        let full = 100.0 * (1.0 - table.free as f64 / table.bytes.max(1) as f64);
-        let each = table.bytes.checked_div(table.records);
         shown.add_row([
-            output::head(&escape(name.as_bytes()), 24),
+            output::head(&escape(name.as_bytes()), 18),
             table.root.to_string(),
             table.depth.to_string(),
-            output::count(table.inner),
-            output::count(table.leaves),
-            format!("{full:.0} %"),
+            output::count(table.inner + table.leaves),
             output::count(table.records),
             output::count(table.ghosts),
-            each.map_or("-".to_owned(), |each| format!("{each} B")),
+            size(table.key_bytes),
+            size(table.value_bytes),
+            size(table.long_bytes),
+            size(table.free),
+            size(table.bytes),
         ]);
+    }
+    let mut below = output::table(&["", "bytes", ""], 1..2, false);
+    for (name, bytes, what) in &lines {
+        below.add_row([name.to_string(), bytes.to_string(), what.clone()]);
     }
     output::print(|out| {
         shown.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
-        writeln!(out, "{} of {} pages are free", output::count(free), output::count(all))
+        writeln!(out)?;
+        below.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A number of bytes in at most six characters.
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => bytes.to_string(),
+        _ => format!("{}B", output::count(bytes)),
+    }
+}
+
+/// What the bytes of the file are: name, bytes, in words. The last is what the disk has: the sum of
+/// the others, where the holes are subtracted.
+fn parts(tables: &[TablePages], file: &DataFile) -> Vec<(&'static str, i64, String)> {
+    let page = u64::from(file.page_bytes);
+    let used: u64 = tables.iter().map(|table| table.inner + table.leaves).sum();
+    let other = file.pages.saturating_sub(used + file.free);
+    let (length, on_disk) = (file.length as i64, file.on_disk as i64);
+    // Pages that are not written yet may lie behind the end of the file.
+    let reserved = length - ((used + file.free + other) * page) as i64;
+    let of = |pages: u64| format!("{} of {}", output::count(pages), output::count(file.pages));
+    vec![
+        ("tables", (used * page) as i64, format!("{} pages", of(used))),
+        ("free", (file.free * page) as i64, format!("{} pages are free", of(file.free))),
+        ("other", (other * page) as i64, format!("{} pages, of unfinished changes", of(other))),
+        ("reserved", reserved, "behind the last page".to_owned()),
+        ("holes", (on_disk - length).min(0), "of the file, which take no space".to_owned()),
+        ("list", (on_disk - length).max(0), "of the file's blocks, by the file system".to_owned()),
+        ("on disk", on_disk, "as `du` reports".to_owned()),
+    ]
 }
 
 fn page_row(table: &TablePages) -> Value {
@@ -189,6 +248,7 @@ fn page_row(table: &TablePages) -> Value {
         "table": table.name, "root": table.root, "depth": table.depth, "inner": table.inner,
         "leaves": table.leaves, "incomplete": table.incomplete, "records": table.records,
         "ghosts": table.ghosts, "key_bytes": table.key_bytes, "value_bytes": table.value_bytes,
-        "bytes": table.bytes, "free": table.free,
+        "long_values": table.long_values, "long_bytes": table.long_bytes, "bytes": table.bytes,
+        "free": table.free,
     })
 }

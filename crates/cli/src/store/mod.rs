@@ -19,8 +19,11 @@
 //! | `look` | `log`, `pages`: what is in the files |
 //! | `salvage` | `salvage`, `compact`: another store of one |
 //! | `prepared` | `prepared`: transactions that wait for their decision |
+//! | `locks`, `processes` | the same: what transactions wait for, what processes do |
+//! | `seen` | transactions and processes in words |
 //! | `top` | `top`: what goes on, live |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
+//! | `upgrade` | `upgrade`: a store of an older format |
 //! | `memory` | `forget-memory`: what killed processes left |
 
 mod backup;
@@ -28,22 +31,27 @@ mod clear;
 mod dump;
 mod interrupt;
 mod keys;
+mod locks;
 mod look;
 mod memory;
 mod prepared;
+mod processes;
 mod records;
 mod rows;
 mod salvage;
+mod seen;
 mod stat;
 mod sync_test;
 mod tables;
 mod top;
 mod types;
+mod upgrade;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -73,8 +81,11 @@ pub(crate) enum What {
     Salvage(salvage::SalvageArgs),
     Compact(salvage::CompactArgs),
     Prepared(prepared::Args),
+    Locks(locks::Args),
+    Processes(processes::Args),
     Top(top::Args),
     SyncTest(sync_test::Args),
+    Upgrade(upgrade::Args),
     ForgetMemory(memory::Args),
 }
 
@@ -127,7 +138,8 @@ impl What {
 }
 
 /// Does it.
-pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
+    READ_ONLY.store(read_only, Relaxed);
     if what.ends_by_signal() {
         terminal::catch_first_signal();
     }
@@ -150,18 +162,25 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
         What::Salvage(args) => salvage::run_salvage(&args),
         What::Compact(args) => salvage::compact(&args),
         What::Prepared(args) => prepared::run(&args),
+        What::Locks(args) => locks::run(&args),
+        What::Processes(args) => processes::run(&args),
         What::Top(args) => top::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
+        What::Upgrade(args) => upgrade::run(&args),
         What::ForgetMemory(args) => memory::run(&args),
     };
     done.or_else(|error| {
         let (said, is_of) = (output::chain(&error), OPENED.get().filter(|_| is_damage(&error)));
         output::complain(&is_of.map_or(said.clone(), |path| format!("{}: {said}", path.display())));
         Ok(ExitCode::from(
-            terminal::signal().map_or(crate::not_done(), |signal| 128 + signal as u8),
+            terminal::signal()
+                .map_or(output::code(&error, crate::not_done()), |signal| 128 + signal as u8),
         ))
     })
 }
+
+/// Whether the command was told to open the store for reading.
+static READ_ONLY: AtomicBool = AtomicBool::new(false);
 
 /// The folder of the store that the command has open: what is said of damage does not name it.
 static OPENED: OnceLock<PathBuf> = OnceLock::new();
@@ -196,14 +215,13 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
     })
 }
 
-/// As a command opens it that is alone: with little memory. A checkpoint that it makes takes no
+/// As a command opens it: with a small cache, which grows if another process asks for more. A checkpoint that it makes takes no
 /// history from the programs that have the store open, whatever bound is theirs.
 fn small(create: bool) -> Options {
-    let mut options = Options { create, ..Options::default() };
+    let read_only = READ_ONLY.load(Relaxed);
+    let mut options = Options { create: create && !read_only, read_only, ..Options::default() };
     options.sizes.history = u64::MAX;
     options.sizes.cache = 8 << 20;
-    options.sizes.log_buffer = 4 << 20;
-    options.sizes.log_segment = 16 << 20;
     options
 }
 
@@ -223,6 +241,15 @@ fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
         }
         opened => Ok(opened?),
     }
+}
+
+/// The region file that a path means: itself, or that of the store in this folder.
+pub(crate) fn region_of(path: &Path) -> anyhow::Result<PathBuf> {
+    if !path.is_dir() {
+        return Ok(path.to_owned());
+    }
+    let closed = || anyhow::anyhow!("{}: no process has the store open", path.display());
+    latchwork_store::region_file(path)?.ok_or_else(closed)
 }
 
 /// What is shown on a terminal while a long work is done.

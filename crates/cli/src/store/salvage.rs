@@ -1,7 +1,8 @@
 //! `store salvage`, `compact`: another store of one.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use latchwork_store::salvage;
@@ -120,16 +121,41 @@ pub(super) fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
         })
     })?;
     drop(progress);
-    let bytes =
-        |path: &PathBuf| std::fs::metadata(path.join("data")).map_or(0, |about| about.len());
-    let (before, after) = (bytes(&args.path), bytes(&args.to));
+    let before = (on_disk(&args.path.join("data"))?, on_disk(&args.path)?);
+    let after = (on_disk(&args.to.join("data"))?, on_disk(&args.to)?);
     if args.json {
-        print_json(&json!({"records": records, "before": before, "after": after}))?;
+        print_json(&json!({
+            "records": records, "before": before.0, "after": after.0, "folder_before": before.1,
+            "folder_after": after.1,
+        }))?;
     } else {
-        let (before, after) = (before / 1000, after / 1000);
         output::print(|out| {
-            writeln!(out, "{records} records, {before} kB before, {after} kB now")
+            writeln!(out, "{records} records; on the disk, before and after:")?;
+            for (what, before, after) in
+                [("data", before.0, after.0), ("folder", before.1, after.1)]
+            {
+                writeln!(
+                    out,
+                    "{what:<8}{:>12}{:>12}",
+                    output::bytes(before),
+                    output::bytes(after)
+                )?;
+            }
+            Ok(())
         })?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a file takes on the disk, or a folder with all that is in it, as `du` reports it.
+fn on_disk(path: &Path) -> std::io::Result<u64> {
+    let about = path.symlink_metadata()?;
+    let mut bytes = about.blocks() * 512;
+    if about.is_dir() {
+        for entry in std::fs::read_dir(path)? {
+            // Another process may recycle a file of the log meanwhile.
+            bytes += on_disk(&entry?.path()).unwrap_or(0);
+        }
+    }
+    Ok(bytes)
 }

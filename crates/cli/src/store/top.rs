@@ -5,14 +5,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use latchwork_store::{Activity, Store};
+use latchwork_store::{Activity, ProcessState, Processes, Store, StoreProcess};
 use serde_json::{Value, json};
 
+use super::seen::Commands;
 use super::{open, print_json};
 use crate::output;
 use crate::terminal::Pace;
 
-/// Watch commits, the log, snapshots and locks
+/// The most transactions that wait of which it is shown who blocks them.
+const BLOCKED: usize = 5;
+
+/// Watch commits, the log, snapshots and locks, stopped processes and blocked transactions
 ///
 /// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
 #[derive(clap::Args)]
@@ -21,7 +25,8 @@ use crate::terminal::Pace;
   latchwork store top /tmp/shop --interval 0.2 --once
   latchwork store top /tmp/shop --json
 
-The oldest snapshot and the oldest write say how much of the log is kept for them, in bytes.")]
+The oldest snapshot and the oldest write say how much of the log is kept for them, in bytes. Of
+transactions that are blocked the five that wait longest are shown: `store locks` shows all.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
@@ -33,11 +38,12 @@ pub(crate) struct Args {
 struct Look {
     at: Instant,
     now: Activity,
+    seen: Processes,
 }
 
 impl Look {
     fn take(store: &Store) -> anyhow::Result<Self> {
-        Ok(Self { at: Instant::now(), now: store.activity()? })
+        Ok(Self { at: Instant::now(), now: store.activity()?, seen: store.processes()? })
     }
 
     /// Commits and bytes of log a second since `before`.
@@ -56,23 +62,26 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let look = Look::take(&store)?;
         let rates = look.rates(&before);
         if args.pace.json {
-            print_json(&row(&look.now, rates))?;
+            print_json(&row(&look, rates))?;
         } else {
-            let lines = frame(&look.now, rates);
+            let lines = frame(&look, rates);
             output::print(|out| lines.iter().try_for_each(|line| writeln!(out, "{line}")))?;
         }
         return Ok(ExitCode::SUCCESS);
     };
     args.pace.watch(&screen, args.pace.interval, |_| {
         let look = Look::take(&store)?;
-        let lines = frame(&look.now, look.rates(&before));
+        let lines = frame(&look, look.rates(&before));
         before = look;
         Ok(lines)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(now: &Activity, (commits, bytes): (f64, f64)) -> Value {
+fn row(look: &Look, (commits, bytes): (f64, f64)) -> Value {
+    let (now, commands) = (&look.now, Commands::of(&look.seen));
+    let blocked: Vec<_> = look.seen.blocked.iter().map(|one| commands.blocked_row(one)).collect();
+    let stopped: Vec<_> = stopped(&look.seen).map(|one| one.pid).collect();
     let pins: Vec<_> =
         now.pins.iter().map(|(name, from)| json!({"name": name, "from": from})).collect();
     json!({
@@ -83,10 +92,36 @@ fn row(now: &Activity, (commits, bytes): (f64, f64)) -> Value {
         "oldest_prepared": now.oldest_prepared, "snapshots": now.snapshots,
         "oldest_snapshot": now.oldest_snapshot, "locks": now.locks,
         "transactions": now.transactions, "undone": now.undone, "pins": pins,
+        "blocked": blocked, "stopped": stopped,
     })
 }
 
-fn frame(now: &Activity, (commits, bytes): (f64, f64)) -> Vec<String> {
+/// The processes that a signal has stopped.
+fn stopped(seen: &Processes) -> impl Iterator<Item = &StoreProcess> {
+    seen.processes.iter().filter(|one| one.state == ProcessState::Stopped)
+}
+
+/// Stopped processes, with what they hold, and transactions that wait, with those that block them.
+fn blocked(seen: &Processes) -> Vec<String> {
+    let commands = Commands::of(seen);
+    let mut lines = Vec::new();
+    for one in stopped(seen) {
+        let holds: Vec<_> = one.holds.iter().map(ToString::to_string).collect();
+        let locks: u64 = one.transactions.iter().map(|of| of.held).sum();
+        let locks = output::plural(locks, "lock", "locks");
+        let all = holds.iter().map(String::as_str).chain([&*locks]).collect::<Vec<_>>().join(", ");
+        lines.push(format!("STOPPED    process {}, which holds {all}", one.pid));
+    }
+    let waiting = seen.blocked.len() as u64;
+    lines.push(format!("blocked    {}", output::plural(waiting, "transaction", "transactions")));
+    for one in seen.blocked.iter().take(BLOCKED) {
+        lines.extend(commands.blocked(one).into_iter().map(|line| format!("  {line}")));
+    }
+    lines
+}
+
+fn frame(look: &Look, (commits, bytes): (f64, f64)) -> Vec<String> {
+    let now = &look.now;
     let behind = |from: Option<u64>| {
         from.map_or(String::new(), |from| {
             format!(", the oldest {} kB ago", now.end.saturating_sub(from) / 1000)
@@ -113,5 +148,6 @@ fn frame(now: &Activity, (commits, bytes): (f64, f64)) -> Vec<String> {
     for (name, from) in &now.pins {
         lines.push(format!("pin        {name}{}", behind(Some(*from))));
     }
+    lines.extend(blocked(&look.seen));
     lines
 }

@@ -84,6 +84,15 @@ impl Change {
     }
 }
 
+/// One of the lengths that a file had, or one between two of them: a file system may grow a file in
+/// steps of a sector.
+fn torn_length(lengths: &[usize], sector: usize, random: &mut Random) -> usize {
+    let at = random.below(lengths.len());
+    let (before, after) = (lengths[at.saturating_sub(1)], lengths[at]);
+    let steps = after.saturating_sub(before) / sector;
+    if steps == 0 || random.coin() { after } else { before + random.below(steps + 1) * sector }
+}
+
 impl Inode {
     pub(super) fn change(&mut self, change: Change) {
         change.apply(&mut self.now);
@@ -145,7 +154,7 @@ impl Inode {
             }
             Loss::Sectors(sector) => {
                 changes.iter().for_each(|change| change.tear(&mut content, sector, random));
-                content.resize(lengths[random.below(lengths.len())], 0);
+                content.resize(torn_length(&lengths, sector, random), 0);
             }
         }
         self.durable = content;

@@ -17,7 +17,7 @@ pub enum Fault {
     /// nothing.
     Dropped,
     /// The call fails with [`Error::NoSpace`](crate::Error::NoSpace), if it is one that may need space.
-    /// The first half of a write was made. A sync fails as for `Device`: a file system that finds
+    /// The first half of a write was made, and of the room that was to be set aside. A sync fails as for `Device`: a file system that finds
     /// places late, or is on another machine, says only there that it has none.
     NoSpace,
     /// A read ends after half of what was asked for.

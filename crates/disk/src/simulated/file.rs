@@ -18,6 +18,8 @@ const ASTRAY: usize = 4096;
 
 /// More than any test writes: a write there would take memory away from all.
 const LENGTH_MAX: u64 = 1 << 32;
+/// A full disk stops the growth of a file at a multiple of this.
+const SECTOR: u64 = 512;
 
 #[derive(Debug)]
 pub(super) struct SimulatedFile {
@@ -64,7 +66,8 @@ impl SimulatedFile {
             return Err(Error::Crashed(subject));
         }
         let writes =
-            matches!(operation, Operation::Write | Operation::Truncate | Operation::Allocate);
+            matches!(operation, Operation::Write | Operation::Truncate | Operation::Allocate)
+                || operation == Operation::Punch;
         if writes && !(self.how.write || self.how.create || self.how.fresh) {
             return Err(Error::ReadOnly(subject));
         }
@@ -221,16 +224,40 @@ impl File for SimulatedFile {
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
         self.disk.counters.count(Operation::Allocate);
         let (mut world, fault) = self.begin(Operation::Allocate, 0, &[])?;
-        let end = at.saturating_add(length);
-        let grows = end as usize > self.inode(&mut world).now.len();
-        let change = grows.then_some(Change::Length(end as usize));
-        self.resize(&mut world, fault, self.subject(Operation::Allocate, 0), end, change)
+        let (end, now) = (at.saturating_add(length), self.inode(&mut world).now.len() as u64);
+        let grows = |end: u64| (end > now).then_some(Change::Length(end as usize));
+        // A file system keeps what it had set aside when it found no more.
+        let room =
+            if fault == Some(Fault::NoSpace) { (end - now.min(end)) / 2 } else { world.room() };
+        let part = now.saturating_add(room) / SECTOR * SECTOR;
+        if part < end && end <= LENGTH_MAX {
+            grows(part).into_iter().for_each(|change| self.inode(&mut world).change(change));
+        }
+        self.resize(&mut world, fault, self.subject(Operation::Allocate, 0), end, grows(end))
+    }
+
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        self.disk.counters.count(Operation::Punch);
+        let (mut world, fault) = self.begin(Operation::Punch, at, &[])?;
+        let end = at.saturating_add(length).min(self.inode(&mut world).now.len() as u64);
+        let bytes = vec![0; end.saturating_sub(at) as usize];
+        let device = world.meets(fault, Fault::Device);
+        let nothing = device || bytes.is_empty();
+        let change = (!nothing).then_some(Change::Write { at: at as usize, bytes });
+        self.change(&mut world, fault, self.subject(Operation::Punch, at), change)?;
+        if device { Err(Error::Device(self.subject(Operation::Punch, at))) } else { Ok(()) }
     }
 
     fn length(&self) -> Result<u64, Error> {
         self.disk.counters.count(Operation::Length);
         let (mut world, _) = self.begin(Operation::Length, 0, &[])?;
         Ok(self.inode(&mut world).now.len() as u64)
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        self.disk.counters.count(Operation::Length);
+        let (world, _) = self.begin(Operation::Length, 0, &[])?;
+        Ok(world.names_of(self.file))
     }
 
     fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {

@@ -124,6 +124,12 @@ impl World {
         self.folders.get(&folder)?.get(&name)
     }
 
+    /// How many names lead to a file.
+    pub(super) fn names_of(&self, file: u64) -> u64 {
+        let names = self.folders.values().flat_map(|folder| folder.now.values());
+        names.filter(|entry| **entry == Entry::File(file)).count() as u64
+    }
+
     pub(super) fn file(&self, path: &Path) -> Option<u64> {
         match self.entry(path)? {
             Entry::File(number) => Some(number),

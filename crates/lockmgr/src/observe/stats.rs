@@ -13,7 +13,8 @@ use crate::meter::counters::Stats;
 use crate::meter::waits::Waits;
 use crate::mode::Mode;
 use crate::owner::handle::label_words;
-use crate::range::cells::told;
+use crate::range::cells::{range_of, told};
+use crate::range::kinds::RangeInfo;
 use crate::{Error, OwnerId};
 
 /// A lock that is held or waited for, as found.
@@ -29,6 +30,8 @@ pub struct LockInfo {
     pub thread: Option<u32>,
     /// Of what.
     pub object: Vec<u8>,
+    /// The range that it is a lock of, if `object` describes one; none if that has ended meanwhile.
+    pub range: Option<RangeInfo>,
     /// The mode held.
     pub held: Option<Mode>,
     /// The mode waited for.
@@ -173,7 +176,9 @@ impl<M: ConstMachine> Memory<M> {
                 for each in latched.requests(self.object(at)?) {
                     let (_, request, state) = each?;
                     let mut row = self.row(get(&request.owner))?;
-                    row.object = told(&self.inner().region, self.name_of(at)?);
+                    let name = self.name_of(at)?;
+                    row.range = range_of(&self.inner().region, &name);
+                    row.object = told(&self.inner().region, name);
                     row.held = state.holds().then_some(state.mode);
                     row.wanted = state.waits().then_some(state.want);
                     row.count = request.count();
@@ -221,6 +226,7 @@ impl<M: ConstMachine> Memory<M> {
             label: String::from_utf8_lossy(&label[..length]).into_owned(),
             thread: get(&cell.state).thread(thread),
             object: Vec::new(),
+            range: None,
             held: None,
             wanted: None,
             count: 0,

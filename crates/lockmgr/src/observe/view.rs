@@ -33,7 +33,8 @@ use crate::memory::roots::READY;
 use crate::memory::state::State;
 use crate::memory::typed::Stored;
 use crate::memory::{names, roots};
-use crate::range::cells::told;
+use crate::range::cells::{range_of, told};
+use crate::range::kinds::RangeInfo;
 use crate::{Error, LockInfo, Modes, OwnerId};
 
 /// How often a partition is read at most.
@@ -70,6 +71,9 @@ pub struct OwnerInfo {
     pub priority: u32,
     /// Whether somebody decided that it is to fail.
     pub aborted: bool,
+    /// When it began, or the first attempt of the same work, by the monotonic clock, in nanoseconds:
+    /// see [`OwnerOptions::age`](crate::OwnerOptions::age).
+    pub began: u64,
 }
 
 /// What lay in a manager.
@@ -105,6 +109,7 @@ struct Found {
     count: u32,
     since: u64,
     object: Vec<u8>,
+    range: Option<RangeInfo>,
 }
 
 /// An owner's page and cell.
@@ -281,7 +286,7 @@ impl<M: ConstMachine> View<M> {
         to: &mut Vec<Found>,
     ) -> Result<(), Error> {
         let mut at = seen(&object.head);
-        let mut name = None;
+        let (mut name, mut range) = (None, None);
         let mut steps = 0;
         while !at.is_null() {
             let generation = generation_at(&self.region, at)?;
@@ -296,7 +301,9 @@ impl<M: ConstMachine> View<M> {
                 return corrupt_list();
             }
             if name.is_none() {
-                name = Some(told(&self.region, self.name_of(of, object)?));
+                let bytes = self.name_of(of, object)?;
+                range = range_of(&self.region, &bytes);
+                name = Some(told(&self.region, bytes));
             }
             to.push(Found {
                 at: found.raw(),
@@ -307,6 +314,7 @@ impl<M: ConstMachine> View<M> {
                 count: request.count(),
                 since: seen(&cell.since),
                 object: name.clone().unwrap_or_default(),
+                range: range.clone(),
             });
         }
         Ok(())
@@ -375,6 +383,7 @@ impl<M: ConstMachine> View<M> {
         let mut row = blank(&info(found.owner, page, cell));
         row.owner.generation = found.of;
         row.object.clone_from(&found.object);
+        row.range.clone_from(&found.range);
         row.held = state.holds().then_some(state.mode);
         row.wanted = state.waits().then_some(state.want);
         row.count = found.count;
@@ -429,6 +438,7 @@ fn info<M: ConstMachine>(
         parent: None,
         priority: seen(&cell.priority),
         aborted: cell.told(generation) != 0,
+        began: seen(&cell.age),
     }
 }
 
@@ -438,6 +448,7 @@ fn blank(info: &OwnerInfo) -> LockInfo {
         label: info.label.clone(),
         thread: info.thread,
         object: Vec::new(),
+        range: None,
         held: None,
         wanted: None,
         count: 0,

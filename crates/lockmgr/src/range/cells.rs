@@ -20,7 +20,7 @@ use crate::memory::Memory;
 use crate::memory::cells::{PARTITIONS_MAX, cell_at, get, put};
 use crate::memory::numbers::OwnerNumber;
 use crate::memory::typed::{Link, Stored, Typed};
-use crate::range::kinds::{RangeKind, Span};
+use crate::range::kinds::{RangeInfo, RangeKind, Span};
 
 /// The longest name of a keyspace, in bytes.
 pub const KEYSPACE_MAX: usize = 200;
@@ -398,6 +398,23 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: ClaimAt<M>) -> Result<(Vec<
         text.extend_from_slice(if open { b"..)" } else { b")" });
     }
     Ok((text, what.state == claim::WAITING))
+}
+
+/// The range behind a ticket's name; none if the name is no ticket's, or the claim has ended.
+pub(crate) fn range_of<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Option<RangeInfo> {
+    let id = of_ticket(region, name)?;
+    let claim = resolve(region, id.0).ok()?;
+    let what = get(&claim.what);
+    let (from, to) = bounds_of(region, id.0).ok()?;
+    let found = RangeInfo {
+        keyspace: space_name(region, get(&claim.space)).ok()?,
+        kind: RangeKind::of(what.kind).ok()?,
+        from,
+        to,
+        waiting: what.state == claim::WAITING,
+    };
+    // What was read counts if the claim is still the same.
+    (is_that(region, id) == Ok(true)).then_some(found)
 }
 
 /// The name of a keyspace.

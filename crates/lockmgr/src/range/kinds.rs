@@ -107,6 +107,22 @@ impl RangeKind {
     }
 }
 
+/// A lock on a range of keys, as found: a row of a lock whose name is the range's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RangeInfo {
+    /// The keyspace.
+    pub keyspace: Vec<u8>,
+    /// What the lock says.
+    pub kind: RangeKind,
+    /// The first key.
+    pub from: Vec<u8>,
+    /// The key before which it ends; none if it has no end.
+    pub to: Option<Vec<u8>>,
+    /// Whether the range itself is waited for: its owner waits for a lock on another range.
+    pub waiting: bool,
+}
+
 /// Keys from one to another, in the order of their bytes. Each end belongs to the range, or does
 /// not, or there is none: then the range reaches beyond the last key, to what InnoDB calls the
 /// supremum.

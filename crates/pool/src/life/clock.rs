@@ -43,7 +43,7 @@ type Claimed<'h, 't, M> = (u32, Exclusive<'h, Handle<'t, M>, M>);
 impl<'t, M: ConstMachine> Handle<'t, M> {
     /// A frame for another page: its latch is held, its state is `CLAIMED`, its tag zero.
     pub(crate) fn claim<'h>(&'h self) -> Result<Claimed<'h, 't, M>, Error> {
-        let active = self.pool().target()?;
+        let mut active = self.pool().target()?;
         let (mut passed, mut trouble, mut waits) = (0, None, 0);
         loop {
             let (mut at, mut end) = self.stride.get();
@@ -51,6 +51,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 // Relaxed: a hint where to look.
                 let hand = self.pool().inner.head.word(HAND)?.fetch_add(u64::from(STRIDE), Relaxed);
                 at = (hand % u64::from(active.max(1))) as u32;
+                if hand >= u64::from(active)
+                    && let Some(more) = self.grow(active)?
+                {
+                    (at, active) = (active, more);
+                }
                 end = at.saturating_add(STRIDE).min(active);
                 passed += u64::from(end - at);
             }

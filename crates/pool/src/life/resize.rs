@@ -9,6 +9,10 @@
 //! | 2 | `active` | | 2 | each frame beyond it: written, evicted |
 //! | 3 | `target` | | 3 | `active`; the frames' memory goes back |
 //!
+//! A pool that is to [grow by itself](crate::Options::frames_wanted) does so in steps, where a thread
+//! that needs a frame finds that all were used. That thread may hold pages, so it does not wait for
+//! the latch.
+//!
 //! A thread that had the old `target` in hand may still take a frame beyond the new one. It looks
 //! at `target` again under the frame's latch: if the thread that resizes has had that latch before,
 //! it sees the new one; if not, that thread comes to the frame later, and evicts it.
@@ -21,12 +25,31 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_latch::Exclusive;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{ACTIVE, FRAMES_MIN, RESIZE_LATCH, TARGET, kind, untag};
+use crate::layout::{ACTIVE, FRAMES_MIN, HAND, RESIZE_LATCH, TARGET, kind, untag};
 use crate::life::write::Wrote;
 use crate::point::point;
 use crate::{Error, Handle, Pool};
 
+/// Bytes of frames by which a pool grows at most at a time: a millisecond's work.
+const GROWS: u32 = 8 << 20;
+
 impl<M: ConstMachine> Pool<M> {
+    /// Has this many frames, where there are `active`, not more. The latch of those who resize is
+    /// held.
+    fn enlarge(&self, active: u32, frames: u32) -> Result<(), Error> {
+        let (head, size) = (&self.inner.head, self.inner.config.frame_words());
+        self.reach(frames)?;
+        if frames > active {
+            let (from, count) = (u64::from(active) * size, u64::from(frames - active) * size);
+            self.inner.frames.reclaim(from, count)?;
+        }
+        // Release, both: in this order, for a thread that dies; and with the Acquires that read.
+        head.word(ACTIVE)?.store(u64::from(frames), Release);
+        point("resize.active");
+        head.word(TARGET)?.store(u64::from(frames), Release);
+        Ok(())
+    }
+
     /// How many frames the clock may use.
     pub(crate) fn target(&self) -> Result<u32, Error> {
         // Acquire: synchronizes with the Release in `resize`: the memory was set aside before.
@@ -62,15 +85,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let (from, count) = (u64::from(low) * size, u64::from(high - low) * size);
         // Release, all: in this order, for a thread that dies; and with the Acquires that read.
         if frames >= active {
-            pool.reach(frames)?;
-            if count > 0 {
-                pool.inner.frames.reclaim(from, count)?;
-            }
-            // Release, both: as said.
-            head.word(ACTIVE)?.store(u64::from(frames), Release);
-            point("resize.active");
-            head.word(TARGET)?.store(u64::from(frames), Release);
-            return Ok(());
+            return pool.enlarge(active, frames);
         }
         // Release: as said.
         head.word(TARGET)?.store(u64::from(frames), Release);
@@ -87,6 +102,33 @@ impl<M: ConstMachine> Handle<'_, M> {
         point("resize.active");
         pool.inner.frames.release(from, count)?;
         Ok(())
+    }
+
+    /// Gives a pool more frames that may grow by itself, if it has not as many as it may; says how
+    /// many it has then. None if it stays as it is: another thread may be at work on that.
+    #[cold]
+    pub(crate) fn grow(&self, active: u32) -> Result<Option<u32>, Error> {
+        let pool = self.pool();
+        let most = (GROWS / pool.frame_bytes()).max(1);
+        // Relaxed: a hint.
+        if active >= pool.wanted()? || pool.inner.stopped.load(Relaxed) != 0 {
+            return Ok(None);
+        }
+        let Some(_alone) = pool.head_latch(RESIZE_LATCH)?.try_lock(self) else { return Ok(None) };
+        let (now, wanted) = (pool.active()?, pool.wanted()?);
+        if now != active || pool.target()? != active || active >= wanted {
+            return Ok(None);
+        }
+        let frames = wanted.min(active.saturating_add(active.min(most)));
+        if pool.enlarge(active, frames).is_err() {
+            // Without memory for more frames, those that there are serve.
+            pool.inner.stopped.store(1, Relaxed);
+            return Ok(None);
+        }
+        // Relaxed: a hint. The hand goes on at the new frames, and is beyond them when all were
+        // used.
+        pool.inner.head.word(HAND)?.store(u64::from(active), Relaxed);
+        Ok(Some(frames))
     }
 
     /// The latch of those who resize.

@@ -22,6 +22,13 @@ pub(crate) type Own<M> = Txn<'static, Worker<M>, M>;
 
 /// A transaction that is an object: see [`Store::begin`]. Dropping it rolls it back.
 ///
+/// Its reads see what is committed, durable or not. In [`Mode::Full`] a program may act on what it
+/// has read when [`commit`](Self::commit), [`prepare`](Self::prepare) or
+/// [`roll_back`](Self::roll_back) has returned, with or without an error, unless that is
+/// [`Error::ReadsUnknown`]: these calls wait until every commit that the transaction may have read
+/// is durable. A drop does not wait, because it could not report that the disk has failed. After a
+/// drop [`Store::sync`] waits for the same.
+///
 /// It may be moved, also to another thread, between any two calls. Nobody runs it again: after an
 /// error that [is retryable](Error::is_retryable) its holder rolls it back, or calls
 /// [`restart`](Self::restart) and does all of it again.
@@ -128,6 +135,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
+        self.writable()?;
         let session = self.lone()?;
         self.keep_up(&session.get().worker)?;
         self.begin_on(session, options, patient, false)
@@ -224,7 +232,7 @@ impl<M: ConstMachine> Transaction<M> {
     /// # Panics
     ///
     /// If the closure does. What it had written until then is not committed without the rest: who
-    /// catches the panic gets [`Error::Panicked`] from then on, until the transaction is rolled
+    /// catches the panic gets [`Error::Aborted`] from then on, until the transaction is rolled
     /// back or [begun anew](Self::restart).
     pub fn with<R>(
         &mut self,
@@ -352,9 +360,11 @@ impl<M: ConstMachine> Transaction<M> {
     ///
     /// # Errors
     ///
-    /// What the transaction failed with before; [`Error::Lock`], for its last write may be made
+    /// [`Error::Aborted`] after a call that failed; [`Error::Lock`], for its last write may be made
     /// only now, and meet a range that another one holds; [`Error::TransactionTooOld`]; those of
-    /// the parts. Then it is rolled back, but for [`Error::CommitUnknown`].
+    /// the parts. Then it is rolled back, but for [`Error::CommitUnknown`]. In [`Mode::Full`] it
+    /// waits, also with an error, until what it has read is durable: [`Error::ReadsUnknown`] if
+    /// that fails, with the other error within.
     ///
     /// # Death
     ///
@@ -362,10 +372,24 @@ impl<M: ConstMachine> Transaction<M> {
     /// another thread undoes it.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
         let committed = self.txn.take().ok_or_else(over)?.commit();
-        let at = committed.inspect_err(|_| self.store.background().after_failure())?;
+        let at = committed.map_err(|why| self.fails_with(why))?;
+        self.settle(at).map(|()| at)
+    }
+
+    fn settle(&self, at: Option<u64>) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or_else(over)?;
-        self.store.settle(&session.get().worker, at, self.options.mode)?;
-        Ok(at)
+        self.store.settle(&session.get().worker, at, self.options.mode)
+    }
+
+    /// Waits until what it has read, which the error may reveal, is durable; returns the error to
+    /// end with.
+    #[cold]
+    fn fails_with(&self, why: Error) -> Error {
+        self.store.background().after_failure();
+        match self.settle(None) {
+            Ok(()) => why,
+            Err(unsettled) => Error::with_end(why, unsettled),
+        }
     }
 
     /// Prepares it: the first of two phases. As durable as the mode says when this returns. From
@@ -381,15 +405,16 @@ impl<M: ConstMachine> Transaction<M> {
     /// # Errors
     ///
     /// [`Error::Gid`]; [`Error::Prepared`] if another has the id, and [`Error::Locks`], to be tried
-    /// again, if one that is not prepared has; what the transaction failed with before; those of
-    /// the parts. Then it is rolled back, but for [`Error::PrepareUnknown`].
+    /// again, if one that is not prepared has; [`Error::Aborted`]; those of
+    /// the parts. Then it is rolled back, but for [`Error::PrepareUnknown`]; and it waits as a
+    /// [`commit`](Self::commit) that fails.
     ///
     /// # Death
     ///
     /// A thread that is killed in the call has prepared it, or a sweep rolls it back.
     pub fn prepare(mut self, gid: &[u8]) -> Result<(), Error> {
         let prepared = self.txn.take().ok_or_else(over)?.prepare(gid);
-        let at = prepared.map_err(|why| self.not_prepared(why, gid))?;
+        let at = prepared.map_err(|why| self.fails_with(self.not_prepared(why, gid)))?;
         let session = self.session.as_ref().ok_or_else(over)?;
         let settled = session.get().worker.log.commit(Lsn(at), self.mode());
         let unknown = |why: latchwork_log::Error| Error::PrepareUnknown {
@@ -403,7 +428,6 @@ impl<M: ConstMachine> Transaction<M> {
     /// Says why one is not prepared, and was rolled back.
     #[cold]
     fn not_prepared(&self, why: Error, gid: &[u8]) -> Error {
-        self.store.background().after_failure();
         let is_taken = matches!(why, Error::Prepared { .. });
         // Its lock may be a thread's that has prepared nothing yet, or that decided: it goes soon,
         // and if that one is dead as soon as it is swept.
@@ -413,13 +437,19 @@ impl<M: ConstMachine> Transaction<M> {
         why
     }
 
-    /// Undoes all that it has written, and lets go of its locks.
+    /// Undoes all that it has written, and lets go of its locks. In [`Mode::Full`] it then waits
+    /// until every commit that the transaction may have read is durable, so that a program may act
+    /// on what it has read. It costs one sync of the log, and none if all is durable.
     ///
     /// # Errors
     ///
-    /// Those of the parts: then its locks stay until a sweep has undone it.
+    /// [`Error::ReadsUnknown`] if what it has read cannot be made durable: it is rolled back. Those
+    /// of the parts: then its locks stay until a sweep has undone it.
     pub fn roll_back(mut self) -> Result<(), Error> {
-        self.undo()
+        match self.undo() {
+            Ok(()) => self.settle(None),
+            Err(why) => Err(self.fails_with(why)),
+        }
     }
 
     /// The same of one whose session is needed still.
@@ -431,7 +461,8 @@ impl<M: ConstMachine> Transaction<M> {
     }
 
     /// Rolls it back, and begins it anew: as old as it was, so that it is not the victim of each
-    /// deadlock, and with all its time again.
+    /// deadlock, and with all its time again. It does not wait for the disk: the end of the
+    /// transaction waits for what was read before the restart too.
     ///
     /// # Errors
     ///

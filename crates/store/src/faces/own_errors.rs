@@ -8,13 +8,16 @@ use core::future::Future;
 use latchwork_machine::ConstMachine;
 
 use crate::faces::tasks::Lent;
+use crate::idle::Kept;
 use crate::retry::why_again;
 use crate::typed::WriteTxn;
 use crate::{Attempts, Error, Patience, Store};
 
 impl<M: ConstMachine> Store<M> {
     /// As [`write`](Self::write), with a closure whose errors are the caller's own. One that it
-    /// returns rolls the transaction back, and comes back as it is.
+    /// returns rolls the transaction back, and comes back as it is; but in
+    /// [`Mode::Full`](crate::Mode::Full) [`Error::ReadsUnknown`] comes back in its place if what
+    /// the transaction has read cannot be made durable, because that error may reveal it.
     ///
     /// Of deadlocks and of what else [is retryable](Error::is_retryable) the caller sees nothing:
     /// the transaction knows that it failed so, and is run again, whatever the closure has made of
@@ -75,13 +78,15 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, E>,
     ) -> Result<Attempts<R>, E> {
-        self.attempts(patience, |kept, tables| {
+        let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
             Attempts::run_as(worker, worker.locks()?, worker.slot(), patience, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
-        })
+        };
+        self.attempts(patience, run, |_, unsettled| unsettled.into())
     }
+
     /// As [`write_async`](Self::write_async), with a closure whose errors are the caller's own: see
     /// [`write_as`](Self::write_as).
     ///
@@ -105,6 +110,6 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         body: impl FnMut(Lent<M>) -> F,
     ) -> Result<Attempts<R>, E> {
-        self.attempts_async(patience, body, why_again).await
+        self.attempts_async(patience, body, why_again, |_, unsettled| unsettled.into()).await
     }
 }

@@ -23,6 +23,9 @@ use crate::{Attempts, Error, Key, Level, Patience, Savepoint, Store, Table, Valu
 ///
 /// Its calls are futures that any executor polls, on any thread, one at a time. Each may be dropped
 /// before its end: the transaction is then as it was before the call.
+///
+/// What it has read is durable when [`commit`](Self::commit) or [`roll_back`](Self::roll_back) is
+/// ready, as of a [`Transaction`]. A drop does not wait for that.
 pub struct AsyncTransaction<M: ConstMachine = Machine> {
     inner: Transaction<M>,
     /// How it waits for locks.
@@ -156,15 +159,17 @@ impl<M: ConstMachine> Store<M> {
         patience: &Patience,
         body: impl FnMut(Lent<M>) -> F,
     ) -> Result<Attempts<R>, Error> {
-        self.attempts_async(patience, body, |returned, _| Ok(returned)).await
+        self.attempts_async(patience, body, |returned, _| Ok(returned), Error::with_end).await
     }
 
-    /// `why` tells why a run failed, or gives back what is the caller's own: see `retry.rs`.
+    /// `why` tells why a run failed, or gives back what is the caller's own: see `retry.rs`. `both`
+    /// is as in `Store::attempts`.
     pub(crate) async fn attempts_async<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
         patience: &Patience,
         mut body: impl FnMut(Lent<M>) -> F,
         why: impl Fn(E, Option<Error>) -> Result<Error, E>,
+        both: impl Fn(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
         let mut tx = self.begin_async_with(patience).await?;
         let (mut runs, wait, owner) = (0, tx.wait, Arc::default());
@@ -185,13 +190,13 @@ impl<M: ConstMachine> Store<M> {
             let failed = match failed {
                 Ok(failed) if failed.is_retryable() => failed,
                 other => {
-                    tx.fail().await?;
-                    return Err(other.map_or_else(|own| own, E::from));
+                    let own = other.map_or_else(|own| own, E::from);
+                    return Err(tx.end_with(own, both).await);
                 }
             };
             if matches!(wait, Wait::Until(deadline) if deadline.passed::<M>()) {
-                tx.fail().await?;
-                return Err(Error::Deadline { runs, last: Box::new(failed) }.into());
+                let own = Error::Deadline { runs, last: Box::new(failed) };
+                return Err(tx.end_with(own.into(), both).await);
             }
             tx.restart()?;
             tx.wait = wait;
@@ -228,6 +233,7 @@ impl<M: ConstMachine> Store<M> {
         // In the child of a fork nobody would give it a turn.
         self.home().manager.region().check()?;
         let turn = self.turns().take().await;
+        self.writable()?;
         let session = self.lone()?;
         self.background().checkpoint_if_due(&session.get().worker)?;
         let inner = self.begin_in_steps(session, options, patient)?;
@@ -488,9 +494,10 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     ///
     /// If the future is dropped, it is committed or rolled back: which of them is not told.
     pub async fn commit(mut self) -> Result<Option<u64>, Error> {
-        let at = self.end().await?;
-        self.settle(at).await?;
-        Ok(at)
+        match self.end().await {
+            Ok(at) => self.settle(at).await.map(|()| at),
+            Err(why) => Err(self.end_with(why, Error::with_end).await),
+        }
     }
 
     /// Logs the commit, or rolls back.
@@ -506,36 +513,50 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         if !worker.is_given_up() {
             worker.tidy();
         }
-        let Some(at) = settles else { return Ok(()) };
-        let batch = match store.background().settle(at, mode) {
+        let Some(newest) = settles else { return Ok(()) };
+        let unsettled = |why| Error::unsettled(at, why);
+        let batch = match store.background().settle(newest, mode) {
             Ok(batch) => batch,
             // There is no thread for it: this one waits.
-            Err(_) => return worker.log.commit(at, mode).map_err(Error::commit_unknown),
+            Err(_) => return worker.log.commit(newest, mode).map_err(|why| unsettled(why.into())),
         };
         // Another task has its turn while this one waits.
         drop(self);
         match batch {
-            Some(batch) => batch.ended().await,
+            Some(batch) => batch.ended().await.map_err(unsettled),
             None => Ok(()),
         }
     }
 
-    /// Rolls it back, and waits until what it has read, which its error may tell, is as durable as
-    /// if it had ended well.
-    async fn fail(mut self) -> Result<(), Error> {
-        self.inner.undo()?;
-        // The error is its own.
-        let _ = self.settle(None).await;
-        Ok(())
-    }
-
-    /// Undoes all that it has written, and lets go of its locks.
+    /// Undoes all that it has written, lets go of its locks, and waits as
+    /// [`Transaction::roll_back`] does, without blocking the thread.
     ///
     /// # Errors
     ///
     /// As [`Transaction::roll_back`].
-    pub fn roll_back(self) -> Result<(), Error> {
-        self.inner.roll_back()
+    ///
+    /// # Cancellation
+    ///
+    /// If the future is dropped, the transaction is rolled back, and what it has read may not be
+    /// durable.
+    pub async fn roll_back(mut self) -> Result<(), Error> {
+        let undone = self.inner.undo();
+        let settled = self.settle(None).await;
+        match (undone, settled) {
+            (Ok(()), settled) => settled,
+            (Err(why), Ok(())) => Err(why),
+            (Err(why), Err(unsettled)) => Err(Error::with_end(why, unsettled)),
+        }
+    }
+
+    /// Rolls it back as [`roll_back`](Self::roll_back) does, and returns the error to end with: the
+    /// error `own` may reveal what the transaction has read.
+    async fn end_with<E: From<Error>>(self, own: E, both: impl FnOnce(E, Error) -> E) -> E {
+        match self.roll_back().await {
+            Ok(()) => own,
+            Err(why @ Error::ReadsUnknown { ended: None, .. }) => both(own, why),
+            Err(why) => why.into(),
+        }
     }
 
     /// Rolls it back, and begins it anew, as old as it was: see [`Transaction::restart`].

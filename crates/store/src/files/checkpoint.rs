@@ -12,6 +12,7 @@
 //! | flush | the ends of those that have ended since the mark are durable | nothing |
 //! | control | redo begins at the mark, or before it where a transaction is open | the redo point |
 //! | recycle | the log before it goes, as far as no snapshot may need it | segments for the next |
+//! | punch | free pages give their room back to the file system | their room |
 //!
 //! When one is due, what the dead have is swept, were it the claim on the checkpoint itself: a
 //! thread that died between two transactions, with a copy, a snapshot or a page in hand, keeps the
@@ -45,6 +46,14 @@ impl<M: ConstMachine> Drop for Claim<'_, M> {
     }
 }
 
+/// Where the log ends for good: stamps have room for positions below 2^52 bytes, and transactions
+/// that are open may log 1 TiB more.
+const LAST_POSITION: u64 = (1 << 52) - (1 << 40);
+
+fn has_positions(end: u64) -> Result<(), Error> {
+    if end < LAST_POSITION { Ok(()) } else { Err(Error::LogPositions) }
+}
+
 impl<M: ConstMachine> Home<M> {
     /// Makes a checkpoint if one is due and nobody makes it.
     #[inline]
@@ -63,10 +72,18 @@ impl<M: ConstMachine> Home<M> {
         }
     }
 
-    /// Whether a checkpoint is due, and no living thread makes it.
+    /// Whether a checkpoint is due, and no living thread makes it. Asked before each transaction
+    /// that may write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogPositions`]: the log may grow no more. Those of the parts.
     #[inline]
     pub(crate) fn is_checkpoint_due(&self) -> Result<bool, Error> {
-        Ok(self.shared.is_due(self.sizes.log_budget)? && !self.is_being_checkpointed()?)
+        if !self.shared.is_due(self.sizes.log_budget)? || self.is_being_checkpointed()? {
+            return Ok(false);
+        }
+        has_positions(self.log.end().0).map(|()| true)
     }
 
     fn is_being_checkpointed(&self) -> Result<bool, Error> {
@@ -153,6 +170,8 @@ impl<M: ConstMachine> Home<M> {
         worker.log.checkpoint(Checkpoint { lsn: signed, redo, clean: false })?;
         // Snapshots that need more than the history may have get an error.
         worker.log.recycle(Lsn(self.shared.needed()?.max(least).min(redo.0)))?;
+        // The checkpoint is made. Free pages that cannot be punched keep their room.
+        let _ = self.punch_some(worker);
         Ok(())
     }
 
@@ -177,7 +196,9 @@ mod tests {
 
     use latchwork_disk::Operation;
 
+    use super::{LAST_POSITION, has_positions};
     use crate::files::home::stage::begin;
+    use crate::{Error, Stamp};
 
     /// One that another thread makes may have begun before the last change.
     #[test]
@@ -211,5 +232,13 @@ mod tests {
             assert!(home.checkpoint(&own).unwrap(), "claim {claim}");
             assert_eq!(home.shared.checkpointer(), Ok(None));
         }
+    }
+
+    #[test]
+    fn a_log_ends_before_its_positions_come_again() {
+        assert_eq!(has_positions(LAST_POSITION - 1), Ok(()));
+        assert_eq!(has_positions(LAST_POSITION), Err(Error::LogPositions));
+        let last = (1 << 52) - 16;
+        assert_eq!((Stamp::new(1, last).at(), Stamp::new(1, last + 16).at()), (last, 0));
     }
 }

@@ -19,15 +19,22 @@ use crate::files::shared::Shared;
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default.
+    /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default. Memory is taken
+    /// as it is used. Of several processes that have a store open the one that asks for most counts.
     pub cache: u64,
+    /// Bytes up to which the cache may grow while the store is open, if another process asks for
+    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process sets
+    /// as many addresses aside, and a byte of memory is used for each page.
+    pub cache_max: u64,
     /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two; 8,192 by
     /// default.
     pub page: u32,
-    /// Bytes of the log's buffer: 1 MiB at least, a power of two; 16 MiB by default.
+    /// Bytes of the log's buffer: 1 MiB at least, a power of two; 16 MiB by default. Memory is
+    /// taken as it is used.
     pub log_buffer: u64,
     /// Bytes of a segment of the log, a file, not less than its buffer; 64 MiB by default. A store
-    /// keeps what it was made with.
+    /// keeps what it was made with. Its first segment has 512 KiB, and the next ones double until
+    /// they have this size.
     pub log_segment: u64,
     /// A checkpoint is made when so many bytes were logged: 256 MiB by default. After a crash of
     /// the machine about as many are redone.
@@ -61,6 +68,7 @@ impl Default for Sizes {
     fn default() -> Self {
         Self {
             cache: 64 << 20,
+            cache_max: 4 << 30,
             page: 8192,
             log_buffer: 16 << 20,
             log_segment: 64 << 20,
@@ -79,8 +87,8 @@ impl Sizes {
         if !self.page.is_power_of_two() || !(4096..=65_536).contains(&self.page) {
             return wrong("page: a power of two from 4,096 to 65,536");
         }
-        if self.cache < 1 << 20 || self.cache / u64::from(self.page) > 1 << 30 {
-            return wrong("cache: 1 MiB at least, 2^30 pages at most");
+        if self.cache < 1 << 20 || self.cache.max(self.cache_max) / u64::from(self.page) > 1 << 30 {
+            return wrong("cache, cache_max: 1 MiB at least, 2^30 pages at most");
         }
         if !self.log_buffer.is_power_of_two() || !(1 << 20..=1 << 34).contains(&self.log_buffer) {
             return wrong("log_buffer: a power of two, 1 MiB to 16 GiB");
@@ -124,8 +132,9 @@ impl Sizes {
         self.cache + self.cache / 64 + self.log_buffer + (16 << 20)
     }
 
-    pub(crate) fn frames(&self) -> u32 {
-        (self.cache / u64::from(self.page)).max(64) as u32
+    /// Frames for so many bytes of pages.
+    pub(crate) fn frames_for(&self, bytes: u64) -> u32 {
+        (bytes / u64::from(self.page)).max(64) as u32
     }
 }
 

@@ -59,7 +59,10 @@ impl<M: ConstMachine> Home<M> {
         let end = self.log.end();
         self.shared.recovered(low.unwrap_or(end), end, self.sizes.mode)?;
         // What is not undone yet is not undone for the log that it keeps, either.
-        self.make_checkpoint(&worker, u64::MAX)
+        self.make_checkpoint(&worker, u64::MAX)?;
+        // A process may have died before it punched them, and a crash may have left half of one.
+        let _ = self.punch_all(&worker);
+        Ok(())
     }
 
     /// Writes the last page of the file once more, as it is. The next checkpoint signs how long the

@@ -86,7 +86,7 @@ impl<'w, M: ConstMachine> Scribe<'w, M> {
     #[inline]
     pub(crate) fn give_back(&self) -> Result<(), Error> {
         if self.much.get() {
-            let _ = self.worker.log.give_back(self.worker.keep);
+            let _ = self.worker.log.give_back(self.worker.kept_credit());
         }
         match self.pages.borrow().is_empty() || matches!(self.part, Part::Root) {
             true => Ok(()),
@@ -195,7 +195,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
         {
             return Ok(());
         }
-        self.much.set(self.much.get() || bytes > self.worker.keep);
+        self.much.set(self.much.get() || bytes > self.worker.kept_credit());
         self.worker.log.reserve(bytes).map_err(|why| {
             let why = Error::from(why);
             if why.is_no_space() {
@@ -207,7 +207,7 @@ impl<M: ConstMachine> Journal for Scribe<'_, M> {
     }
 
     fn keep_little(&self) {
-        let _ = self.worker.log.give_back(self.worker.keep);
+        let _ = self.worker.log.give_back(self.worker.kept_credit());
     }
 
     fn has(&self, bytes: u64) -> bool {

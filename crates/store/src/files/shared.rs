@@ -36,7 +36,7 @@ use crate::stamp::Stamp;
 /// the pool's: this is looked at first, and the memory kept.
 const LAYOUT: u64 = 4;
 
-const _: () = assert!(latchwork_pool::LAYOUT == 4, "count up the store's layout, too");
+const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
@@ -227,6 +227,16 @@ impl<M: ConstMachine> Shared<M> {
             true => self.log.flushed().0.max(self.word(VISIBLE)?.load(Acquire)),
         };
         Ok(end.saturating_sub(1))
+    }
+
+    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it
+    /// yet: the thread that logged it makes it durable, unless it is dead.
+    pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
+        if !self.is_durable()? || self.log.flushed() >= self.log.end() {
+            return Ok(None);
+        }
+        let (newest, seen) = (self.log.newest_commit()?, self.visible()?);
+        Ok(newest.filter(|commit| commit.0 > seen))
     }
 
     /// Shows a commit that does not wait for the disk, in a store whose commits do.
@@ -441,6 +451,51 @@ impl<M: ConstMachine> Shared<M> {
     pub(crate) fn checkpoint_made(&self, at: Lsn) -> Result<(), Error> {
         self.word(CHECKPOINT_AT)?.store(at.0, Relaxed);
         Ok(())
+    }
+}
+
+/// The lines of the slots, looked at: nothing is stored.
+#[derive(Debug)]
+pub(crate) struct SlotLines<M: ConstMachine> {
+    area: Area<M>,
+}
+
+impl<M: ConstMachine> SlotLines<M> {
+    /// Those beside a region, which may be a view; none if there are none of this layout.
+    pub(crate) fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
+        // One that is there keeps its own sizes.
+        let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
+        let area = match region.area("store", &sizes) {
+            Ok(area) => area,
+            Err(latchwork_region::Error::NotFound) => return Ok(None),
+            Err(why) => return Err(why.into()),
+        };
+        let is_known = area.word(VERSION)?.load(Relaxed) == LAYOUT;
+        Ok(is_known.then_some(Self { area }))
+    }
+
+    /// From where on a slot's snapshot needs the log; none if it has none.
+    pub(crate) fn snapshot(&self, slot: u32) -> Result<Option<u64>, Error> {
+        let at = SLOTS + u64::from(slot) * LINE;
+        if at + LINE > self.area.words()? {
+            return Ok(None);
+        }
+        // Relaxed: it is looked at, and nothing is done about it.
+        Ok(self.area.word(at)?.load(Relaxed).checked_sub(1))
+    }
+
+    /// The slot whose thread makes a checkpoint.
+    pub(crate) fn checkpointer(&self) -> Result<Option<u32>, Error> {
+        // Relaxed: as above.
+        let claim = self.area.word(CHECKPOINTER)?.load(Relaxed);
+        Ok(claim.checked_sub(1).and_then(|slot| u32::try_from(slot).ok()))
+    }
+}
+
+impl<M: ConstMachine> Shared<M> {
+    /// The same lines, to be looked at.
+    pub(crate) fn lines(&self) -> SlotLines<M> {
+        SlotLines { area: self.area.clone() }
     }
 }
 

@@ -20,6 +20,8 @@ use crate::files::shared::Shared;
 use crate::files::undo::UndoDead;
 use crate::tables::{CATALOG, CATALOG_NAME};
 
+/// Bytes of pages that a cache has at first.
+const FIRST_CACHE: u64 = 2 << 20;
 /// Thread slots of the log beyond those of the region's threads: sweepers undo, too.
 const SWEEPERS: u32 = 16;
 
@@ -39,6 +41,8 @@ impl<M: ConstMachine> Home<M> {
         let options = latchwork_log::Options {
             buffer: sizes.log_buffer,
             segment: sizes.log_segment,
+            // An undo takes some pages at a time, and a quarter of it at most.
+            buffer_first: sizes.log_buffer.min(u64::from(sizes.page) * 128).max(1 << 20),
             threads: sizes.threads + SWEEPERS,
             nap: Duration::from_millis(1),
             ..latchwork_log::Options::default()
@@ -94,9 +98,15 @@ fn open_pool<M: ConstMachine>(
     log: &Log<M>,
     shared: &Shared<M>,
 ) -> Result<Pool<M>, Error> {
+    // Memory of this process alone is taken as it is used, however much is asked for.
+    let (first, most) = match region.has_file() {
+        true => (sizes.cache.min(FIRST_CACHE), sizes.cache.max(sizes.cache_max)),
+        false => (sizes.cache, sizes.cache),
+    };
     let options = latchwork_pool::Options {
-        frames: sizes.frames(),
-        frames_max: sizes.frames(),
+        frames: sizes.frames_for(first),
+        frames_max: sizes.frames_for(most),
+        frames_wanted: sizes.frames_for(sizes.cache),
         frame_bytes: sizes.page,
         huge: true,
         write_ahead: Some(Arc::new(Ahead::new(log, region))),
@@ -105,7 +115,8 @@ fn open_pool<M: ConstMachine>(
     Ok(match Pool::open(region, disk.clone(), &options) {
         // A pool that is there keeps its size.
         Err(PoolError::Different { frame_bytes, frames }) if frame_bytes == sizes.page => {
-            let options = latchwork_pool::Options { frames, frames_max: frames, ..options };
+            let first = frames.min(options.frames);
+            let options = latchwork_pool::Options { frames: first, frames_max: frames, ..options };
             Pool::open(region, disk.clone(), &options)?
         }
         other => other?,

@@ -101,6 +101,8 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
                 _ => RegionError::Repair(Layer::Tree),
             }));
         }
+        // What fails here is reported by the next commit or sync.
+        let _ = home.flush_for_dead(&mut worker);
         end
     }
 
@@ -172,6 +174,26 @@ impl<M: ConstMachine> Home<M> {
         }
     }
 
+    /// Makes durable what the dead had committed and died before they could: other transactions
+    /// read it already, and snapshots see it only then.
+    fn flush_for_dead(self: &Arc<Self>, worker: &mut Option<Worker<M>>) -> Result<(), Error> {
+        let Some(commit) = self.shared.unseen()? else { return Ok(()) };
+        Ok(self.sweeper(worker)?.log.flush(commit)?)
+    }
+
+    /// The worker of a sweep, which is opened when it is needed first.
+    fn sweeper<'w>(
+        self: &Arc<Self>,
+        worker: &'w mut Option<Worker<M>>,
+    ) -> Result<&'w mut Worker<M>, Error> {
+        Ok(match worker {
+            Some(worker) => worker,
+            none => {
+                none.insert(Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?)
+            }
+        })
+    }
+
     /// Undoes what a dead slot's transaction has written, and takes back what it had claimed. The
     /// worker is opened for the first slot that needs one.
     fn undo_dead(self: &Arc<Self>, slot: u32, worker: &mut Option<Worker<M>>) -> Result<(), Error> {
@@ -186,12 +208,7 @@ impl<M: ConstMachine> Home<M> {
             turn.set(State::Idle);
             return self.shared.if_empty_handed(number);
         }
-        let worker = match worker {
-            Some(worker) => worker,
-            none => {
-                none.insert(Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?)
-            }
-        };
+        let worker = self.sweeper(worker)?;
         let mut all = Ok(());
         for other in taken {
             let ended = worker.end_for(other, slot);

@@ -74,8 +74,6 @@ pub(crate) struct Worker<M: ConstMachine> {
     /// Of the slot that `own` has: dropped before that.
     pub(crate) handle: Handle<'static, M>,
     pub(crate) log: LogSession<M>,
-    /// Bytes of the log's credit that it keeps when it does nothing.
-    pub(crate) keep: u64,
     own: Own<M>,
     pub(crate) home: Arc<Home<M>>,
     /// How many migrations had begun when the tables that its transaction uses were looked up.
@@ -140,7 +138,6 @@ impl<M: ConstMachine> Worker<M> {
         let migrations = home.shared.migrations()?;
         let worker = Self {
             handle,
-            keep: log.log().portion(),
             log,
             own,
             home,
@@ -158,6 +155,12 @@ impl<M: ConstMachine> Worker<M> {
         // What the slot's last owner could not give back, one that swept, too.
         let _ = worker.settle_all(worker.slot(), true);
         Ok(worker)
+    }
+
+    /// Bytes of the log's credit that it keeps when it does nothing.
+    #[inline]
+    pub(crate) fn kept_credit(&self) -> u64 {
+        self.log.log().portion()
     }
 
     pub(crate) fn slot(&self) -> u16 {

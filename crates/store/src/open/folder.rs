@@ -1,8 +1,9 @@
 //! A folder that a process holds: as one of those that have the store open, or while nobody has.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine}
 use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::identity::read_identity;
-use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
+use super::identity::{FORMAT, Identity, convert_identity, parse_identity};
+use super::memory::{SHM, Told, is_place, memory_left, named_for, parse, places, take_away};
 use super::no_store;
-use super::owner::is_own;
+use super::owner::{is_own, share};
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -24,6 +25,8 @@ use crate::{Error, Refusal};
 pub(super) const CLOSING: u32 = 5_000;
 pub(super) const GOING: Duration = Duration::from_micros(200);
 
+/// How long it is waited before it is asked whether readers have a store.
+const SOON: Duration = Duration::from_secs(1);
 /// How often a lock is asked for that another process has.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long tools that need a store that nobody has open wait for a process that opens or closes
@@ -109,12 +112,23 @@ pub(super) fn lock_opening(
     file: File,
     wait: Option<Duration>,
 ) -> Result<Locked, Error> {
+    let said = |why: std::io::Error| refused(path, why);
+    let looked = file.try_clone().map_err(said)?;
+    let soon = wait.unwrap_or(SOON).min(SOON);
+    match Locked::alone_within(file, soon).map_err(said)? {
+        Ok(locked) => return Ok(locked),
+        // Processes that open a store or close it lock it for themselves. Readers in place keep it.
+        Err(_) if looked.try_lock_shared().is_ok() => {
+            let _ = looked.unlock();
+            return Err(refused(path, Refusal::ReadElsewhere));
+        }
+        Err(_) => {}
+    }
     let locked = match wait {
-        None => Locked::alone(file).map(Ok),
-        Some(wait) => Locked::alone_within(file, wait),
+        None => Locked::alone(looked).map(Ok),
+        Some(wait) => Locked::alone_within(looked, wait.saturating_sub(soon)),
     };
-    let locked = locked.map_err(|why| refused(path, why))?;
-    locked.map_err(|process| refused(path, Refusal::BeingOpened { process }))
+    locked.map_err(said)?.map_err(|process| refused(path, Refusal::BeingOpened { process }))
 }
 
 /// The process that has a file locked for itself, as proc_locks(5) has it: some file systems are
@@ -142,9 +156,12 @@ impl Drop for Locked {
 /// A file that is there to be locked.
 pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
     // Nobody else can lock it: a lock takes no more than the right to read.
-    let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    options.open(path.join(name)).map_err(|why| refused(path, why))
+    let (flags, owner) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
+    let opened = latchwork_machine::open(&*path.join(name), flags, owner);
+    let said = |why| refused(path, why);
+    let file = opened.map(File::from).map_err(|why| said(std::io::Error::from(why)))?;
+    share(path, &file).map_err(said)?;
+    Ok(file)
 }
 
 /// A store that nobody has open, and that nobody opens while this lives.
@@ -184,6 +201,34 @@ pub(crate) fn at_rest_within(
     sizes: &mut Sizes,
     wait: Duration,
 ) -> Result<AtRest, Error> {
+    let (held, found) = held_at_rest(path, sizes, wait)?;
+    match found.format {
+        FORMAT => Ok(held),
+        format => Err(refused(&held.path, Refusal::Older { format })),
+    }
+}
+
+/// Converts the store in a folder, which no process has open, to the present format. Returns the
+/// format that it had.
+pub(crate) fn convert(path: &Path) -> Result<u64, Error> {
+    let mut sizes = Sizes::default();
+    let (held, found) = held_at_rest(path, &mut sizes, REST)?;
+    if found.format != FORMAT {
+        is_own(&held.path)?;
+        if held.left()?.is_some() {
+            return Err(refused(&held.path, Refusal::LeftOpen));
+        }
+        convert_identity(&held.path, &found, &sizes)?;
+    }
+    Ok(found.format)
+}
+
+/// A store of any format that can be converted.
+fn held_at_rest(
+    path: &Path,
+    sizes: &mut Sizes,
+    wait: Duration,
+) -> Result<(AtRest, Identity), Error> {
     let path = fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
         _ => refused(path, why),
@@ -219,8 +264,8 @@ pub(crate) fn at_rest_within(
         Err(why) if why.kind() == ErrorKind::NotFound => Err(no_store(&path)),
         other => other.map_err(said),
     }?;
-    let id = read_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
-    Ok(AtRest { path, id, _opening: opening })
+    let found = parse_identity(&bytes, sizes).map_err(|why| refused(&path, why))?;
+    Ok((AtRest { path, id: found.id.clone(), _opening: opening }, found))
 }
 
 /// Makes the file that is locked; none where it cannot be made, for then no process can open the
@@ -238,12 +283,13 @@ fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
 impl AtRest {
     /// Where memory is that killed processes left, if this machine has it.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
-        memory_left(&self.path, &self.id, false)
+        Ok(memory_left(&self.path, &self.id, false)?.map(|left| left.at))
     }
 
-    /// Where its memory would be in `/dev/shm`.
-    pub(crate) fn memory(&self) -> PathBuf {
-        memory_of(&self.path, &self.id)
+    /// The folders that may have its memory, of use or not.
+    pub(crate) fn places(&self) -> BTreeSet<PathBuf> {
+        let named = named_for(&self.path, &self.id).into_iter();
+        named.chain(places(&self.path, &self.id)).collect()
     }
 }
 
@@ -314,7 +360,7 @@ impl Folder {
     /// A file of it.
     fn file(&self, name: &str) -> Result<File, std::io::Error> {
         let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(&self.here, name, how, Mode::empty())?.into())
+        Ok(latchwork_machine::open_at(&self.here, name, how, Mode::empty())?.into())
     }
 
     /// Whether the folder has the path that it had.

@@ -1,23 +1,34 @@
 //! The file `identity`: what a folder is, a random number, and the sizes that its files keep.
 
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::no_store;
-use super::text_file::{read_file, replace_file};
+use super::text_file::{open_folder, read_file, replace_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
 use crate::{Error, Refusal};
 
 const TITLE: &str = "latchwork store, format ";
-const FORMAT: u64 = 5;
+/// The format of a store that is made now. Format 6 has the types of tables in its catalog, and a log
+/// whose first segments are small; both are read as format 5 has them, too.
+pub(crate) const FORMAT: u64 = 6;
+/// The oldest format that is converted in place.
+const CONVERTED: u64 = 5;
+/// The first version of the program that wrote a format.
+const VERSIONS: [(u64, &str); 2] = [(5, "0.1.0-dev"), (6, "0.1.0")];
+
+/// The version of the program that wrote a format; none if there was no such release.
+pub(crate) fn version_of(format: u64) -> Option<&'static str> {
+    VERSIONS.iter().find(|known| known.0 == format).map(|known| known.1)
+}
 
 /// A random number, as text.
 pub(super) fn random() -> Result<String, std::io::Error> {
     let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -64,16 +75,27 @@ pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error
     // Before there is an identity: a folder that has one is a store, and this is not done again.
     for around in folders_around(path) {
         // As far as this user may: what it made itself it may read.
-        if let Ok(folder) = File::open(around) {
+        if let Ok(folder) = open_folder(around) {
             folder.sync_all().map_err(|why| refused(around, why))?;
         }
     }
     let id = random().map_err(said)?;
-    let Sizes { page, log_segment, .. } = sizes;
-    let text = format!("{TITLE}{FORMAT}\n{id}\npage {page}\nsegment {log_segment}\n");
-    replace_file(path, "identity", &text).map_err(said)?;
-    File::open(path).and_then(|folder| folder.sync_all()).map_err(said)?;
+    put_identity(path, &id, sizes).map_err(said)?;
     Ok(id)
+}
+
+fn put_identity(path: &Path, id: &str, sizes: &Sizes) -> std::io::Result<()> {
+    let (Sizes { page, log_segment, .. }, program) = (sizes, env!("CARGO_PKG_VERSION"));
+    let sizes = format!("page {page}\nsegment {log_segment}\n");
+    let text = format!("{TITLE}{FORMAT}\n{id}\nprogram {program}\n{sizes}");
+    replace_file(path, "identity", &text)?;
+    open_folder(path)?.sync_all()
+}
+
+/// Writes the identity of a store of an older format anew, in the present one. The caller has the
+/// store for itself.
+pub(super) fn convert_identity(path: &Path, found: &Identity, sizes: &Sizes) -> Result<(), Error> {
+    put_identity(path, &found.id, sizes).map_err(|why| refused(path, why))
 }
 
 /// The folders above one, up to where its file system begins. Each of them may be new: this process
@@ -85,9 +107,23 @@ fn folders_around(path: &Path) -> impl Iterator<Item = &Path> {
     path.ancestors().skip(1).take_while(move |around| device(around) == own)
 }
 
-/// The number that an identity says, and the sizes; one that was written before it said these has
-/// what the caller says.
+/// What an identity says, beside sizes.
+pub(super) struct Identity {
+    pub(super) format: u64,
+    pub(super) id: String,
+}
+
+/// The number that an identity of the present format says, and the sizes.
 pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, Refusal> {
+    match parse_identity(bytes, sizes)? {
+        Identity { format: FORMAT, id } => Ok(id),
+        Identity { format, .. } => Err(Refusal::Older { format }),
+    }
+}
+
+/// The same of a format that can be converted, too. An identity that was written before it said
+/// sizes has what the caller says.
+pub(super) fn parse_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<Identity, Refusal> {
     let wrong = |what| Refusal::Damaged { file: "identity", what };
     let text = str::from_utf8(bytes).map_err(|_| wrong("it is no text"))?;
     if !text.ends_with('\n') {
@@ -95,12 +131,15 @@ pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
     }
     let mut lines = text.lines();
     let format = lines.next().and_then(|line| line.strip_prefix(TITLE));
-    match format.ok_or(wrong("another program wrote it"))?.parse() {
-        Ok(FORMAT) => {}
-        Ok(format) if format > FORMAT => return Err(Refusal::Newer { format }),
+    let program = || text.lines().find_map(|line| line.strip_prefix("program "));
+    let format = match format.ok_or(wrong("another program wrote it"))?.parse() {
+        Ok(format @ CONVERTED..=FORMAT) => format,
+        Ok(format) if format > FORMAT => {
+            return Err(Refusal::Newer { format, program: program().map(str::to_owned) });
+        }
         Ok(format) => return Err(Refusal::Older { format }),
         Err(_) => return Err(wrong("its format")),
-    }
+    };
     let id = lines.next().unwrap_or_default();
     if id.len() != 32 || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(wrong("no number of a store"));
@@ -112,6 +151,9 @@ pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
             return Err(wrong("a line that is there twice"));
         }
         names.push(name);
+        if name == "program" {
+            continue;
+        }
         let bytes = bytes.parse::<u64>().map_err(|_| wrong("a size"))?;
         match name {
             "page" => sizes.page = u32::try_from(bytes).map_err(|_| wrong("a size"))?,
@@ -128,7 +170,7 @@ pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
         }
     }
     made.check().map_err(|_| wrong("a size"))?;
-    Ok(id.to_owned())
+    Ok(Identity { format, id: id.to_owned() })
 }
 
 #[cfg(test)]
@@ -158,10 +200,13 @@ mod tests {
         let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
         assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
         assert_eq!(read(format!("{TITLE}{FORMAT}\n{number}\n").as_bytes()).as_deref(), Ok(number));
-        let newer = sound.replace("format 5", "format 6");
-        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 6 }));
-        let older = sound.replace("format 5", "format 4");
-        assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format: 4 }));
+        let newer = sound.replace("format 6", "format 7") + "program 0.3.0\n";
+        let program = Some("0.3.0".to_owned());
+        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 7, program }));
+        for format in [4, 5] {
+            let older = sound.replace("format 6", &format!("format {format}"));
+            assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format }));
+        }
         for length in 0..sound.len() {
             if let Ok(id) = read(&sound.as_bytes()[..length]) {
                 assert!(sound[..length].ends_with('\n'), "{length}: {id}");

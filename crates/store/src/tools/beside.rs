@@ -17,7 +17,9 @@ use latchwork_region::Region;
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{MARK, check_path, open_file, read_file, write_identity};
+use crate::open::{
+    MARK, check_path, create_new, open_file, open_folder, read_file, write_identity,
+};
 use crate::{Error, Refusal, Store};
 
 /// A folder that is made beside its place.
@@ -61,10 +63,15 @@ impl Beside {
                 Err(why) => return Err(said(why)),
             }
         };
-        // With what a folder that has its name by now is told from one that is made.
+        // The name tells a folder that is being made from one that has its name. It is durable
+        // before anything else is in the folder, so that the next process of this name can remove
+        // what a crash of the machine leaves.
         let name = name.as_encoded_bytes();
-        within_limit(name.len() as u64, || mark.write_all(name)).map_err(said)?;
-        Ok(Self { fresh, to, mark, named: false })
+        let written = within_limit(name.len() as u64, || mark.write_all(name));
+        let made = Self { fresh, to, mark, named: false };
+        let synced = written.and_then(|()| made.mark.sync_all());
+        let synced = synced.and_then(|()| open_folder(&made.fresh)?.sync_all());
+        synced.map_err(|why| refused(&made.fresh, why)).map(|()| made)
     }
 
     /// Makes a store there, has it filled, and looks at all of it.
@@ -103,7 +110,7 @@ impl Beside {
         // Before it has its name: a store has no mark, by which it could be taken for a ruin when
         // it is given another. What a death leaves here is a whole copy, which nobody takes away.
         let mark = self.fresh.join(MARK);
-        let removed = fs::remove_file(&mark).and_then(|()| File::open(&self.fresh)?.sync_all());
+        let removed = fs::remove_file(&mark).and_then(|()| open_folder(&self.fresh)?.sync_all());
         removed.map_err(|why| said(&mark, why))?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
         let cwd = rustix::fs::CWD;
@@ -118,7 +125,7 @@ impl Beside {
         }
         self.named = true;
         let around = self.to.parent().unwrap_or(Path::new("/"));
-        let synced = File::open(around).and_then(|folder| folder.sync_all());
+        let synced = open_folder(around).and_then(|folder| folder.sync_all());
         synced.map_err(|why| said(around, why))
     }
 }
@@ -139,7 +146,7 @@ const NEW: &str = ".new";
 /// the folder for a ruin, and is taking it away.
 fn make_mark(fresh: &Path) -> Result<Option<File>, Error> {
     let said = |why: std::io::Error| refused(fresh, why);
-    let mark = match File::create_new(fresh.join(MARK)) {
+    let mark = match create_new(&fresh.join(MARK)) {
         Err(why) if matches!(why.kind(), ErrorKind::NotFound | ErrorKind::AlreadyExists) => {
             return Ok(None);
         }
@@ -201,9 +208,9 @@ fn clear(fresh: &Path) -> Result<(), Error> {
             let mut name = read_file(&fresh.join(MARK)).map_err(said)?;
             name.extend_from_slice(NEW.as_bytes());
             let own = fresh.file_name().map(OsStr::as_encoded_bytes);
-            // A death before the name was in the mark leaves nothing else there.
+            // A death or a full disk before the name was in the mark leaves nothing else there.
             let is_bare = || fs::read_dir(fresh).is_ok_and(|files| files.count() == 1);
-            let is_ruin = own == Some(&name[..]) || name.len() == NEW.len() && is_bare();
+            let is_ruin = own == Some(&name[..]) || is_bare();
             let live = open_file(&fresh.join("live"));
             if !is_ruin || live.is_ok_and(|live| live.try_lock().is_err()) {
                 return Err(refused(fresh, Refusal::Taken));

@@ -11,6 +11,15 @@ const RECORDS: u64 = 1000;
 const BYTES: usize = 1 << 20;
 
 impl<M: ConstMachine> Store<M> {
+    /// Whether there is a table of this name, with records or without. One look into the catalog.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NameTooLong`]; those of the parts.
+    pub fn has_table(&self, table: &str) -> Result<bool, Error> {
+        Ok(self.catalog().find(&self.session()?.worker, table)?.is_some())
+    }
+
     /// Removes all records of a table, whatever their types, and says how many there were: so a
     /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
     /// are used again, all but some three.

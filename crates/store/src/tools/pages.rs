@@ -5,7 +5,7 @@ use latchwork_pool::Error as PoolError;
 use latchwork_tree::{Kind as PageKind, Node};
 
 use crate::files::worker::Worker;
-use crate::long::PIECES;
+use crate::long::{Long, PIECES};
 use crate::tables::CATALOG;
 use crate::{Error, Store};
 
@@ -32,8 +32,14 @@ pub struct TablePages {
     pub ghosts: u64,
     /// Bytes of the records' keys.
     pub key_bytes: u64,
-    /// Bytes of the records' values.
+    /// Bytes of the records' values that are in the table's own pages. Of a long value these are
+    /// its beginning and 16 bytes that refer to its pieces.
     pub value_bytes: u64,
+    /// Records with a long value: one that does not fit into a page.
+    pub long_values: u64,
+    /// Bytes of the table's long values that are in the pages of `(long values)`. Those pages hold
+    /// the pieces of all tables, so these bytes are counted as `value_bytes` there.
+    pub long_bytes: u64,
     /// Bytes of the pages.
     pub bytes: u64,
     /// Bytes of the pages that records may take yet.
@@ -95,13 +101,13 @@ impl<M: ConstMachine> Store<M> {
                         PageKind::Inner => Some(node.first_child()?),
                         _ => None,
                     };
-                    Some((of_page(&node)?, node.right()?, child))
+                    Some((of_page(&node, root, home.record_max)?, node.right()?, child))
                 }) {
                     // It was unlinked just now, and what is behind it is not counted.
                     Err(PoolError::Freed { .. }) => break,
                     read => read?,
                 };
-                add(&mut found, &read.0);
+                add(&mut found, &read.0?);
                 (next, first) = (read.1, first.or(read.2));
             }
         }
@@ -111,13 +117,17 @@ impl<M: ConstMachine> Store<M> {
 }
 
 /// What one page has.
-fn of_page<P: latchwork_tree::Page + ?Sized>(node: &Node<'_, P>) -> Option<TablePages> {
+fn of_page<P: latchwork_tree::Page + ?Sized>(
+    node: &Node<'_, P>,
+    root: u32,
+    record_max: usize,
+) -> Option<Result<TablePages, Error>> {
     let incomplete = u64::from(node.is_incomplete());
     let free = node.room()? as u64;
     let mut found = TablePages { incomplete, free, ..TablePages::default() };
     if node.kind() == PageKind::Inner {
         found.inner = 1;
-        return Some(found);
+        return Some(Ok(found));
     }
     found.leaves = 1;
     let (mut key, mut value) = (Vec::new(), Vec::new());
@@ -133,8 +143,17 @@ fn of_page<P: latchwork_tree::Page + ?Sized>(node: &Node<'_, P>) -> Option<Table
         found.records += 1;
         found.key_bytes += key.len() as u64;
         found.value_bytes += value.len() as u64;
+        match Long::of(record_max, root, &key, &value) {
+            Ok(None) => {}
+            Ok(Some(long)) => {
+                found.long_values += 1;
+                found.long_bytes += long.bytes_in_pieces();
+            }
+            // The page may have changed while it was read: its reader decides.
+            Err(why) => return Some(Err(why)),
+        }
     }
-    Some(found)
+    Some(Ok(found))
 }
 
 fn add(sum: &mut TablePages, one: &TablePages) {
@@ -145,5 +164,7 @@ fn add(sum: &mut TablePages, one: &TablePages) {
     sum.ghosts += one.ghosts;
     sum.key_bytes += one.key_bytes;
     sum.value_bytes += one.value_bytes;
+    sum.long_values += one.long_values;
+    sum.long_bytes += one.long_bytes;
     sum.free += one.free;
 }

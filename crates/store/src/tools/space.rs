@@ -3,6 +3,7 @@
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
+use latchwork_disk::Open;
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Error as TreeError;
 
@@ -25,6 +26,39 @@ pub struct Space {
     /// Those that are neither: of a table that is being loaded, or being taken or given back, or
     /// left so by a death between two steps.
     pub lost: u64,
+}
+
+/// The bytes of the file of pages, and what the disk has of them.
+///
+/// The length is that of the pages of tables, of free pages, of pages that are neither (see
+/// [`Space::lost`]), and of the room behind the last page. The bytes on the disk are the length
+/// without the holes, or with the blocks in which the file system keeps the list of the file's
+/// blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DataFile {
+    /// Bytes of a page.
+    pub page_bytes: u32,
+    /// Pages, including those that are not written yet.
+    pub pages: u64,
+    /// Pages that the next table that grows takes.
+    pub free: u64,
+    /// Bytes from the beginning of the file to its end (`st_size`).
+    pub length: u64,
+    /// Bytes that the file takes on the disk (`st_blocks` times 512), as `du` reports them.
+    pub on_disk: u64,
+}
+
+impl DataFile {
+    /// Bytes behind the last page, set aside for the next ones.
+    pub fn reserved(&self) -> u64 {
+        self.length.saturating_sub(self.pages * u64::from(self.page_bytes))
+    }
+
+    /// Bytes of the length that take no space on the disk.
+    pub fn holes(&self) -> u64 {
+        self.length.saturating_sub(self.on_disk)
+    }
 }
 
 /// What is wrong with the pages of a table.
@@ -60,6 +94,35 @@ impl<M: ConstMachine> Store<M> {
     pub fn free_pages(&self) -> Result<(u64, u64), Error> {
         let free = self.session()?.worker.free_pages()?.len() as u64;
         Ok((free, self.home().pool.pages(self.home().file)?))
+    }
+
+    /// Measures the file of pages. O(pages / 512); others may write meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`] if the file cannot be opened or measured; errors of the pool and the catalog
+    /// if its pages cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::Store;
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-data-file-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let file = store.data_file()?;
+    /// let pages = file.pages * u64::from(file.page_bytes);
+    /// assert_eq!(file.length, pages + file.reserved());
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn data_file(&self) -> Result<DataFile, Error> {
+        let (free, pages) = self.free_pages()?;
+        let home = self.home();
+        let file = home.disk.open(&home.folder.join("data"), Open::READ)?;
+        let (length, on_disk) = (file.length()?, file.allocated()?);
+        Ok(DataFile { page_bytes: home.file.page_bytes(), pages, free, length, on_disk })
     }
 
     /// Looks at every page of every table; returns how many there are. Others may write meanwhile.

@@ -9,6 +9,7 @@ use latchwork_machine::ConstMachine;
 use super::Txn;
 use crate::Error;
 use crate::engine::{Engine, WRITER};
+use crate::lock_error::Holder;
 use crate::lock_name::{LOCK_NAME, lock_name};
 
 /// The key at which a range begins.
@@ -34,7 +35,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             if mode == X {
                 self.note_contended(&why, tree, key);
             }
-            Error::Lock { table: self.engine.table(tree), key: key.to_vec(), why }
+            self.lock_error(tree, key, None, why)
         })
     }
 
@@ -60,8 +61,38 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             if kind == WRITER {
                 self.note_contended_place(&why, tree, &key);
             }
-            Error::Lock { table: self.engine.table(tree), key, why }
+            let is_place = kind == WRITER && range == KeyRange::key(&key);
+            self.lock_error(tree, &key, (!is_place).then_some(range), why)
         })
+    }
+
+    /// The error of a lock that was not granted: it names the transactions in the way.
+    #[cold]
+    pub(super) fn lock_error(
+        &self,
+        tree: u32,
+        key: &[u8],
+        range: Option<KeyRange<'_>>,
+        why: LocksError,
+    ) -> Error {
+        let blockers = match &why {
+            LocksError::TimedOut => self.owner.blockers(),
+            LocksError::Deadlock(cycle) => {
+                cycle.get(1).map(|next| self.owner.describe(next.owner)).into_iter().collect()
+            }
+            _ => Ok(Vec::new()),
+        };
+        // Where they cannot be looked at, none is named.
+        let blockers = blockers.unwrap_or_default().into_iter();
+        Error::Lock {
+            table: self.engine.table(tree),
+            key: key.to_vec(),
+            range: range.map(|range| {
+                Box::new((range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec)))
+            }),
+            why,
+            holders: blockers.map(|blocker| Holder::of(blocker, false)).collect(),
+        }
     }
 
     /// Gives a record's lock back once.

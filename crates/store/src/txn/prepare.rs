@@ -11,7 +11,7 @@ use crate::error::GID_MAX;
 use crate::{Error, Txn};
 
 /// No tree's number: a tree is a page, and these have 48 bits in the log, 31 here.
-const IDS: u32 = u32::MAX;
+pub(crate) const IDS: u32 = u32::MAX;
 
 /// How long an id that another has is waited for: some naps, after which the dead are looked for.
 const SWEPT_WITHIN: Duration = Duration::from_millis(50);
@@ -23,7 +23,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gid`], [`Error::Prepared`]; what the transaction failed with before;
+    /// [`Error::Gid`], [`Error::Prepared`]; [`Error::Aborted`];
     /// [`Error::Engine`]. Then it was rolled back.
     pub fn prepare(mut self, gid: &[u8]) -> Result<u64, Error> {
         match self.guard(|txn| txn.prepare_now(gid)) {

@@ -19,7 +19,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// [`Error::Lock`], [`Error::Engine`]; [`Error::Aborted`] after a failure that ended the
     /// transaction.
     pub fn get_into(&mut self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         self.guard(|txn| {
@@ -100,7 +100,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`], [`Error::Engine`]; the same again after a failure that ended the
+    /// [`Error::Lock`], [`Error::Engine`]; [`Error::Aborted`] after a failure that ended the
     /// transaction; what `each` returns.
     pub fn scan_raw(
         &mut self,

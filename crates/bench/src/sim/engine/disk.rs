@@ -101,9 +101,24 @@ impl File for TimedFile {
         self.0.allocate(at, length)
     }
 
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        work(CALL);
+        self.0.punch(at, length)
+    }
+
+    fn links(&self) -> Result<u64, Error> {
+        work(CALL);
+        self.0.links()
+    }
+
     fn length(&self) -> Result<u64, Error> {
         work(CALL);
         self.0.length()
+    }
+
+    fn allocated(&self) -> Result<u64, Error> {
+        work(CALL);
+        self.0.allocated()
     }
 
     fn lock(&self, byte: u64, exclusive: bool) -> Result<bool, Error> {

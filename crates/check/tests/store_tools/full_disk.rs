@@ -1,0 +1,127 @@
+//! A real file system with little room, on which creation fails.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use latchwork_store::{Error, Options, Place as Where, Store};
+
+use crate::mounts::{in_namespace, mount_ext4};
+use crate::stage::{Place, ROWS, options};
+
+/// Bytes of free room that are tried, one more block each time.
+const STEP: u64 = 4096;
+
+/// Stores that are small on the disk, and have their memory elsewhere.
+fn small() -> Options {
+    Options { place: Where::Memory, ..options() }
+}
+
+fn put(at: &Path) -> Result<(), Error> {
+    let store = Store::open_with(at, &small())?;
+    store.put(&ROWS, 7, b"pear")?;
+    store.close().map(drop)
+}
+
+fn free(at: &Path) -> u64 {
+    let path = CString::new(at.to_str().unwrap()).unwrap();
+    let mut about = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: a path that ends with a zero byte, and a place for the answer.
+    assert_eq!(unsafe { libc::statvfs(path.as_ptr(), about.as_mut_ptr()) }, 0);
+    // SAFETY: the call above has filled it in; all zero is a value as well.
+    let about = unsafe { about.assume_init() };
+    about.f_bavail * about.f_frsize
+}
+
+/// Takes room until so many bytes are left, and gives it back with the file.
+fn leave(at: &Path, room: u64) {
+    let filler = at.join("filler");
+    let file = File::options().write(true).create(true).truncate(false).open(&filler).unwrap();
+    let mut length = file.metadata().unwrap().len();
+    // The blocks that say where the file lies take room as well.
+    while free(at) > room {
+        let more = (free(at) - room).max(1024);
+        // SAFETY: an open file.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, length as i64, more as i64) } != 0 {
+            break;
+        }
+        length += more;
+    }
+    while free(at) < room && length >= 1024 {
+        length -= 1024;
+        file.set_len(length).unwrap();
+    }
+}
+
+#[test]
+fn creates_stores_with_little_room() {
+    let Some(place) = Place::told() else { return };
+    for block in [1024, 4096] {
+        let at = place.at(&format!("ext4-{block}"));
+        if !mount_ext4(16 << 20, block, &at) {
+            println!("SKIPPED: no ext4 of {block} bytes a block");
+            continue;
+        }
+        let store = at.join("store");
+        put(&store).unwrap();
+        let full: u64 = files(&store).into_iter().map(|(_, bytes)| bytes).sum();
+        fs::remove_dir_all(&store).unwrap();
+        let (mut failed, mut in_a_row, mut room) = (0, 0, 0);
+        while in_a_row < 16 {
+            leave(&at, room);
+            let first = put(&store);
+            let left = files(&store);
+            fs::remove_file(at.join("filler")).unwrap();
+            if let Err(why) = &first {
+                (failed, in_a_row) = (failed + 1, 0);
+                assert!(why.is_no_space(), "{room} bytes free: {why}");
+            }
+            in_a_row += u32::from(first.is_ok());
+            let again = put(&store);
+            assert!(again.is_ok(), "{room} bytes free: {first:?}, which left {left:?}: {again:?}");
+            // Long before that there is one file, which grows by large writes.
+            room += if room + (256 << 10) < full { 16 * STEP } else { STEP };
+            fs::remove_dir_all(&store).unwrap();
+        }
+        assert!(failed > 20, "creation failed {failed} times with blocks of {block} bytes");
+    }
+    fs::write(place.at("done"), "").unwrap();
+}
+
+/// All files below a folder, and their lengths.
+fn files(at: &Path) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(at).into_iter().flatten().flatten() {
+        let about = entry.metadata().unwrap();
+        match about.is_dir() {
+            true => found.extend(files(&entry.path())),
+            false => found.push((entry.path().display().to_string(), about.len())),
+        }
+    }
+    found
+}
+
+/// With any room at which creation fails, the same call succeeds when there is room again.
+#[test]
+fn creation_on_a_full_disk_is_finished_with_room() {
+    let place = Place::new("full");
+    in_namespace(&place, "full_disk::creates_stores_with_little_room");
+}
+
+/// A process that found no room for the name in the mark of a copy, or a crash of the machine
+/// before that was durable, leaves a folder that the next process of this name replaces.
+#[test]
+fn copy_whose_mark_was_cut_short_is_made_again() {
+    let place = Place::new("mark");
+    put(&place.at("one")).unwrap();
+    for mark in ["", "co", "copy"] {
+        fs::create_dir(place.at("copy.new")).unwrap();
+        fs::write(place.at("copy.new/being-made"), mark).unwrap();
+        let store = Store::open_with(place.at("one"), &small()).unwrap();
+        let made = store.backup(place.at("copy"), &mut |_| {});
+        made.unwrap_or_else(|why| panic!("{mark:?}: {why}"));
+        fs::remove_dir_all(place.at("copy")).unwrap();
+    }
+}

@@ -1,0 +1,140 @@
+//! Transactions and processes of a store, for people and for programs.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use latchwork_store::{Blocked, ProcessState, Processes, StoreView, TransactionInfo};
+use serde_json::{Value, json};
+
+use super::rows::escape;
+use crate::output;
+
+/// The most characters of a command that are shown.
+const COMMAND: usize = 18;
+
+/// Looks at the store in a folder: none if no process has it open.
+pub(super) fn view(path: &Path) -> anyhow::Result<Option<StoreView>> {
+    Ok(StoreView::open(path)?)
+}
+
+/// Commands of processes, by their numbers.
+pub(super) struct Commands<'p>(HashMap<u32, &'p str>);
+
+impl<'p> Commands<'p> {
+    pub(super) fn of(found: &'p Processes) -> Self {
+        let commands = found.processes.iter();
+        Self(commands.filter_map(|one| Some((one.pid, one.command.as_deref()?))).collect())
+    }
+
+    fn get(&self, pid: Option<u32>) -> Option<&'p str> {
+        self.0.get(&pid?).copied()
+    }
+
+    /// The process of a transaction: number, command, and whether it runs.
+    fn party(&self, of: &TransactionInfo) -> String {
+        if let Some(gid) = &of.prepared {
+            return format!("prepared transaction {}", escape(gid));
+        }
+        let Some(pid) = of.pid else {
+            return "a process that died, not swept yet".to_owned();
+        };
+        let command = self.get(Some(pid)).map_or(String::new(), |all| format!(" ({})", short(all)));
+        let state = match of.state {
+            ProcessState::Stopped => ", STOPPED",
+            ProcessState::Dead => ", dead and not swept yet",
+            _ => "",
+        };
+        format!("process {pid}{command}{state}")
+    }
+
+    /// The same, with the transaction's label.
+    fn who(&self, of: &TransactionInfo) -> String {
+        let label = if of.label.is_empty() { String::new() } else { format!(", {}", label(of)) };
+        format!("{}{label}", self.party(of))
+    }
+
+    /// A transaction that waits: two lines or more, the second and all after it for each that
+    /// blocks it.
+    pub(super) fn blocked(&self, blocked: &Blocked) -> Vec<String> {
+        let mut lines = vec![self.waits(&blocked.waiter)];
+        for other in &blocked.blockers {
+            let (who, of) = (self.who(&other.transaction), &other.transaction);
+            let how = if other.holds { "held by" } else { "behind" };
+            let age = ago(of.age);
+            lines
+                .push(format!("    {how} {who}, to {}, {age} old, owner {}", other.mode, of.owner));
+        }
+        lines
+    }
+
+    /// A transaction that waits: a line.
+    pub(super) fn waits(&self, of: &TransactionInfo) -> String {
+        format!("{} {}", self.who(of), wait(of))
+    }
+
+    /// A transaction, for programs.
+    pub(super) fn row(&self, of: &TransactionInfo) -> Value {
+        let waits = of.waits.as_ref().map(|waits| {
+            json!({
+                "table": waits.table, "key": waits.key, "mode": waits.mode,
+                "since_ns": nanos(waits.since),
+            })
+        });
+        json!({
+            "owner": of.owner.to_string(), "pid": of.pid, "command": self.get(of.pid),
+            "state": of.state.name(), "thread": of.thread, "label": of.label,
+            "age_ns": nanos(of.age), "log_kept": of.log_kept, "locks": of.held, "waits": waits,
+            "prepared": of.prepared.as_deref().map(escape),
+        })
+    }
+
+    /// A transaction that waits, and those that block it, for programs.
+    pub(super) fn blocked_row(&self, blocked: &Blocked) -> Value {
+        let blockers = blocked.blockers.iter().map(|other| {
+            let mut row = self.row(&other.transaction);
+            (row["mode"], row["holds"]) = (json!(other.mode), json!(other.holds));
+            row
+        });
+        let mut row = self.row(&blocked.waiter);
+        row["blockers"] = blockers.collect();
+        row
+    }
+}
+
+/// What a transaction waits for, and how long.
+pub(super) fn wait(of: &TransactionInfo) -> String {
+    of.waits.as_ref().map_or(String::new(), |waits| {
+        let key = escape(format!("{}/{}", waits.table, waits.key).as_bytes());
+        format!("waits {} to {} {key}", ago(waits.since), waits.mode)
+    })
+}
+
+/// A label in quotes; a stroke if there is none.
+pub(super) fn label(of: &TransactionInfo) -> String {
+    match of.label.is_empty() {
+        true => "-".to_owned(),
+        false => format!("\"{}\"", escape(of.label.as_bytes())),
+    }
+}
+
+/// A command, without its folder, and not all of a long one.
+pub(super) fn short(command: &str) -> String {
+    let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
+    let program = program.rsplit('/').next().unwrap_or(program);
+    output::head(&escape(format!("{program} {rest}").trim_end().as_bytes()), COMMAND)
+}
+
+/// A time, in the unit that people count it in.
+pub(super) fn ago(time: Duration) -> String {
+    match time.as_secs() {
+        0..120 => output::time(nanos(time)),
+        seconds @ 120..7_200 => format!("{} min", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{} h", seconds / 3_600),
+        seconds => format!("{} days", seconds / 86_400),
+    }
+}
+
+pub(super) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,154 @@
+//! The buffer: the log's newest bytes, in memory that all processes share.
+//!
+//! The byte at `lsn` lies at `(lsn - base)` modulo the buffer's size. A small store takes little
+//! memory, so the buffer begins with a part of its size and doubles as the log is written, until it
+//! has the size that was asked for.
+//!
+//! | state | positions | credit | next |
+//! |---|---|---|---|
+//! | growing | below the size: nothing was written over | half of the size at most, and only for bytes below `base` + size | doubled, or final |
+//! | final | modulo the size | as `append.rs` says | |
+//!
+//! It is doubled under the latch, while every byte since `base` is at its distance from `base`: so
+//! no byte moves, and a reader that uses the old size finds the same place. Memory is set aside
+//! before. Where the system has no more, the size that there is becomes final, and writing goes on:
+//! undoing must never fail for want of memory. Half of it is then not credit of threads that may
+//! do nothing for long.
+//!
+//! Size and state are one word. Memory order: `end` passes `base` + size only after the word says
+//! so, so a thread that has loaded `end` (Acquire), and then the word, has a size that fits.
+
+use core::sync::atomic::Ordering::{Relaxed, Release};
+
+use latchwork_machine::{ConstMachine, Word};
+use latchwork_region::{Area, Error as RegionError};
+
+use crate::layout::Shared;
+use crate::{Error, Log, Options, Session};
+
+/// In the word that says the buffer's size: it is final.
+const FINAL: u64 = 1;
+
+/// The size that the buffer has, and whether it stays so.
+#[derive(Clone, Copy)]
+pub(crate) struct Size(u64);
+
+impl Size {
+    /// Of a new buffer.
+    pub(crate) fn first(options: &Options) -> Self {
+        match options.buffer <= options.buffer_first {
+            true => Self(options.buffer | FINAL),
+            false => Self(options.buffer_first),
+        }
+    }
+
+    pub(crate) fn word(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) fn bytes(self) -> u64 {
+        self.0 & !FINAL
+    }
+
+    pub(crate) fn is_final(self) -> bool {
+        self.0 & FINAL != 0
+    }
+
+    /// Whether so many bytes have no room in it, whatever is written out.
+    pub(crate) fn can_never_hold(self, bytes: u64) -> bool {
+        self.is_final() && bytes > self.bytes() / 4
+    }
+
+    /// How many bytes may be given as credit, where the log ends at `end`, `used` bytes are not
+    /// written yet and `all` are credit.
+    pub(crate) fn room(self, base: u64, (end, used, all): (u64, u64, u64)) -> u64 {
+        let room = self.bytes().saturating_sub(used + all);
+        match self.is_final() {
+            true => room,
+            false => {
+                let ahead = (base + self.bytes()).saturating_sub(end + all);
+                room.min(ahead).min((self.bytes() / 2).saturating_sub(all))
+            }
+        }
+    }
+}
+
+/// The buffer as it is now.
+pub(crate) struct Buffer<'a, M: ConstMachine> {
+    area: &'a Area<M>,
+    at: u64,
+    base: u64,
+    mask: u64,
+}
+
+impl<'a, M: ConstMachine> Buffer<'a, M> {
+    /// The words from `lsn` on, `count` of them: those up to the end of the buffer, and those that
+    /// go on at its beginning.
+    pub(crate) fn parts(
+        &self,
+        lsn: u64,
+        count: usize,
+    ) -> Result<(&'a [M::AtomicU64], &'a [M::AtomicU64]), Error> {
+        let place = self.place(lsn);
+        let first = (count as u64).min(self.mask + 1 - place);
+        let rest = (count as u64 - first).min(self.mask + 1);
+        let front = self.area.slice(self.at + place, first)?;
+        Ok((front, self.area.slice(self.at, rest)?))
+    }
+
+    /// The word at `lsn`.
+    pub(crate) fn word(&self, lsn: u64) -> Result<&'a M::AtomicU64, Error> {
+        Ok(self.area.word(self.at + self.place(lsn))?)
+    }
+
+    fn place(&self, lsn: u64) -> u64 {
+        (lsn.wrapping_sub(self.base) / 8) & self.mask
+    }
+}
+
+impl<M: ConstMachine> Log<M> {
+    /// The buffer. Whoever reads what lies before an end has loaded that end before.
+    pub(crate) fn buffer(&self) -> Result<Buffer<'_, M>, Error> {
+        let (inner, bytes) = (&self.inner, self.buffer_size(self.shared()?)?.bytes());
+        let (area, at, base) = (&inner.area, inner.buffer_at, inner.buffer_base);
+        Ok(Buffer { area, at, base, mask: bytes / 8 - 1 })
+    }
+
+    /// How large it is.
+    pub(crate) fn buffer_size(&self, shared: &Shared<M>) -> Result<Size, Error> {
+        // Relaxed: see the head of this file.
+        let size = Size(shared.buffer_size.load(Relaxed));
+        let fits = size.bytes().is_power_of_two() && size.bytes() <= self.inner.buffer;
+        // A record has an eighth of the smallest buffer.
+        if fits && size.bytes() >= 1 << 16 {
+            Ok(size)
+        } else {
+            Err(Error::Corrupt { what: "area" })
+        }
+    }
+}
+
+impl<M: ConstMachine> Session<M> {
+    /// Doubles the buffer, unless another thread has; where there is no memory for that, its size
+    /// is final.
+    #[cold]
+    pub(crate) fn enlarge(&self, shared: &Shared<M>, from: Size) -> Result<(), Error> {
+        let inner = &self.log.inner;
+        let bytes = (from.bytes() * 2).min(inner.buffer);
+        let next = match inner.area.grow(inner.buffer_at + bytes / 8) {
+            Ok(()) if bytes == inner.buffer => Size(bytes | FINAL),
+            Ok(()) => Size(bytes),
+            Err(RegionError::NoSpace | RegionError::FileLimit | RegionError::TooLarge(_)) => {
+                Size(from.0 | FINAL)
+            }
+            Err(why) => return Err(why.into()),
+        };
+        let latched = self.latch()?;
+        if shared.buffer_size.load(Relaxed) == from.0 {
+            // Release: behind the memory that was set aside.
+            shared.buffer_size.store(next.0, Release);
+        }
+        drop(latched);
+        Ok(())
+    }
+}

@@ -1,0 +1,131 @@
+//! Which transactions hold and wait for which locks, and which of them block others.
+
+use std::time::Duration;
+
+use latchwork_lockmgr::{LockInfo, OwnerId, granular};
+use latchwork_machine::ConstMachine;
+
+use crate::tools::view::{Look, StoreView, TransactionInfo, mode_in_words};
+use crate::{Error, Store};
+
+/// A lock that is held or waited for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreLock {
+    /// Whose it is.
+    pub transaction: TransactionInfo,
+    /// The table, or its tree if the catalog cannot be read.
+    pub table: String,
+    /// The key, or the range, in words.
+    pub key: String,
+    /// What it allows: `read`, `read to write`, `write`, ..
+    pub mode: &'static str,
+    /// Whether it is held; else it is waited for.
+    pub held: bool,
+    /// How long it was waited for so far.
+    pub waited: Option<Duration>,
+}
+
+/// A transaction that waits, and the transactions that block it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Blocked {
+    /// The one that waits; its [`waits`](TransactionInfo::waits) says for what.
+    pub waiter: TransactionInfo,
+    /// Those that block it: those that hold the lock first.
+    pub blockers: Vec<Blocker>,
+}
+
+/// A transaction that blocks another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Blocker {
+    /// The transaction.
+    pub transaction: TransactionInfo,
+    /// The mode in which it holds the lock, or waits for it before the other does.
+    pub mode: &'static str,
+    /// Whether it holds the lock; else it waits for it, too, and comes first.
+    pub holds: bool,
+}
+
+impl<M: ConstMachine> StoreView<M> {
+    /// All locks that are held or waited for.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn locks(&self) -> Result<Vec<StoreLock>, Error> {
+        let look = self.look()?;
+        let mut locks = Vec::new();
+        for row in &look.snapshot.rows {
+            let Some(transaction) = self.of_owner(&look, row.owner) else { continue };
+            let (table, key) = look.names.of(&row.object, row.range.as_ref());
+            let range = row.range.as_ref();
+            if row.held.is_some() && !range.is_some_and(|range| range.waiting) {
+                let mode = mode_in_words(range, row.held);
+                let (table, key) = (table.clone(), key.clone());
+                let transaction = transaction.clone();
+                locks.push(StoreLock { transaction, table, key, mode, held: true, waited: None });
+            }
+            if let Some(waits) = transaction.waits.clone().filter(|_| row.wanted.is_some()) {
+                let (mode, waited) = (waits.mode, Some(waits.since));
+                let (table, key) = (waits.table, waits.key);
+                locks.push(StoreLock { transaction, table, key, mode, held: false, waited });
+            }
+        }
+        Ok(locks)
+    }
+
+    /// The transactions that wait for locks, the longest waiting first, and those that block them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
+        let look = self.look()?;
+        Ok(self.blocked_in(&look))
+    }
+
+    pub(super) fn blocked_in(&self, look: &Look) -> Vec<Blocked> {
+        let mut all: Vec<(usize, Blocked)> = Vec::new();
+        for edge in look.snapshot.edges(Some(&granular::modes())) {
+            let (row, other) = (&look.snapshot.rows[edge.row], &look.snapshot.rows[edge.blocker]);
+            let Some(blocker) = self.blocker(look, other, edge.hard) else { continue };
+            match all.last_mut().filter(|(at, _)| *at == edge.row) {
+                Some((_, blocked)) => blocked.blockers.push(blocker),
+                None => {
+                    let Some(waiter) = self.of_owner(look, row.owner) else { continue };
+                    all.push((edge.row, Blocked { waiter, blockers: vec![blocker] }));
+                }
+            }
+        }
+        let mut all: Vec<_> = all.into_iter().map(|(_, blocked)| blocked).collect();
+        all.iter_mut().for_each(|blocked| blocked.blockers.sort_by_key(|other| !other.holds));
+        let waited = |blocked: &Blocked| blocked.waiter.waits.as_ref().map(|waits| waits.since);
+        all.sort_by_key(|blocked| core::cmp::Reverse(waited(blocked)));
+        all
+    }
+
+    fn blocker(&self, look: &Look, row: &LockInfo, holds: bool) -> Option<Blocker> {
+        let transaction = self.of_owner(look, row.owner)?;
+        let mode = if holds { row.held } else { row.wanted };
+        Some(Blocker { transaction, mode: mode_in_words(row.range.as_ref(), mode), holds })
+    }
+
+    fn of_owner(&self, look: &Look, owner: OwnerId) -> Option<TransactionInfo> {
+        let found = look.snapshot.owners.iter().find(|found| found.owner == owner)?;
+        Some(self.transaction(look, found))
+    }
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// The transactions of all processes that wait for locks, and those that block them: see
+    /// [`StoreView::blocked`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
+        self.view()?.blocked()
+    }
+}

@@ -1,0 +1,201 @@
+//! Which processes have the store open, what each of them does, and what the log is kept for.
+
+use core::fmt;
+use std::time::Duration;
+
+use latchwork_log::LogWork;
+use latchwork_machine::ConstMachine;
+use latchwork_region::{ProcessInfo, ProcessState};
+
+use crate::tools::locks::Blocked;
+use crate::tools::view::{Look, StoreView, TransactionInfo};
+use crate::{Error, Store};
+
+/// A process that has the store open, or has died and was not swept yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreProcess {
+    /// Its number, in its own pid namespace.
+    pub pid: u32,
+    /// Whether it runs.
+    pub state: ProcessState,
+    /// Its command line; none where that is not to be seen, as in another pid namespace.
+    pub command: Option<String>,
+    /// How long ago it began, likewise.
+    pub age: Option<Duration>,
+    /// How many thread slots of the store it has.
+    pub threads: u64,
+    /// Its transactions that have no end yet.
+    pub transactions: Vec<TransactionInfo>,
+    /// Its snapshots.
+    pub snapshots: Vec<SnapshotInfo>,
+    /// What its threads hold for a moment and others wait for: of a process that runs they may have
+    /// let go of it by now, and one that is stopped has it until it goes on.
+    pub holds: Vec<Holding>,
+}
+
+/// A snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SnapshotInfo {
+    /// Its thread slot.
+    pub thread: u32,
+    /// Bytes of log that are kept for it.
+    pub log_kept: u64,
+}
+
+/// What a thread holds for a moment, and other threads wait for without a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Holding {
+    /// A page.
+    Page(u64),
+    /// A part of the log.
+    Log(LogWork),
+    /// The right to make a checkpoint.
+    Checkpoint,
+    /// A part of the table of locks.
+    LockTable(u32),
+    /// What another process left, which it repairs.
+    Repair,
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Page(page) => write!(f, "page {page}"),
+            Self::Log(LogWork::Append) => f.write_str("the append latch of the log"),
+            Self::Log(LogWork::Flush) => f.write_str("the sync of the log"),
+            Self::Log(_) => f.write_str("a segment of the log"),
+            Self::Checkpoint => f.write_str("the checkpoint"),
+            Self::LockTable(part) => write!(f, "partition {part} of the lock table"),
+            Self::Repair => f.write_str("the repair of a dead process"),
+        }
+    }
+}
+
+/// The processes of a store, and what the log is kept for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Processes {
+    /// The processes, in the order of their slots.
+    pub processes: Vec<StoreProcess>,
+    /// Transactions that are prepared and not decided: they are no process's.
+    pub prepared: Vec<TransactionInfo>,
+    /// Transactions of dead processes whose locks are kept until they are undone.
+    pub orphans: Vec<TransactionInfo>,
+    /// Transactions that wait for locks, and those that block them.
+    pub blocked: Vec<Blocked>,
+    /// Bytes of log that are kept.
+    pub log_kept: u64,
+    /// Those of them that a recovery would read: the next checkpoint gives up the others, as far as
+    /// no transaction, snapshot or pin needs them.
+    pub redo: u64,
+    /// What else the log is kept for: its name, and how many bytes.
+    pub pins: Vec<(String, u64)>,
+}
+
+impl<M: ConstMachine> StoreView<M> {
+    /// The processes of the store, and what each of them does.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn processes(&self) -> Result<Processes, Error> {
+        let look = self.look()?;
+        let holds = self.holds(&look)?;
+        let mut found = Processes { blocked: self.blocked_in(&look), ..Processes::default() };
+        for (process, state) in &look.processes {
+            let row = self.process(&look, process, *state, &holds)?;
+            // A dead one without threads is swept.
+            if process.alive || row.threads != 0 {
+                found.processes.push(row);
+            }
+        }
+        for owner in &look.snapshot.owners {
+            let thread = owner.thread.and_then(|thread| look.threads.get(&thread));
+            match thread {
+                Some((_, _, true)) => found.prepared.push(self.transaction(&look, owner)),
+                None => found.orphans.push(self.transaction(&look, owner)),
+                Some(_) => {}
+            }
+        }
+        let [end, _, redo, oldest] = self.log.ends()?;
+        found.log_kept = end.0.saturating_sub(oldest.0);
+        found.redo = end.0.saturating_sub(redo.0);
+        let pins = self.log.pins()?.into_iter();
+        found.pins = pins.map(|pin| (pin.name, end.0.saturating_sub(pin.lsn.0))).collect();
+        Ok(found)
+    }
+
+    fn process(
+        &self,
+        look: &Look,
+        process: &ProcessInfo,
+        state: ProcessState,
+        holds: &[(u32, Holding)],
+    ) -> Result<StoreProcess, Error> {
+        let is_its = |thread: u32| {
+            look.threads.get(&thread) == Some(&(process.slot, process.generation, false))
+        };
+        let threads: Vec<u32> =
+            look.threads.keys().copied().filter(|thread| is_its(*thread)).collect();
+        let owners = look.snapshot.owners.iter();
+        let owners = owners.filter(|owner| owner.thread.is_some_and(is_its));
+        let mut snapshots = Vec::new();
+        for thread in &threads {
+            let from = self.lines.snapshot(*thread)?;
+            let kept = from.map(|from| look.end.saturating_sub(from));
+            snapshots.extend(kept.map(|log_kept| SnapshotInfo { thread: *thread, log_kept }));
+        }
+        snapshots.sort_by_key(|snapshot| core::cmp::Reverse(snapshot.log_kept));
+        let holds = holds.iter().filter(|(thread, _)| is_its(*thread)).map(|(_, what)| *what);
+        Ok(StoreProcess {
+            pid: process.pid,
+            state,
+            command: process.command(),
+            age: process.age(),
+            threads: threads.len() as u64,
+            transactions: owners.map(|owner| self.transaction(look, owner)).collect(),
+            snapshots,
+            holds: holds.collect(),
+        })
+    }
+
+    /// What threads hold for a moment. Pages are looked at where a process does not run: there are
+    /// many.
+    fn holds(&self, look: &Look) -> Result<Vec<(u32, Holding)>, Error> {
+        let mut holds: Vec<(u32, Holding)> =
+            self.log.work()?.into_iter().map(|(slot, work)| (slot, Holding::Log(work))).collect();
+        holds.extend(self.lines.checkpointer()?.map(|slot| (slot, Holding::Checkpoint)));
+        let latched = self.locks.latched()?.into_iter();
+        holds.extend(latched.map(|(part, thread)| (thread, Holding::LockTable(part))));
+        let swept = self.region().threads().filter(|thread| thread.swept);
+        holds.extend(swept.map(|thread| (thread.slot, Holding::Repair)));
+        let has_threads = |process: &ProcessInfo| {
+            look.threads.values().any(|(slot, generation, retained)| {
+                (*slot, *generation, *retained) == (process.slot, process.generation, false)
+            })
+        };
+        let is_idle = |(process, state): &(ProcessInfo, ProcessState)| {
+            *state != ProcessState::Running && has_threads(process)
+        };
+        if let Some(pool) = self.pool.as_ref().filter(|_| look.processes.iter().any(is_idle)) {
+            let held = pool.list()?.filter_map(|frame| Some((frame.holder?, frame.page.1)));
+            holds.extend(held.map(|(slot, page)| (slot, Holding::Page(page))));
+        }
+        Ok(holds)
+    }
+}
+
+impl<M: ConstMachine> Store<M> {
+    /// The processes that have the store open, this one among them, and what each of them does: see
+    /// [`StoreView::processes`].
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn processes(&self) -> Result<Processes, Error> {
+        self.view()?.processes()
+    }
+}
