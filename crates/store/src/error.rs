@@ -356,11 +356,31 @@ impl Error {
         }
     }
 
+    /// For people, of those about a table's types.
+    fn say_of_types(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TableType { table, stored, requested } => write!(
+                f,
+                "table {table} holds {stored}; this program names it with {requested}: use the \
+                 recorded types, or migrate the table"
+            ),
+            Self::Migrating { table } => write!(
+                f,
+                "table {table} is being migrated: wait for it, or run the migration again if its \
+                 process was killed"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// For people, of those that say that a transaction is rolled back, or has to be.
     fn rolled_back(&self) -> &'static str {
         match self {
             Self::TransactionTooOld => {
                 "the transaction was open for too long, and was rolled back: run it again"
+            }
+            Self::Migrated => {
+                "a migration of a table began, and the transaction was rolled back: run it again"
             }
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
@@ -547,7 +567,7 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
             }
-            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => {
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => {
                 f.write_str(self.rolled_back())
             }
             Self::Aborted { why } => {
@@ -571,19 +591,7 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
-            Self::TableType { table, stored, requested } => write!(
-                f,
-                "table {table} holds {stored}; this program names it with {requested}: use the \
-                 recorded types, or migrate the table"
-            ),
-            Self::Migrating { table } => write!(
-                f,
-                "table {table} is being migrated: wait for it, or run the migration again if its \
-                 process was killed"
-            ),
-            Self::Migrated => f.write_str(
-                "a migration of a table began, and the transaction was rolled back: run it again",
-            ),
+            Self::TableType { .. } | Self::Migrating { .. } => self.say_of_types(f),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::LogPositions => f.write_str(
                 "the log has used all its positions, 4.5 PB: dump the store and load it into a new one",

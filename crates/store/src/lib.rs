@@ -45,7 +45,9 @@
 //! - Open a store, which makes it, joins it or recovers it: [`Store::open`]; with sizes and a
 //!   mode [`Store::open_with`].
 //! - Name a table, with types: [`Table`], [`Multi`] for many values a key. Keys are [`Key`]s,
-//!   values [`Value`]s.
+//!   values [`Value`]s. The store records the types and refuses others ([`Error::TableType`]);
+//!   tools read any table as [`Raw`].
+//! - Give a table other types: [`Store::migrate`]. List the types: [`Store::table_infos`].
 //! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
 //!   keep [`Store::snapshot`].
 //! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy

@@ -13,6 +13,7 @@ mod durable;
 mod ends;
 mod faces;
 mod files;
+mod formats;
 mod full;
 mod ghosts;
 mod hands;
