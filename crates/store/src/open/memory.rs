@@ -104,7 +104,6 @@ pub(crate) struct Told {
 
 /// The inodes of a store's folder, of its pages, and of the region that lies there, if it does;
 /// and the mount namespace in which the folder has its path.
-#[derive(PartialEq, Eq)]
 struct Files {
     folder: u64,
     data: u64,
@@ -113,6 +112,12 @@ struct Files {
 }
 
 impl Files {
+    /// Whether they are the same files, in whichever namespace.
+    fn is_of(&self, other: &Self) -> bool {
+        let numbers = |files: &Self| [files.folder, files.data, files.region];
+        numbers(self) == numbers(other)
+    }
+
     fn of(path: &Path, at: &Path) -> std::io::Result<Self> {
         let region = match at == path.join("memory") {
             true => fs::metadata(at.join("region"))?.ino(),
@@ -239,7 +244,7 @@ pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<L
     }
     // The lock of the living is on a file of this folder.
     let now = Files::of(path, &at).ok();
-    let same = alive || now.as_ref() == Some(&files);
+    let same = alive || now.as_ref().is_some_and(|now| now.is_of(&files));
     let may_be = |now: &Files| now.mounts == files.mounts && now.mounts != 0;
     if !same && !now.is_some_and(|now| may_be(&now) && now.region == files.region) {
         let what = "the folder, or its `data`, is a copy that was put in its place since: put \
