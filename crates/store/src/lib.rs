@@ -93,6 +93,7 @@ mod error;
 mod events;
 mod faces;
 mod files;
+mod format;
 mod idle;
 mod key;
 mod lock_error;

@@ -21,6 +21,7 @@
 
 mod abandoned;
 mod folder;
+mod group;
 mod identity;
 mod links;
 mod memory;
@@ -40,19 +41,19 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
-pub(crate) use self::abandoned::store_of;
 use self::abandoned::{note_of, remove_abandoned};
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within, convert};
-pub(crate) use self::identity::{FORMAT, version_of, write_identity};
+use self::group::{file_mode, is_shared};
+pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};
 use self::links::has_own_files;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
+pub(crate) use self::memory::{OF, PREFIX, SHM, store_of, take_away, told};
+use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
-use self::owner::{file_mode, is_own, is_shared};
 pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};

@@ -195,7 +195,7 @@ fn being_opened(process: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result
 }
 
 fn newer(format: u64, program: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let known = crate::open::FORMAT;
+    let known = crate::format::FORMAT;
     write!(f, "created with format {format}; this version reads format {known}. ")?;
     match program {
         Some(program) => write!(f, "Use latchwork {program} or later"),
@@ -204,9 +204,9 @@ fn newer(format: u64, program: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt:
 }
 
 fn older(format: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let known = crate::open::FORMAT;
+    let known = crate::format::FORMAT;
     write!(f, "created with format {format}")?;
-    if let Some(version) = crate::open::version_of(format) {
+    if let Some(version) = crate::format::version_of(format) {
         return write!(
             f,
             " (latchwork {version}); this version reads format {known}. `latchwork store upgrade` \

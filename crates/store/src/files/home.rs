@@ -21,11 +21,12 @@ use crate::files::shared::Shared;
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default. Memory is taken
-    /// as it is used. Of several processes that have a store open the one that asks for most counts.
+    /// as it is used. Of several processes that have a store open the one that asks for most
+    /// counts.
     pub cache: u64,
     /// Bytes up to which the cache may grow while the store is open, if another process asks for
-    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process sets
-    /// as many addresses aside, and a byte of memory is used for each page.
+    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process
+    /// sets as many addresses aside, and a byte of memory is used for each page.
     pub cache_max: u64,
     /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two; 8,192 by
     /// default.
