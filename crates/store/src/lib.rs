@@ -107,6 +107,7 @@ mod tools;
 mod turns;
 mod txn;
 mod typed;
+mod user;
 mod value;
 mod wakers;
 
@@ -149,6 +150,8 @@ pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory}
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
+#[doc(hidden)]
+pub use crate::user::Used;
 pub use crate::value::{VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::Mode;

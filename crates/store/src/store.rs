@@ -306,7 +306,7 @@ impl<M: ConstMachine> Store<M> {
     /// The closure must bear being run more than once: it is, whenever the transaction was chosen
     /// to break a deadlock, or was open for so long that it was rolled back
     /// ([`Error::is_retryable`]). Calls of the store in the closure are transactions of their own:
-    /// one that wants what this one has locked waits for it in vain, until its own deadline.
+    /// one that wants what this one has locked fails at once with [`Error::OwnTransaction`].
     ///
     /// A checkpoint that is due is made first, by this thread, however long it takes: the deadline
     /// is the transaction's alone.
@@ -440,7 +440,9 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
         let tables = Tables { catalog: &self.inner.catalog, kept };
+        let in_closure = kept.worker.user.enter(false);
         let done = run(kept, tables);
+        drop(in_closure);
         let at = done.as_ref().ok().and_then(|done| done.at);
         match (done, self.settle(&kept.worker, at, patience.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),

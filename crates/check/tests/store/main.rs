@@ -24,6 +24,7 @@ mod load;
 mod long;
 mod names;
 mod oracle;
+mod own;
 mod own_errors;
 mod panics;
 mod prepared;

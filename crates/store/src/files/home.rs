@@ -15,6 +15,7 @@ use crate::Error;
 use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
+use crate::user::{Used, User};
 
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
@@ -157,11 +158,19 @@ pub(crate) struct Home<M: ConstMachine> {
     /// The slots of prepared transactions, by their ids, as this process saw them when it last
     /// looked for one: each may have been decided since.
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
+    /// Who uses the transactions of this process's thread slots.
+    pub(crate) users: Mutex<HashMap<u32, Arc<User<M>>>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }
 
 impl<M: ConstMachine> Home<M> {
+    /// Who uses the transaction of a thread slot.
+    pub(crate) fn used(&self, slot: u32) -> Used {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.get(&slot).map_or(Used::ByAnother, |user| user.used())
+    }
+
     /// The table that has the tree, as errors name it.
     pub(crate) fn table(&self, tree: u32) -> String {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);

@@ -75,6 +75,7 @@ impl<M: ConstMachine> Home<M> {
             empty: Mutex::default(),
             prepared: Mutex::default(),
             names: RwLock::new(HashMap::from([(CATALOG, CATALOG_NAME.to_owned())])),
+            users: Mutex::default(),
             _undo: undo,
         });
         let _ = known.set(Arc::downgrade(&home));

@@ -18,6 +18,8 @@ use crate::files::empty::EmptyLeaf;
 use crate::files::home::Home;
 use crate::files::kinds::END;
 use crate::files::turn::State;
+use crate::user::User;
+use crate::wakers::locked;
 
 /// Bytes of a record without a payload, and some.
 pub(crate) const SMALL: u64 = 128;
@@ -78,6 +80,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) keep: u64,
     own: Own<M>,
     pub(crate) home: Arc<Home<M>>,
+    /// Who uses its transaction.
+    pub(crate) user: Arc<User<M>>,
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
     /// Whether its slot has a root in hand of which no transaction goes on.
@@ -135,12 +139,15 @@ impl<M: ConstMachine> Worker<M> {
             let _ = turn.pass(State::Ended, State::Idle) || turn.pass(State::Left, State::Idle);
         }
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
+        let user = Arc::<User<M>>::default();
+        locked(&home.users).insert(log.slot(), user.clone());
         let worker = Self {
             handle,
             keep: log.log().portion(),
             log,
             own,
             home,
+            user,
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),
             commits: Cell::new(0),
@@ -250,6 +257,10 @@ impl<M: ConstMachine> Worker<M> {
 impl<M: ConstMachine> Drop for Worker<M> {
     fn drop(&mut self) {
         self.leave_notes();
+        // In the child of a fork a thread that is not there may have the mutex.
+        if self.home.manager.region().check().is_ok() {
+            locked(&self.home.users).remove(&self.log.slot());
+        }
     }
 }
 
