@@ -19,6 +19,7 @@
 mod copy;
 mod machine;
 mod native;
+mod number;
 mod pad;
 mod place;
 mod shared;

@@ -35,13 +35,13 @@ pub enum Error {
         /// Why.
         why: latchwork_lockmgr::Error,
         /// The transactions in the way, after a deadline and after a deadlock: of a deadlock the
-        /// one that this one waited for.
+        /// transaction that the failed one waited for.
         holders: Box<[Holder]>,
     },
     /// The lock is held by another transaction of the same thread, which would wait for itself: a
     /// call in the closure of a transaction asks for what that has locked, or a thread has two
     /// transactions by hand ([`Store::begin`](crate::Store::begin)). Nothing was changed, and the
-    /// transaction of the call goes on. Use the other transaction, or end it first.
+    /// transaction of the call can be used. Use the other transaction, or end it first.
     #[non_exhaustive]
     OwnTransaction {
         /// The table, or its tree if this process has not used it.

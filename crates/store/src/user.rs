@@ -15,36 +15,21 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::Mutex;
 
 use latchwork_machine::{ConstMachine, Word};
-
-use crate::wakers::locked;
 
 const IN_CLOSURE: u64 = 1;
 
 thread_local! {
-    /// This thread's number, which is never used again; zero until it is asked for.
-    static NUMBER: Cell<u64> = const { Cell::new(0) };
-    /// How many closures the thread is in.
+    /// How many closures the thread is in: on a machine whose threads share one of the host's, how
+    /// many all of them are in.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The number that a thread had last.
-static LAST: Mutex<u64> = Mutex::new(0);
-
-/// The word of the calling thread.
-fn me() -> u64 {
-    // A thread that ends has no number any more: it is as one that is not known.
-    let number = NUMBER.try_with(|number| {
-        if number.get() == 0 {
-            let mut last = locked(&LAST);
-            *last += 1;
-            number.set(*last);
-        }
-        number.get()
-    });
-    number.unwrap_or(0) << 1
+/// The word of the calling thread; zero if it is not known.
+#[inline]
+fn me<M: ConstMachine>() -> u64 {
+    M::thread() << 1
 }
 
 /// Who uses a transaction, as far as the calling thread is concerned.
@@ -82,7 +67,7 @@ impl<M: ConstMachine> User<M> {
     /// last, if it `stays` this thread's.
     #[inline]
     pub(crate) fn enter(&self, stays: bool) -> InClosure<'_, M> {
-        let (me, before) = (me(), self.0.load(Relaxed));
+        let (me, before) = (me::<M>(), self.0.load(Relaxed));
         let after = match before == me | IN_CLOSURE {
             true => before,
             false if stays => me,
@@ -107,7 +92,7 @@ impl<M: ConstMachine> User<M> {
     }
 
     pub(crate) fn used(&self) -> Used {
-        let (me, word) = (me(), self.0.load(Relaxed));
+        let (me, word) = (me::<M>(), self.0.load(Relaxed));
         match () {
             () if me == 0 || word & !IN_CLOSURE != me => Used::ByAnother,
             () if word == me => Used::Last,

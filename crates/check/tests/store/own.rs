@@ -44,7 +44,7 @@ fn calls(store: &Store<Native>, label: &str) {
     is_own(store.write_with(&long, |tx| tx.range(&ROWS, ..).map(|rows| rows.count())), label);
     let mut txn = store.begin_with(&long).unwrap();
     is_own(txn.get(&ROWS, 1), label);
-    // It goes on.
+    // The transaction of the call can be used.
     txn.put(&ROWS, 2, 2).unwrap();
     txn.commit().unwrap();
     block_on(async {
@@ -111,14 +111,14 @@ fn two_transactions_by_hand_of_one_thread_do_not_wait_for_each_other() {
     let mut second = store.begin().unwrap();
     is_own(second.put(&ROWS, 1, 2), "");
     is_own(second.range(&ROWS, ..).map(drop), "");
-    // The first one ends, and the second goes on.
+    // When the first transaction has ended, the second gets the lock.
     first.commit().unwrap();
     second.put(&ROWS, 1, 2).unwrap();
     second.commit().unwrap();
     assert_eq!(store.get(&ROWS, 1), Ok(Some(2)));
 }
 
-/// One that another thread has by now is waited for.
+/// A call waits for a transaction that another thread uses by now.
 #[test]
 fn a_transaction_that_another_thread_called_last_is_waited_for() {
     let store = store();
@@ -143,8 +143,8 @@ fn a_transaction_that_another_thread_called_last_is_waited_for() {
     }
 }
 
-/// One with a time waits for it, because another thread may end the first; its error says whose
-/// the lock was.
+/// A transaction with a time limit waits, because another thread may end the first transaction;
+/// the error says whose the lock was.
 #[test]
 fn a_timeout_says_that_the_lock_was_the_threads_own() {
     let store = store();
@@ -160,7 +160,7 @@ fn a_timeout_says_that_the_lock_was_the_threads_own() {
     let named = "held by another transaction of this thread, label \"first\"";
     assert!(error.to_string().ends_with(named), "{error}");
     drop(second);
-    // A transaction that has ended is nobody's.
+    // A transaction that has ended is not in the way.
     first.commit().unwrap();
     store.put(&ROWS, 1, 3).unwrap();
 }

@@ -40,7 +40,7 @@ enum What {
 }
 
 impl Awaited {
-    /// The range that it is, if it is one that the caller asked for.
+    /// The range, if the caller asked for a range.
     fn range(&self) -> Option<KeyRange<'_>> {
         let What::Range(_, (from, to), kind) = &self.what else { return None };
         let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
