@@ -86,7 +86,7 @@ impl Machine for Simulated {
     /// Threads of a simulation share one of the host's.
     fn thread() -> u64 {
         // No thread of the host has such a number.
-        with(|_, me| 1 << 62 | me as u64).unwrap_or_else(|| <Native as Machine>::thread())
+        with(|_, me| 1 << 62 | me as u64).unwrap_or_else(<Native as Machine>::thread)
     }
 
     fn place() -> Place {
