@@ -120,6 +120,7 @@ mod turns;
 mod txn;
 mod typed;
 mod types;
+mod user;
 mod value;
 mod wakers;
 
@@ -171,6 +172,8 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
+#[doc(hidden)]
+pub use crate::user::Used;
 #[cfg(feature = "json")]
 pub use crate::value::Json;
 #[cfg(feature = "zerocopy")]

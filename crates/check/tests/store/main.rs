@@ -28,6 +28,7 @@ mod long;
 mod migrate;
 mod names;
 mod oracle;
+mod own;
 mod own_errors;
 mod panics;
 mod prepared;

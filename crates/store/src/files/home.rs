@@ -16,6 +16,7 @@ use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
 use crate::files::meter::Published;
 use crate::files::shared::Shared;
+use crate::user::{Used, User};
 
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
@@ -170,11 +171,19 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
     /// What of its calls to the disk this process has counted in shared memory.
     pub(crate) published: Published,
+    /// Who uses the transactions of this process's thread slots.
+    pub(crate) users: Mutex<HashMap<u32, Arc<User<M>>>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }
 
 impl<M: ConstMachine> Home<M> {
+    /// Who uses the transaction of a thread slot.
+    pub(crate) fn used(&self, slot: u32) -> Used {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.get(&slot).map_or(Used::ByAnother, |user| user.used())
+    }
+
     /// The table that has the tree, as errors name it.
     pub(crate) fn table(&self, tree: u32) -> String {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
