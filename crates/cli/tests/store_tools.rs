@@ -231,6 +231,12 @@ fn a_log_and_pages_are_shown() {
     assert_eq!(compacted["before"], blocks("again/data"));
     assert_eq!(compacted["after"], blocks("small/data"));
     assert!(compacted["folder_after"].as_u64() > compacted["after"].as_u64());
+    let reclaimed = row(&["compact", again, "--in-place", "--json"]);
+    assert_eq!(reclaimed["after"], blocks("again/data"), "{reclaimed}");
+    assert!(done(&["compact", again, "--in-place"]).contains(" pages are free\n"));
+    refused(&["compact", again], "required");
+    refused(&["compact", again, &folder.at("other"), "--in-place"], "cannot be used with");
+    assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
     assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
 }
 

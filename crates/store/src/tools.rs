@@ -8,6 +8,7 @@
 //! | `beside` | the folder of a copy while it is made |
 //! | `clear` | a table of any size is emptied |
 //! | `compact` | a store whose pages are full, of one whose pages are not |
+//! | `reclaim` | room of free pages, returned to the file system |
 //! | `records` | what records there are in a log |
 //! | `pages` | how the pages of a table are filled |
 //! | `space` | how the pages of the file are used, and whether it is so |
@@ -34,6 +35,7 @@ mod metrics;
 mod names;
 mod pages;
 mod processes;
+mod reclaim;
 mod records;
 mod salvage;
 mod space;

@@ -29,6 +29,7 @@ mod owners;
 mod pages;
 mod prepared;
 mod read_only;
+mod reclaim;
 mod salvage;
 mod small;
 mod sorted;
