@@ -125,6 +125,9 @@ impl<B: Between> File for BeforeFile<B> {
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error> {
         self.between.allocate(&*self.file, &self.path, at, length)
     }
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        self.file.punch(at, length)
+    }
     fn length(&self) -> Result<u64, Error> {
         self.file.length()
     }

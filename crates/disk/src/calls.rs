@@ -40,9 +40,11 @@ pub enum Operation {
     SyncFolder,
     /// [`File::sync_in_doubt`](crate::File::sync_in_doubt), beside its [`Sync`](Self::Sync).
     SyncSystem,
+    /// [`File::punch`](crate::File::punch).
+    Punch,
 }
 
-const OPERATIONS: usize = Operation::SyncSystem as usize + 1;
+const OPERATIONS: usize = Operation::Punch as usize + 1;
 
 impl Operation {
     /// Its name in messages.
@@ -63,6 +65,7 @@ impl Operation {
             Self::List => "list",
             Self::SyncFolder => "sync folder",
             Self::SyncSystem => "sync file system",
+            Self::Punch => "punch",
         }
     }
 }

@@ -129,6 +129,15 @@ pub trait File: Debug + Send + Sync {
     /// [`Error::Unsupported`] where neither can be done. [`Error::NoSpace`]; the length is then as it was, or some part of what was asked for longer.
     fn allocate(&self, at: u64, length: u64) -> Result<(), Error>;
 
+    /// Returns the space of these bytes to the file system: they read as zeros, and the length stays.
+    /// A later write there may meet [`Error::NoSpace`], unless space is [set aside](Self::allocate)
+    /// first. After a crash before the next sync each block has its old bytes or zeros.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the file system cannot do it: the bytes are unchanged.
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error>;
+
     /// How many bytes the file has.
     fn length(&self) -> Result<u64, Error>;
 

@@ -256,6 +256,10 @@ impl File for OverlayFile {
         Ok(())
     }
 
+    fn punch(&self, at: u64, _: u64) -> Result<(), Error> {
+        Err(Error::Unsupported(Subject::new(Operation::Punch, &self.node.path, at)))
+    }
+
     fn length(&self) -> Result<u64, Error> {
         Ok(self.look().length)
     }
@@ -354,6 +358,10 @@ impl File for ReadOnlyFile {
     }
 
     fn allocate(&self, _: u64, _: u64) -> Result<(), Error> {
+        refuse(&self.path)
+    }
+
+    fn punch(&self, _: u64, _: u64) -> Result<(), Error> {
         refuse(&self.path)
     }
 

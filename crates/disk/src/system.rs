@@ -26,7 +26,15 @@ pub struct System {
     counters: Arc<Counters>,
     /// A folder, open, and the path that it had then.
     root: Option<Arc<(OwnedFd, PathBuf)>>,
+    /// Whether a group shares what is made in that folder.
+    shared: bool,
 }
+
+/// The bits of a folder that a group shares: members may write it, and its files get its group.
+const SHARED: u32 = 0o2020;
+/// The bits of files and folders that are made there.
+const SHARED_FILE: u32 = 0o660;
+const SHARED_FOLDER: u32 = 0o2770;
 
 impl System {
     /// The files of the system, with no call counted yet.
@@ -37,6 +45,10 @@ impl System {
     /// The same, and paths below `folder` mean what is in the folder that has this path now: also
     /// when that was moved, and another one has its place. One more descriptor is open.
     ///
+    /// Files that are made belong to this user alone; but in a folder that a group shares (group
+    /// write permission and the set-group-ID bit, mode 2770) its members may read and write them,
+    /// whatever this process's umask.
+    ///
     /// # Errors
     ///
     /// [`Error::NotFound`], [`Error::Permission`] and others of opening a folder.
@@ -44,7 +56,9 @@ impl System {
         let system = Self::new();
         let open = || latchwork_machine::open(folder, FOLDER, Mode::empty());
         let opened = system.call(Operation::Open, folder, open)?;
-        Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), ..system })
+        let stat = system.call(Operation::Open, folder, || rustix::fs::fstat(&opened))?;
+        let shared = stat.st_mode & SHARED == SHARED;
+        Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), shared, ..system })
     }
 
     /// Where a path is looked for, and as what.
@@ -109,12 +123,27 @@ impl Disk for System {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Error::NotRegular(Subject::new(Operation::Open, path, 0)));
         }
+        let is_made = (how.create || how.fresh) && stat.st_mode & SHARED_FILE != SHARED_FILE;
+        if self.shared && is_made && stat.st_uid == rustix::process::geteuid().as_raw() {
+            let shared = Mode::from_raw_mode(SHARED_FILE);
+            again(|| rustix::fs::fchmod(&file.fd, shared))
+                .map_err(|errno| file.error(Operation::Open, 0, errno))?;
+        }
         Ok(Box::new(file))
     }
 
     fn make_folder(&self, path: &Path) -> Result<(), Error> {
         let (folder, name) = self.place(path);
-        let make = || rustix::fs::mkdirat(folder, name, Mode::RWXU);
+        let make = || {
+            rustix::fs::mkdirat(folder, name, Mode::RWXU)?;
+            match self.shared {
+                true => {
+                    let shared = Mode::from_raw_mode(SHARED_FOLDER);
+                    rustix::fs::chmodat(folder, name, shared, AtFlags::empty())
+                }
+                false => Ok(()),
+            }
+        };
         // Not opened: that may fail for want of a descriptor.
         let is_folder = || {
             let about = rustix::fs::statat(folder, name, AtFlags::empty());
@@ -310,6 +339,14 @@ impl File for SystemFile {
             Err(Error::Unsupported(_)) => self.append_zeros(end),
             other => other,
         }
+    }
+
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        if length == 0 {
+            return Ok(());
+        }
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.call(Operation::Punch, || rustix::fs::fallocate(&self.fd, how, at, length))
     }
 
     fn length(&self) -> Result<u64, Error> {

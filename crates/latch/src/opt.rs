@@ -108,6 +108,9 @@ const CALLS: u64 = WAITERS | STARVED;
 const HOLDER_SHIFT: u32 = 3;
 const HOLDER: u64 = (HolderNumber::MAX as u64) << HOLDER_SHIFT;
 const CHANGE: u64 = 1 << 17;
+///
+/// It has 47 bits: 4.5 years of a million changes a second of one latch. A reader takes changed
+/// data for unchanged only if it stops in one read for exactly 2^47 changes.
 const VERSION: u64 = !(CHANGE - 1);
 
 const _: () = assert!(EXCLUSIVE | CALLS | HOLDER | VERSION == u64::MAX);

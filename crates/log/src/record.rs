@@ -313,7 +313,8 @@ pub(crate) fn decode_unsummed(lsn: Lsn, bytes: &[u8]) -> Option<EntryView<'_>> {
     })
 }
 
-/// The last place up to `lsn` whose low bits these are; none for zero.
+/// The last place up to `lsn` whose low bits these are; none for zero. 32 bits of 16 bytes are 64
+/// GiB of log: a record that lies farther behind what was durable says zero.
 fn durable_before(lsn: Lsn, low: u32) -> Lsn {
     let at = lsn.0 / UNIT;
     let behind = u64::from((at as u32).wrapping_sub(low));

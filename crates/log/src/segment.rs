@@ -41,7 +41,7 @@ const OPEN_MAX: usize = 8;
 /// How many spare segments are kept.
 const SPARE_MAX: usize = 4;
 /// Bytes of zeros in one write.
-const FILL: usize = 1 << 20;
+const FILL: usize = 256 << 10;
 /// Bytes that are read, to be written once more, in one call: a record of any length.
 const AGAIN: usize = RECORD_MAX;
 

@@ -55,6 +55,8 @@ struct Mapping {
     length: AtomicUsize,
     slots: AtomicU32,
     /// Counts attachments, so that a thread's memory of a mapping that went away is not believed.
+    /// It wraps after 50 days of 1,000 a second: a thread believes what it remembers if it has not
+    /// used the entry for exactly 2^32 of them.
     era: AtomicU32,
     /// What is noted in the slots of this process's threads.
     owner: AtomicU64,

@@ -286,6 +286,11 @@ impl Cause {
         Self(Arc::from(why.into()))
     }
 
+    /// The layer's own error.
+    pub fn as_error(&self) -> &(dyn core::error::Error + 'static) {
+        &*self.0
+    }
+
     /// The layer's own error, if it has this type.
     pub fn downcast_ref<E: core::error::Error + 'static>(&self) -> Option<&E> {
         self.0.downcast_ref()

@@ -320,10 +320,26 @@ impl<M: ConstMachine> Handle<'_, M> {
             if file.read(length - size, &mut last).is_err() || last.iter().any(|byte| *byte != 0) {
                 break;
             }
-            length -= size;
+            length = without_hole(&*file, length - size, size)?;
         }
         Ok(length)
     }
+}
+
+/// The length without the pages before it that lie in a hole of the file, found in O(log n) calls.
+fn without_hole(file: &dyn File, mut length: u64, page: u64) -> Result<u64, Error> {
+    let mut step = page;
+    while step >= page {
+        let from = length.checked_sub(step);
+        let data = from.map(|from| file.next_data(from)).transpose()?;
+        if data.is_some_and(|data| data.is_none_or(|at| at >= length)) {
+            length -= step;
+            step *= 2;
+        } else {
+            step /= 2;
+        }
+    }
+    Ok(length)
 }
 
 /// Fails if the first page was written as one of another size. A page that cannot be read, or that

@@ -7,8 +7,16 @@
 //! | process generation | process | state |      0 free   1 held   2 being swept   3 retained
 //! ```
 //!
-//! A process generation is never used twice, so an owner that has died stays recognisable even
-//! when its process slot has a new owner. Generation 0 never lives.
+//! A process generation is used again only after 2^32 - 1 others, so an owner that has died stays
+//! recognisable even when its process slot has a new owner. Generation 0 never lives: the count
+//! passes over it.
+//!
+//! One process slot that is joined and left 1,000 times a second passes 2^32 after 50 days. Then a
+//! word that names an owner of the first round names the living one, if it was neither swept nor
+//! taken over in 2^32 joins of that slot. No such word exists: each sweep takes over the words of
+//! the dead that it finds, and gives those that it cannot finish the generation 0; a stopped
+//! process keeps its slot, which nobody else can join. What remains is a thread that is stopped
+//! between a load of such a word and its exchange for exactly as many joins.
 //!
 //! A *retained* slot is no thread's, and no sweep touches it: what its last owner has in the layers
 //! stays as it is, until a thread claims the slot by its number ([`Region::claim_retained`]).
@@ -66,7 +74,7 @@ pub(crate) const fn owned(word: u64) -> (u32, u32, u64) {
 /// A process. Who holds the lock on the byte of its number lives; the rest is for people.
 #[repr(C, align(128))]
 pub(crate) struct ProcessSlot<M: Machine> {
-    /// Counts its owners.
+    /// Counts its owners, without 0; see above.
     pub(crate) generation: M::AtomicU32,
     pub(crate) pid: M::AtomicU32,
     /// When the process began, in clock ticks since boot.
@@ -93,7 +101,9 @@ pub(crate) struct List<M: Machine> {
 #[repr(C, align(128))]
 pub(crate) struct ThreadSlot<M: Machine> {
     pub(crate) owner: M::AtomicU64,
-    /// Counts its owners.
+    /// Counts its owners: 2^32 are 72 minutes of a million a second. Only the log compares it, for
+    /// the thread that is opening the log's files: to take a later owner for that thread, no other
+    /// thread may have opened the log for exactly 2^32 owners of the slot.
     pub(crate) generation: M::AtomicU32,
     pub(crate) pad: M::AtomicU32,
     /// One more than the number of the block that is being taken.

@@ -189,6 +189,10 @@ impl<M: ConstMachine> Region<M> {
 }
 
 /// The part of `next` that counts frees.
+///
+/// The count wraps after 2^16 slots that were freed, 65 ms of a million a second. It is a hint
+/// alone: where it came back to the same value while a thread claimed a slot, `next` may lie above
+/// a free slot, which the search from the beginning finds.
 const FREES: u32 = !0xffff;
 
 /// The lowest slot to look at.

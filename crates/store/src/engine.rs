@@ -163,9 +163,23 @@ pub trait Engine: Commits {
         Ok(())
     }
 
+    /// Looks whether the tables that the transaction uses are where they were when it looked them
+    /// up: after it has locked what it reads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Migrated`]; see the trait.
+    fn same_tables(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Says that a transaction of the slot could not be undone: the slot begins no other one, and
     /// what it holds stays until the transaction is undone by a sweep.
     fn given_up(&self) {}
+
+    /// Says that a transaction of the slot was rolled back, and which error aborted it; none if the
+    /// caller ended it.
+    fn rolled_back(&self, _why: Option<&Error>) {}
 
     /// The position at which a snapshot is taken now, and the one before which all transactions are
     /// finished there. The history that it needs is kept until [`forget`](Self::forget).

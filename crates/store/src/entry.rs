@@ -1,4 +1,4 @@
-//! What the catalog has of a table: its root, and since format 6 its types and schema version.
+//! A table in the catalog: its root, and since format 6 its types and schema version.
 //!
 //! ```text
 //! 0    4    the root's page, little-endian; a table of format 5 has nothing more
@@ -7,6 +7,7 @@
 //! 1    the type of keys, as text
 //! 2    the type of values, as text
 //! 3    the schema version: 4 bytes, little-endian
+//! 4    nothing: a migration moves the table's records
 //! 128- options that a program may pass over that does not know them
 //! ```
 //!
@@ -16,12 +17,13 @@
 use crate::Error;
 use crate::types::{HASH, Type, text};
 
-/// What errors call the catalog.
+/// The name of the catalog in errors.
 pub(crate) const CATALOG_NAME: &str = "the catalog";
 
 const KEY: u8 = 1;
 const VALUE: u8 = 2;
 const VERSION: u8 = 3;
+const MOVING: u8 = 4;
 /// From here on a field may be passed over.
 const OPTIONS: u8 = 128;
 
@@ -56,12 +58,16 @@ pub struct TableInfo {
     pub value: Option<String>,
     /// Its schema version.
     pub version: u32,
+    /// Whether a [migration](crate::Store::migrate) has begun and not ended: these are the types
+    /// before.
+    pub migrating: bool,
 }
 
 impl TableInfo {
     pub(crate) fn of(name: String, entry: Entry) -> Self {
+        let (version, migrating) = (entry.version, entry.moving);
         let (key, value) = entry.types.map(|types| (types.key, types.value)).unzip();
-        Self { name, key, value, version: entry.version }
+        Self { name, key, value, version, migrating }
     }
 
     /// The types and the version that such a table gets when it is made.
@@ -71,7 +77,7 @@ impl TableInfo {
     }
 }
 
-/// What stands for a description that is too long for its record.
+/// A hash in place of a description that is too long for its record.
 fn short(of: &str) -> String {
     format!("hash({:016x})", text(HASH, of))
 }
@@ -93,6 +99,8 @@ pub(crate) struct Entry {
     /// None if no program has said them.
     pub(crate) types: Option<Types>,
     pub(crate) version: u32,
+    /// Whether a migration moves its records to the tree of another record of the catalog.
+    pub(crate) moving: bool,
     /// Options of a later program, as they lie in the record.
     options: Vec<u8>,
 }
@@ -104,7 +112,7 @@ fn damaged() -> Error {
 
 impl Entry {
     pub(crate) fn new(tree: u32, types: Option<Types>, version: u32) -> Self {
-        Self { tree, types, version, options: Vec::new() }
+        Self { tree, types, version, moving: false, options: Vec::new() }
     }
 
     /// From the bytes of its record.
@@ -122,6 +130,7 @@ impl Entry {
                 VERSION => {
                     entry.version = u32::from_le_bytes(bytes.try_into().map_err(|_| damaged())?);
                 }
+                MOVING if bytes.is_empty() => entry.moving = true,
                 OPTIONS.. => entry.options.extend_from_slice(&rest[..3 + length]),
                 _ => return Err(damaged()),
             }
@@ -143,13 +152,16 @@ impl Entry {
             bytes.extend_from_slice(of);
         };
         if let Some(Types { key, value }) = &self.types {
-            let long = key.len() + value.len() + 17 + self.options.len() > room;
+            let long = key.len() + value.len() + 20 + self.options.len() > room;
             let text = |of: &String| if long { short(of) } else { of.clone() };
             field(KEY, text(key).as_bytes());
             field(VALUE, text(value).as_bytes());
         }
         if self.version != 0 {
             field(VERSION, &self.version.to_le_bytes());
+        }
+        if self.moving {
+            field(MOVING, &[]);
         }
         bytes.extend_from_slice(&self.options);
         bytes

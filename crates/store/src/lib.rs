@@ -45,7 +45,9 @@
 //! - Open a store, which makes it, joins it or recovers it: [`Store::open`]; with sizes and a
 //!   mode [`Store::open_with`].
 //! - Name a table, with types: [`Table`], [`Multi`] for many values a key. Keys are [`Key`]s,
-//!   values [`Value`]s.
+//!   values [`Value`]s. The store records the types and refuses others ([`Error::TableType`]);
+//!   tools read any table as [`Raw`].
+//! - Give a table other types: [`Store::migrate`]. List the types: [`Store::table_infos`].
 //! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
 //!   keep [`Store::snapshot`].
 //! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy
@@ -88,12 +90,15 @@ pub mod derived;
 mod engine;
 mod entry;
 mod error;
+mod events;
 mod faces;
 mod files;
 mod idle;
 mod key;
+mod lock_error;
 mod lock_name;
 mod long;
+mod migrate;
 mod names;
 mod open;
 mod opened;
@@ -133,6 +138,7 @@ pub use crate::files::home::Sizes;
 #[doc(hidden)]
 pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
+pub use crate::lock_error::{Holder, KeyBounds};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
 pub use crate::opened::{Difference, Opened};
@@ -156,6 +162,7 @@ pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter,
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]
@@ -163,8 +170,15 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-pub use crate::value::{VALUE_MAX, Value, ValueError};
+#[cfg(feature = "json")]
+pub use crate::value::Json;
+#[cfg(feature = "zerocopy")]
+pub use crate::value::Plain;
+#[cfg(feature = "postcard")]
+pub use crate::value::Postcard;
+pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
 pub use latchwork_log::{LogWork, Mode};
+pub use latchwork_pool::Cause;
 pub use latchwork_region::ProcessState;
 pub use latchwork_tree::{Batch, Header, Row};

@@ -76,6 +76,8 @@ pub(crate) struct Trees {
     /// All of them, by their tags: one for each name and types, however many strings the name is
     /// in. The names are copies, because a string of a library that is unloaded is gone.
     all: HashMap<u64, (Box<str>, Found)>,
+    /// How many migrations had begun when the first of them was looked up.
+    pub(crate) at: u64,
 }
 
 impl Trees {
@@ -108,10 +110,10 @@ impl Trees {
         self.put_first(name, tag, found);
     }
 
-    /// Forgets all tables.
+    /// Forgets all tables, when so many migrations have begun.
     #[cold]
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
+    pub(crate) fn renew(&mut self, at: u64) {
+        *self = Self { at, ..Self::default() };
     }
 
     /// Has a table found by its name's address, in place of the one that was put there longest ago.

@@ -19,6 +19,7 @@
 //! one folder and not one `/dev/shm` are told apart by them: the second one finds `live` locked and
 //! no memory to join, and is refused.
 
+mod abandoned;
 mod folder;
 mod identity;
 mod links;
@@ -29,7 +30,7 @@ mod text_file;
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,15 +40,19 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
+pub(crate) use self::abandoned::store_of;
+use self::abandoned::{note_of, remove_abandoned};
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within, convert};
 pub(crate) use self::identity::{FORMAT, version_of, write_identity};
 use self::identity::{identity, is_for_a_store};
 use self::links::has_own_files;
+use self::memory::{
+    Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
+};
 pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
-use self::memory::{is_in_memory, memory_left, memory_of, room, tell};
-use self::owner::is_own;
-pub(crate) use self::owner::{another, of_memory};
+pub(crate) use self::owner::of_memory;
+use self::owner::{file_mode, is_own, is_shared};
 pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
@@ -196,16 +201,17 @@ pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>
     // One that has its name by now, and whose maker died before it had taken its mark away: under
     // another name it could be taken for what a dead process left.
     let _ = fs::remove_file(path.join(MARK));
+    remove_abandoned();
     let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
     let (others, left) = others_and_memory(path, id, &live.file, options.wait)?;
     let opening = Opening { path, id, disk, options };
     let joined = match left {
-        Some(at) if others => {
+        Some(Left { at, .. }) if others => {
             let home = opening.join(&at).map_err(|why| not_joined(&at, why))?;
             Some((home, at))
         }
         // All are gone: what they left is joined if it is whole.
-        Some(at) => opening.rejoin(&at)?.map(|home| (home, at)),
+        Some(left) => opening.rejoin(&left)?.map(|home| (home, left.at)),
         None => None,
     };
     let (home, memory) = match joined {
@@ -228,7 +234,7 @@ fn others_and_memory(
     id: &str,
     live: &File,
     wait: Option<Duration>,
-) -> Result<(bool, Option<PathBuf>), Error> {
+) -> Result<(bool, Option<Left>), Error> {
     let most = wait.map_or(u128::MAX, |wait| wait.as_micros() / GOING.as_micros());
     for looks in 0_u32.. {
         match others(live).map_err(|why| refused(path, why))? {
@@ -282,17 +288,19 @@ impl Opening<'_> {
     /// Takes part in what other processes have open.
     fn join(&self, at: &Path) -> Result<Arc<Home<Machine>>, Error> {
         // What lacks a part is not what was left.
-        let region = Region::open_whole(at.join("region"), &self.options.sizes.region())?;
+        let region = Region::open_whole(at.join("region"), &self.region_options())?;
         if told(self.path)?.is_none_or(|told| told.creation != region.creation()) {
             return Err(refused(self.path, Refusal::OtherNamespace));
         }
         self.home(&region)
     }
 
-    /// Takes over what killed processes left; none if that is damaged, or its log could not be
-    /// written, or its pages not be made durable, of which all is in the log then. Nothing else has
-    /// the memory thrown away: it may have commits that the files do not.
-    fn rejoin(&self, at: &Path) -> Result<Option<Arc<Home<Machine>>>, Error> {
+    /// Takes over what killed processes left. Returns none if that is damaged, or its log could not
+    /// be written; or if the files may lack pages that its processes wrote: then the log in the
+    /// files has all. For no other reason is the memory removed: it may have commits that the files
+    /// do not.
+    fn rejoin(&self, left: &Left) -> Result<Option<Arc<Home<Machine>>>, Error> {
+        let at = &*left.at;
         let home = match self.join(at) {
             Err(why) if is_unusable_memory(&why) => return Ok(None),
             // Other memory than the last processes had, of a time before theirs.
@@ -313,9 +321,9 @@ impl Opening<'_> {
         }
         home.log.doubt_unsynced()?;
         home.has_its_pages()?;
-        if home.pool.may_have_failed(home.file)? && !home.log.is_broken() {
-            // Nobody knows which of its pages are on the disk: a sync failed, or a process was
-            // killed in one. The log has all, and what new memory reads of it is written again.
+        if (!left.same || home.pool.may_have_failed(home.file)?) && !home.log.is_broken() {
+            // Which of its pages the files have is unknown: they may be a copy, a sync failed, or a
+            // process was killed in one. The log has all, and new memory is recovered from it.
             let worker = Worker::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
             match worker.log.flush(Lsn(home.log.end().0.saturating_sub(1))) {
                 // Its disk fails, too: the files have what was made durable.
@@ -351,12 +359,15 @@ impl Opening<'_> {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
         let said = |why: std::io::Error| refused(self.path, why);
-        let at = self.clear_memory()?;
+        let at = self.make_folder(self.clear_memory()?)?;
         let within = |why: std::io::Error| refused(&at, why);
-        fs::DirBuilder::new().mode(0o700).create(&at).map_err(within)?;
+        if is_shared(self.path) {
+            let all = fs::Permissions::from_mode(0o2770);
+            fs::set_permissions(&at, all).map_err(within)?;
+        }
         let made = || {
-            write_file(&at.join(OF), &format!("{}\n", self.path.display())).map_err(within)?;
-            let region = Region::create(at.join("region"), &self.options.sizes.region())?;
+            write_file(&at.join(OF), &note_of(self.path)).map_err(within)?;
+            let region = Region::create(at.join("region"), &self.region_options())?;
             Ok((region.creation(), self.home(&region)?))
         };
         // Memory of a store that does not open is nobody's.
@@ -374,22 +385,35 @@ impl Opening<'_> {
         }
     }
 
-    /// Takes away what memory there is, and says where the new one goes.
+    /// Makes the folder of new memory, or one beside the data where the system does not let this
+    /// process make any in `/dev/shm` (AppArmor, snap).
+    fn make_folder(&self, at: PathBuf) -> Result<PathBuf, Error> {
+        announce(self.path, &at).map_err(|why| refused(self.path, why))?;
+        let beside = self.path.join("memory");
+        match fs::DirBuilder::new().mode(0o700).create(&at) {
+            Ok(()) => Ok(at),
+            Err(why) if self.options.place == Place::Auto && at != beside && is_denied(&why) => {
+                self.make_folder(beside)
+            }
+            Err(why) => Err(refused(&at, why)),
+        }
+    }
+
+    /// Removes what memory there is, and returns where the new one goes.
     fn clear_memory(&self) -> Result<PathBuf, Error> {
         let said = |why: std::io::Error| refused(self.path, why);
-        let (memory, beside) = (memory_of(self.path, self.id), self.path.join("memory"));
-        if let Ok(region) = Region::view(memory.join("region"), &self.options.sizes.region()) {
-            self.is_nobodys(&region)?;
+        for at in named_for(self.path, self.id) {
+            if let Ok(region) = Region::view(at.join("region"), &self.region_options()) {
+                self.is_nobodys(&region)?;
+            }
         }
-        // What it says of memory that is gone must not lead to what is recovered now, and may die
-        // of it.
+        let places = places(self.path, self.id);
+        // First: what it says of memory must not lead to a part of it, after a death in between.
         match fs::remove_file(self.path.join("region")) {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
             _ => {}
         }
-        // Any user may make something of that name, and only that one may take it away.
-        let is_taken = another(&memory).is_some() && self.options.place != Place::Memory;
-        for at in [&memory, &beside].into_iter().skip(usize::from(is_taken)) {
+        for at in &places {
             // Another store, that was made in the folder of this one, or any other thing of a
             // user's.
             if let Some(name) = take_away(at).map_err(|why| of_memory(at, why))? {
@@ -397,13 +421,24 @@ impl Opening<'_> {
             }
         }
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
-        let room = if is_taken { 0 } else { room() };
+        let (memory, beside) = (new_memory(self.id).map_err(said)?, self.path.join("memory"));
+        let room = if is_shared(self.path) { 0 } else { room() };
         Ok(if is_in_memory(self.options.place, room, needed) { memory } else { beside })
+    }
+
+    /// How the region is made and opened.
+    fn region_options(&self) -> latchwork_region::Options {
+        let mode = file_mode(self.path);
+        latchwork_region::Options { mode, ..self.options.sizes.region() }
     }
 
     fn home(&self, region: &Region<Machine>) -> Result<Arc<Home<Machine>>, Error> {
         Home::open(region, &self.disk, self.path, &self.options.sizes, lanes())
     }
+}
+
+fn is_denied(why: &std::io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Whether an error says that shared memory is not what it was when it was left.
@@ -458,8 +493,10 @@ fn not_joined(at: &Path, why: Error) -> Error {
                 | Region::PageSize { .. }
         ) || matches!(why, Region::Waiters(why) if why != AttachError::TooMany)
     };
-    if let Some(Region::ForeignOwner(owner)) = of_region(&why) {
-        return refused(at, Refusal::ForeignOwner { owner });
+    match of_region(&why) {
+        Some(Region::ForeignOwner(owner)) => return refused(at, Refusal::ForeignOwner { owner }),
+        Some(Region::Processes(limit)) => return refused(at, Refusal::Processes { limit }),
+        _ => {}
     }
     match is_unusable_memory(&why) || of_region(&why).is_some_and(is_strange) {
         true => refused(at, Refusal::Memory { why: why.to_string() }),

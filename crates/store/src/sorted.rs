@@ -52,7 +52,7 @@ impl<M: ConstMachine> Store<M> {
         table: &Table<K, V>,
         rows: impl IntoIterator<Item = (K::Of<'r>, V::Of<'r>)>,
     ) -> Result<u64, Error> {
-        fits(table.name())?;
+        fits(table.name().as_bytes())?;
         // A record of the greatest length would be taken for that of a long value.
         let limit = self.home().record_max - 1;
         let encoded = rows.into_iter().map(|(key, value)| {
@@ -71,6 +71,7 @@ impl<M: ConstMachine> Store<M> {
             let done = Attempts::run(worker, worker.locks()?, worker.slot(), &patience, |txn| {
                 // Of an attempt before.
                 made.set(None);
+                worker.tables_are_found()?;
                 worker.settle_all(worker.slot(), true)?;
                 if txn.get_raw_for_update(CATALOG, name)?.is_some() {
                     return Err(Error::TableExists { table: table.name().to_owned() });

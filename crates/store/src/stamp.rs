@@ -6,7 +6,8 @@
 //! ```
 //!
 //! 0 is nobody's: a record that was there before all that the log still knows. The 48 bits reach to
-//! 4.5 PB of log.
+//! 4.5 PB of log, a year and a half of a million writes a second; before that the store refuses to
+//! write (`files/checkpoint.rs`).
 
 use core::fmt;
 

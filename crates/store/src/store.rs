@@ -19,7 +19,7 @@ use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
-use crate::tables::{Catalog, Tables, entries, infos, tables};
+use crate::tables::{Catalog, Tables, as_shown, entries, infos, tables};
 use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
 use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
@@ -29,10 +29,13 @@ use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
 /// Clones are the same. When the last one of the last process is dropped, the store is closed; a
 /// process that is killed leaves it to the others, or to the next that opens it.
 ///
-/// A drop tells nobody what went wrong: [`close`](Self::close) does. A process that ends by
-/// [`std::process::exit`], or has the store in a `static`, drops nothing, and counts as killed:
-/// nothing that was committed is lost, and the shared memory stays for the next that opens the
-/// store.
+/// A drop reports no error: [`close`](Self::close) does. Rust drops no `static`, and
+/// [`std::process::exit`] drops nothing. A process that ends with a store in a `static` counts as
+/// killed: no commit is lost, and the shared memory stays in `/dev/shm` until the store is opened
+/// again. So call [`close`](Self::close) on such a store before `main` returns. The store registers
+/// no handler for the exit of the process, because other threads may still use it then. If its
+/// folder was removed, the next store that this user opens removes that memory; `latchwork store
+/// forget-memory --list` shows what there is.
 ///
 /// Each thread that uses it has a slot of the shared memory, until the thread ends.
 pub struct Store<M: ConstMachine = Machine> {
@@ -250,7 +253,8 @@ impl<M: ConstMachine> Store<M> {
         let _busy = Busy::new(kept, Kept::reading);
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
         let entries = entries(&snapshot.moved_up(self.log_end().saturating_sub(1)))?;
-        Ok(entries.into_iter().map(|(name, entry)| (name, entry.tree)).collect())
+        let shown = |name: String| as_shown(&name).unwrap_or(name);
+        Ok(entries.into_iter().map(|(name, entry)| (shown(name), entry.tree)).collect())
     }
 
     /// A session of this thread that is free for `flag`: a function, for a closure would be another
@@ -519,7 +523,7 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
         if let Some(newest) = self.settles(at, mode)? {
-            worker.log.commit(newest, mode).map_err(|why| Error::unsettled(at, why))?;
+            worker.wait_for_commit(at, newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.
         if !worker.is_given_up() {

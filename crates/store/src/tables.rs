@@ -34,11 +34,34 @@ pub(crate) const SIGNATURE: &[u8] = b"\xfflog";
 /// How much memory a session keeps of what values took: one that is longer gives it back.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
 
+/// With this begins the name of the table to which a migration moves the records of the one whose
+/// name follows. Behind the migration it has the tree from before, without a record.
+const HIDDEN: &str = "\0next ";
+
+/// The name of the table to which a migration moves the records of this one.
+pub(crate) fn hidden(name: &str) -> Vec<u8> {
+    [HIDDEN.as_bytes(), name.as_bytes()].concat()
+}
+
+/// What tools call such a table; none if it is another one.
+pub(crate) fn as_shown(name: &str) -> Option<String> {
+    let of = name.strip_prefix(HIDDEN)?;
+    let end = of.floor_char_boundary(NAME_MAX - 20);
+    Some(format!("{} (migration)", &of[..end]))
+}
+
 /// The tables of which a snapshot sees a record.
 pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, Entry)>, Error> {
     let mut tables = entries(snapshot)?;
     let mut failed = Ok(());
-    tables.retain(|(_, entry)| {
+    tables.retain(|(name, entry)| {
+        if name.starts_with(HIDDEN) {
+            return false;
+        }
+        if entry.moving {
+            failed = Err(Error::Migrating { table: name.clone() });
+            return false;
+        }
         let mut any = false;
         let scanned = snapshot.scan_raw(entry.tree, .., false, &mut |_, _| {
             any = true;
@@ -67,6 +90,7 @@ pub(crate) fn entries<E: Engine>(
 /// The same, as tools are told of them.
 pub(crate) fn infos<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<TableInfo>, Error> {
     let entries = entries(snapshot)?.into_iter();
+    let entries = entries.filter(|(name, _)| !name.starts_with(HIDDEN));
     Ok(entries.map(|(name, entry)| TableInfo::of(name, entry)).collect())
 }
 
@@ -74,8 +98,8 @@ pub(crate) fn infos<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<TableIn
 pub(crate) struct Catalog<M: ConstMachine> {
     home: Arc<Home<M>>,
     sessions: Arc<Sessions<M>>,
-    /// As far as they were asked for.
-    known: RwLock<HashMap<String, Entry>>,
+    /// As far as they were asked for, since so many migrations had begun.
+    known: RwLock<(u64, HashMap<String, Entry>)>,
 }
 
 impl<M: ConstMachine> Catalog<M> {
@@ -85,29 +109,34 @@ impl<M: ConstMachine> Catalog<M> {
 
     /// Finds a table.
     pub(crate) fn find(&self, worker: &Worker<M>, name: &str) -> Result<Option<Entry>, Error> {
+        // Before the record is read.
+        let migrations = self.home.shared.migrations()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        // Another process may have recorded the types since.
-        if let Some(entry) = known.get(name).filter(|entry| entry.types.is_some()) {
+        if known.0 == migrations
+            && let Some(entry) = known.1.get(name)
+        {
             return Ok(Some(entry.clone()));
         }
         drop(known);
+        let Some(entry) = self.read(worker, name.as_bytes())? else { return Ok(None) };
+        self.insert(name, &entry, migrations);
+        Ok(Some(entry))
+    }
+
+    /// Reads a table's record.
+    pub(crate) fn read(&self, worker: &Worker<M>, name: &[u8]) -> Result<Option<Entry>, Error> {
         fits(name)?;
-        let (key, mut bytes) = (name.as_bytes(), Vec::new());
+        let mut bytes = Vec::new();
         worker.about_to_read()?;
-        let mut found = worker.newest(CATALOG, key, &mut bytes)?;
+        let mut found = worker.newest(CATALOG, name, &mut bytes)?;
         // A table that was committed before the thread looked stays. If this said no of one, its
-        // readers would take it for empty; a transaction may be recording the types of it.
+        // readers would take it for empty; a transaction may be changing the record of it.
         let (low, end) = worker.read_at();
         let view = View::new(end.saturating_sub(1), low);
         while found.there && !view.sees(found.stamp, worker)? {
-            found = worker.before(CATALOG, key, found.stamp, &mut bytes)?;
+            found = worker.before(CATALOG, name, found.stamp, &mut bytes)?;
         }
-        if !found.there {
-            return Ok(None);
-        }
-        let entry = Entry::of(&bytes)?;
-        self.insert(name, &entry);
-        Ok(Some(entry))
+        found.there.then(|| Entry::of(&bytes)).transpose()
     }
 
     /// Makes a table, or records its types if it has none, in a transaction of its own, unless
@@ -115,35 +144,49 @@ impl<M: ConstMachine> Catalog<M> {
     /// [`Wait::Never`]; without a deadline for ten seconds. For the lock manager does not find a
     /// cycle through the transaction that is to use the table, whose locks have another owner.
     pub(crate) fn make(&self, name: &str, wanted: &Wanted, wait: Wait) -> Result<Entry, Error> {
-        fits(name)?;
+        fits(name.as_bytes())?;
+        let migrations = self.home.shared.migrations()?;
+        let (types, version) = wanted;
+        let entry = self.change("new table", wait, &mut |catalog| {
+            let Some(mut entry) = catalog.get(name.as_bytes())? else {
+                let entry = Entry::new(catalog.make_root()?, types.clone(), *version);
+                return catalog.put(name.as_bytes(), &entry).map(|()| entry);
+            };
+            if entry.types.is_none() && types.is_some() && entry.version == *version {
+                entry.types.clone_from(types);
+                catalog.put(name.as_bytes(), &entry)?;
+            }
+            Ok(entry)
+        })?;
+        // Its commit is not shown: with it all would be that others have committed before, and that
+        // is to be durable first. Those that look for the table see it in any case.
+        self.insert(name, &entry, migrations);
+        Ok(entry)
+    }
+
+    /// Changes records of the catalog, in a transaction of its own. It waits for others as for a
+    /// lock, without a deadline for ten seconds.
+    pub(crate) fn change<R>(
+        &self,
+        label: &'static str,
+        wait: Wait,
+        body: &mut dyn FnMut(&mut Change<'_, '_, M>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
-        let mut patience = Patience { label: "new table", ..Patience::default() };
+        let mut patience = Patience { label, ..Patience::default() };
         match wait {
             Wait::Until(deadline) => patience.time = deadline.left::<M>(),
             Wait::Never => patience.time = Duration::ZERO,
             _ => {}
         }
-        let room = home.record_max.saturating_sub(1 + name.len());
         let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
             // Of an attempt before.
             made.set(None);
+            worker.tables_are_found()?;
             worker.settle_all(worker.slot(), true)?;
-            let (types, version) = wanted;
-            if let Some(bytes) = txn.get_raw_for_update(CATALOG, name.as_bytes())? {
-                let mut entry = Entry::of(&bytes)?;
-                if entry.types.is_none() && types.is_some() && entry.version == *version {
-                    entry.types.clone_from(types);
-                    txn.write_raw(CATALOG, name.as_bytes(), Some(&entry.bytes(room)))?;
-                }
-                return Ok(entry);
-            }
-            let tree = worker.make_root()?;
-            let entry = Entry::new(tree, types.clone(), *version);
-            txn.write_raw(CATALOG, name.as_bytes(), Some(&entry.bytes(room)))?;
-            made.set(Some(u64::from(tree)));
-            Ok(entry)
+            body(&mut Change { txn, worker: &worker, made: &made })
         });
         // To ask the catalog whether it has a root means to read it all.
         if let (Ok(_), Some(root)) = (&done, made.get()) {
@@ -158,22 +201,67 @@ impl<M: ConstMachine> Catalog<M> {
             Error::Deadline { last, .. } => *last,
             why => why,
         })?;
-        // Its commit is not shown: with it all would be that others have committed before, and that
-        // is to be durable first. Those that look for the table see it in any case.
-        self.insert(name, &done.value);
         Ok(done.value)
     }
 
-    fn insert(&self, name: &str, entry: &Entry) {
+    /// Remembers a table that was read when so many migrations had begun.
+    fn insert(&self, name: &str, entry: &Entry, migrations: u64) {
         self.home.name_table(entry.tree, name);
+        if entry.types.is_none() || entry.moving {
+            // Another process records the types, or ends the migration.
+            return;
+        }
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert(name.to_owned(), entry.clone());
+        if known.0 < migrations {
+            *known = (migrations, HashMap::new());
+        }
+        if known.0 == migrations {
+            known.1.insert(name.to_owned(), entry.clone());
+        }
     }
 }
 
-pub(crate) fn fits(name: &str) -> Result<(), Error> {
+/// A transaction that changes the catalog.
+pub(crate) struct Change<'x, 's, M: ConstMachine> {
+    txn: &'x mut Txn<'s, Worker<M>, M>,
+    worker: &'x Worker<M>,
+    made: &'x Cell<Option<u64>>,
+}
+
+impl<M: ConstMachine> Change<'_, '_, M> {
+    /// A table's record, which no other transaction changes until this one ends.
+    pub(crate) fn get(&mut self, name: &[u8]) -> Result<Option<Entry>, Error> {
+        let bytes = self.txn.get_raw_for_update(CATALOG, name)?;
+        bytes.map(|bytes| Entry::of(&bytes)).transpose()
+    }
+
+    pub(crate) fn put(&mut self, name: &[u8], entry: &Entry) -> Result<(), Error> {
+        put_entry(self.txn, self.worker, name, entry)
+    }
+
+    /// The root of a new table: one at most.
+    pub(crate) fn make_root(&mut self) -> Result<u32, Error> {
+        let root = self.worker.make_root()?;
+        self.made.set(Some(u64::from(root)));
+        Ok(root)
+    }
+}
+
+/// Writes a table's record.
+pub(crate) fn put_entry<M: ConstMachine>(
+    txn: &mut Txn<'_, Worker<M>, M>,
+    worker: &Worker<M>,
+    name: &[u8],
+    entry: &Entry,
+) -> Result<(), Error> {
+    // One more byte would make it a long value.
+    let room = worker.home.record_max.saturating_sub(1 + name.len());
+    txn.write_raw(CATALOG, name, Some(&entry.bytes(room)))
+}
+
+pub(crate) fn fits(name: &[u8]) -> Result<(), Error> {
     match name.len() > NAME_MAX {
-        true => Err(Error::NameTooLong { table: name.to_owned() }),
+        true => Err(Error::NameTooLong { table: String::from_utf8_lossy(name).into_owned() }),
         false => Ok(()),
     }
 }
@@ -199,12 +287,45 @@ impl<M: ConstMachine> Tables<'_, M> {
     ///
     /// [`Error::TableType`].
     #[inline]
-    pub(crate) fn find<K: Key, V: Value>(&self, table: &Table<K, V>) -> Result<Option<u32>, Error> {
-        let known = self.kept.trees.borrow_mut().find(table.name(), table.tag());
-        match known {
+    pub(crate) fn find<K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        snapshot: &Snapshot<'_, Worker<M>>,
+    ) -> Result<Option<u32>, Error> {
+        match self.known(table.name(), table.tag())? {
             Some(found) => Ok(Some(found.tree)),
-            None => Ok(self.look(&table.asked())?.map(|found| found.tree)),
+            None => self.look_in(&table.asked(), snapshot),
         }
+    }
+
+    /// Looks for a table that a snapshot reads.
+    #[cold]
+    fn look_in(
+        &self,
+        asked: &Asked,
+        snapshot: &Snapshot<'_, Worker<M>>,
+    ) -> Result<Option<u32>, Error> {
+        let Some(found) = self.look(asked)? else { return Ok(None) };
+        let mut bytes = Vec::new();
+        // One from before a migration has its records in another tree.
+        if snapshot.get_into(CATALOG, asked.name.as_bytes(), &mut bytes)?
+            && root_of(&bytes)? != found.tree
+        {
+            self.kept.trees.borrow_mut().renew(u64::MAX);
+            return Err(Error::SnapshotTooOld { at: snapshot.at() });
+        }
+        Ok(Some(found.tree))
+    }
+
+    /// What the session found out about a table since the last migration began.
+    #[inline]
+    fn known(&self, name: &'static str, tag: u64) -> Result<Option<Found>, Error> {
+        let migrations = self.catalog.home.shared.migrations()?;
+        let mut trees = self.kept.trees.borrow_mut();
+        if trees.at != migrations {
+            trees.renew(migrations);
+        }
+        Ok(trees.find(name, tag))
     }
 
     /// Looks for a table that the session has not used with these types.
@@ -217,6 +338,9 @@ impl<M: ConstMachine> Tables<'_, M> {
     /// Compares the types that a call names with those of the catalog, and remembers the table.
     fn checked(&self, asked: &Asked, entry: &Entry) -> Result<Found, Error> {
         let Asked { name, key, value, version, .. } = *asked;
+        if entry.moving {
+            return Err(Error::Migrating { table: name.to_owned() });
+        }
         if !entry.is_of(key, value, version) {
             let (table, stored) = (name.to_owned(), entry.said());
             return Err(Error::TableType { table, stored, requested: said(key, value, version) });
@@ -252,11 +376,25 @@ impl<M: ConstMachine> Tables<'_, M> {
         table: &Table<K, V>,
         txn: &mut Txn<'_, Worker<M>, M>,
     ) -> Result<u32, Error> {
-        let known = self.kept.trees.borrow_mut().find(table.name(), table.tag());
-        match known {
-            Some(Found { tree, settled: true }) => Ok(tree),
+        match self.known(table.name(), table.tag())? {
+            Some(Found { tree, settled: true }) => {
+                self.found_for(txn)?;
+                Ok(tree)
+            }
             _ => self.make_asked(&table.asked(), txn),
         }
+    }
+
+    /// Notes when the tables were looked up that the transaction uses from here on.
+    #[inline]
+    fn found_for(&self, txn: &mut Txn<'_, Worker<M>, M>) -> Result<(), Error> {
+        let (at, of) = (self.kept.trees.borrow().at, &self.kept.worker.tables_at);
+        if of.get() != at {
+            // A write that was put off is one to a table as it was found before.
+            txn.savepoint()?;
+            of.set(at);
+        }
+        Ok(())
     }
 
     /// The same of any types.
@@ -266,7 +404,8 @@ impl<M: ConstMachine> Tables<'_, M> {
         asked: &Asked,
         txn: &mut Txn<'_, Worker<M>, M>,
     ) -> Result<u32, Error> {
-        let known = self.kept.trees.borrow_mut().find(asked.name, asked.tag);
+        let known = self.known(asked.name, asked.tag)?;
+        self.found_for(txn)?;
         let found = match known {
             Some(found) if found.settled => Some(found),
             _ => self.look(asked)?,

@@ -13,6 +13,7 @@
 //! | `space` | how the pages of the file are used, and whether it is so |
 //! | `salvage` | what can be read of a store that cannot be opened |
 //! | `activity` | what goes on in a store |
+//! | `metrics` | counts and sizes for a monitoring system |
 //! | `view` | a store looked at by a process that takes no part in it |
 //! | `locks` | which transactions wait, and which of them block others |
 //! | `processes` | which processes have the store open, and what each does |
@@ -29,6 +30,7 @@ mod compact;
 mod dump;
 mod locks;
 mod memory;
+mod metrics;
 mod names;
 mod pages;
 mod processes;
@@ -44,6 +46,7 @@ pub use backup::{Copied, Copying, restore};
 pub use dump::{Load, Told};
 pub use locks::{Blocked, Blocker, StoreLock};
 pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use metrics::{Metric, MetricKind, Metrics, Sample};
 pub use names::LockNames;
 pub use pages::TablePages;
 pub use processes::{Holding, Processes, SnapshotInfo, StoreProcess};

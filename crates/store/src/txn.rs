@@ -302,6 +302,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             txn.catch_up()?;
             txn.lock(tree, key, X)?;
             let there = txn.engine.newest(tree, key, &mut Vec::new())?.there;
+            txn.engine.same_tables()?;
             txn.still_open()?;
             if there {
                 return Err(Error::Exists { table: txn.engine.table(tree), key: key.to_vec() });
@@ -502,6 +503,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             undoing.0.engine.ended(&mut undoing.0.chain)?;
             core::mem::forget(undoing);
         }
+        self.engine.rolled_back(self.failed.as_ref());
         self.release(true)
     }
 

@@ -101,7 +101,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         key: K::Of<'_>,
         with: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
-        let Some(tree) = self.tables.find(table)? else { return Ok(None) };
+        let Some(tree) = self.tables.find(table, &self.snapshot)? else { return Ok(None) };
         self.tables.with_scratch(|scratch| {
             table.key_into(&key, &mut scratch.key)?;
             let there = self.snapshot.get_into(tree, &scratch.key, &mut scratch.value)?;
@@ -142,7 +142,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         table: &Table<K, V>,
         range: Bounds,
     ) -> Result<Rows<'_, K, V>, Error> {
-        let tree = self.tables.find(table)?;
+        let tree = self.tables.find(table, &self.snapshot)?;
         let fetch = move |range: Slices<'_>, back: bool, limit: usize, batch: &mut Batch| match tree
         {
             Some(tree) => self.snapshot.some(tree, range, back, limit, batch),
@@ -163,7 +163,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
         let range = bounds(table, &range)?;
-        match self.tables.find(table)? {
+        match self.tables.find(table, &self.snapshot)? {
             Some(tree) => self.snapshot.scan_raw(tree, as_slices(&range), false, each),
             None => Ok(()),
         }

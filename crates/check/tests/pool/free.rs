@@ -1,10 +1,13 @@
 //! Pages that are freed, and had again.
 
 use std::collections::HashSet;
-use std::sync::Mutex;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use latchwork_check::random::Random;
-use latchwork_pool::Error;
+use latchwork_disk::{Disk, Error as DiskError, Fault, Simulated};
+use latchwork_pool::{Error, FileSpec, Pool};
 
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 
@@ -106,4 +109,120 @@ fn no_page_has_two_owners() {
     });
     assert_eq!(pool.free_pages(file), pool.pages(file));
     assert!(pool.pages(file).unwrap() <= 32, "freed pages are had again");
+}
+
+/// Bytes that the scratch file takes on the disk.
+fn on_disk(scratch: &Scratch) -> u64 {
+    std::fs::metadata(&scratch.0).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_punched_page_takes_no_room_until_it_is_taken() {
+    let scratch = Scratch::new("punch");
+    let region = region();
+    let pool = pool(&region, &options(32));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&FileSpec { ahead: true, ..scratch.spec() }).unwrap();
+    make(&handle, file, 400);
+    handle.sync(u64::MAX, &mut |_| {}).unwrap();
+    let full = on_disk(&scratch);
+    (100..300).for_each(|page| handle.free_page(file, page).unwrap());
+    // Pages in use are left alone, and so is everything if the layer above cannot flush its log.
+    assert_eq!(handle.punch(file, &[1, 2, 399, 5000], &mut || true), Ok(0));
+    let kept = pool.punchable(file, 40).unwrap();
+    assert_eq!(kept, (100..260).collect::<Vec<_>>(), "the last 40 are taken first");
+    assert_eq!(handle.punch(file, &kept, &mut || false), Ok(0));
+    assert_eq!(on_disk(&scratch), full);
+    let punched = handle.punch(file, &kept, &mut || true).unwrap();
+    if punched == 0 {
+        println!("SKIPPED: the file system of {} punches no holes", scratch.0.display());
+        return;
+    }
+    let left = on_disk(&scratch);
+    assert!(left + 150 * 1024 < full, "{full} bytes, then {left}");
+    assert_eq!((pool.free_pages(file), pool.punchable(file, 0).unwrap().len()), (Ok(200), 40));
+    // Each has its room again before anybody writes to it.
+    let mut taken: Vec<_> = (0..200).map(|_| handle.take_freed(file).unwrap().unwrap()).collect();
+    assert!(on_disk(&scratch) >= full, "{full} bytes, then {}", on_disk(&scratch));
+    taken.sort_unstable();
+    assert_eq!(taken, (100..300).collect::<Vec<_>>());
+    assert_eq!(handle.take_freed(file), Ok(None));
+    for page in (0..100).chain(300..400) {
+        assert_eq!(value(&handle, file, page), Ok(page));
+    }
+    // Free again, they have their room.
+    handle.free_page(file, 150).unwrap();
+    assert_eq!(pool.punchable(file, 0), Ok(vec![150]));
+}
+
+/// On a full disk the page stays free, and the error is about the disk.
+#[test]
+fn a_punched_page_stays_free_where_there_is_no_room() {
+    let disk = Simulated::new();
+    let region = region();
+    let pool = Pool::open(&region, Arc::new(disk.clone()), &options(32)).unwrap();
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let spec = FileSpec { page_bytes: 1024, ahead: true, ..FileSpec::new("/pages") };
+    let file = handle.file(&spec).unwrap();
+    make(&handle, file, 20);
+    (5..15).for_each(|page| handle.free_page(file, page).unwrap());
+    assert_eq!(handle.punch(file, &pool.punchable(file, 0).unwrap(), &mut || true), Ok(10 * 1024));
+    disk.plan(disk.calls().total(), Fault::NoSpace);
+    let full = handle.take_freed(file).unwrap_err();
+    assert!(matches!(full, Error::Disk(DiskError::NoSpace(_))), "{full}");
+    assert_eq!(pool.free_pages(file), Ok(10));
+    let taken: HashSet<_> = (0..10).map(|_| handle.take_freed(file).unwrap().unwrap()).collect();
+    assert_eq!(taken, (5..15).collect());
+}
+
+/// A page that another thread has taken is not punched: all that is written is read again.
+#[test]
+fn no_page_in_use_is_punched() {
+    let scratch = Scratch::new("punch-owners");
+    let region = region();
+    let pool = pool(&region, &options(32));
+    let thread = region.thread().unwrap();
+    let handle = pool.handle(&thread).unwrap();
+    let file = handle.file(&FileSpec { ahead: true, ..scratch.spec() }).unwrap();
+    std::thread::scope(|scope| {
+        let users = [1, 2, 3].map(|seed| {
+            let (pool, region) = (&pool, &region);
+            scope.spawn(move || {
+                let thread = region.thread().unwrap();
+                let handle = pool.handle(&thread).unwrap();
+                let (mut random, mut mine) = (Random(seed), Vec::new());
+                for step in 0..4_000 {
+                    if mine.len() < 40 && random.below(2) == 0 {
+                        let mut held = handle.new_page(file).unwrap();
+                        let page = held.page();
+                        held.begin(0);
+                        (2..held.len())
+                            .for_each(|index| assert!(held.set(index, seed << 32 | step)));
+                        held.commit();
+                        mine.push((page, seed << 32 | step));
+                    } else if !mine.is_empty() {
+                        let (page, was) =
+                            mine.swap_remove(random.below(mine.len() as u64) as usize);
+                        assert_eq!(value(&handle, file, page), Ok(was), "page {page}");
+                        handle.free_page(file, page).unwrap();
+                    }
+                }
+            })
+        });
+        let thread = region.thread().unwrap();
+        let handle = pool.handle(&thread).unwrap();
+        let mut punched = 0;
+        while !users.iter().all(|user| user.is_finished()) {
+            let pages = pool.punchable(file, 0).unwrap();
+            // The others come to the pages that are marked meanwhile.
+            let mut durable = || {
+                std::thread::sleep(Duration::from_micros(100));
+                true
+            };
+            punched += handle.punch(file, &pages, &mut durable).unwrap();
+        }
+        println!("{punched} bytes punched");
+    });
 }

@@ -3,6 +3,7 @@
 mod area;
 mod bytes;
 mod cells;
+mod counts;
 mod files;
 mod layers;
 mod models;

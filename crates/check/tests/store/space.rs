@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use latchwork_check::random::Random;
-use latchwork_disk::{Disk, Fault, Simulated};
+use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_log::LogFiles;
 use latchwork_machine::Native;
 use latchwork_region::AreaOptions;
@@ -263,6 +263,60 @@ fn is_a_queue(store: &Store<Native>) -> Result<(), String> {
     let sound = rows.iter().zip(first..).all(|(row, n)| *row == (n, value(n, 700)));
     let long = rows.len() as u64 == if last < 10 { rows.len() as u64 } else { 10 };
     if sound && long { Ok(()) } else { Err(format!("{} rows, {first} to {last}", rows.len())) }
+}
+
+/// Fills pages and frees most of them: they are punched at the last checkpoint, before which the
+/// disk had so many calls.
+fn fill_and_free(store: &Store<Native>, disk: &Simulated, round: u64) -> Result<u64, Error> {
+    for some in 0..10 {
+        store.write(|tx| {
+            (some * 45..some * 45 + 45)
+                .try_for_each(|row| tx.put(&ROWS, (round, row), &value(round + row, 900)))
+        })?;
+    }
+    store.checkpoint()?;
+    store.write(|tx| tx.remove_range(&ROWS, (round, 10)..(round + 1, 0)).map(drop))?;
+    let calls = disk.calls().total();
+    store.checkpoint()?;
+    Ok(calls)
+}
+
+/// All records of a round, or the first of it.
+fn is_filled(store: &Store<Native>) -> Result<(), String> {
+    let rows = store.read(|tx| tx.range(&ROWS, ..)?.collect::<Result<Vec<_>, _>>());
+    for ((round, row), found) in rows.map_err(|why| why.to_string())? {
+        if found != value(round + row, 900) {
+            return Err(format!("row {row} of round {round} is another's"));
+        }
+    }
+    Ok(())
+}
+
+/// Punching is one more call to the disk that a crash may come at, and leaves any part of a page.
+#[test]
+fn a_crash_while_pages_are_punched_loses_nothing() {
+    let disk = Simulated::new();
+    let from = fill_and_free(&begin(&disk, Mode::None).unwrap(), &disk, 0).unwrap();
+    assert!(disk.calls()[Operation::Punch] > 0, "nothing was punched");
+    for number in (from..disk.calls().total()).step_by(2) {
+        let disk = Simulated::new();
+        disk.plan(number, Fault::Crash);
+        if let Ok(store) = begin(&disk, Mode::None) {
+            let _ = fill_and_free(&store, &disk, 0);
+            disk.crash();
+        }
+        disk.crash();
+        disk.restart(number);
+        let store = begin(&disk, Mode::None).unwrap();
+        let sound = check(&store).and_then(|()| is_filled(&store));
+        sound.unwrap_or_else(|why| panic!("call {number}: {why}"));
+        if number % 4 == 0 {
+            // The pages are used again.
+            fill_and_free(&store, &disk, 1).unwrap();
+            let sound = check(&store).and_then(|()| is_filled(&store));
+            sound.unwrap_or_else(|why| panic!("call {number}, then filled: {why}"));
+        }
+    }
 }
 
 const UPTO: u64 = 200;

@@ -1,19 +1,28 @@
 //! Tools that look at whole stores, or make one of another: what they read is never believed, and a
 //! process that is killed in the middle leaves nothing that passes for whole.
 
+mod abandoned;
 mod backup;
 mod beside;
 mod clear;
+mod containers;
 mod dead;
 mod descriptors;
 mod dump;
+mod environment;
 mod full_disk;
+mod group;
+mod inodes;
 mod left;
 mod left_open;
+mod limits;
 mod links;
 mod live;
+mod lock_errors;
 mod long;
 mod looking;
+mod metrics;
+mod migrate;
 mod mounts;
 mod open;
 mod owners;
@@ -21,6 +30,7 @@ mod pages;
 mod prepared;
 mod read_only;
 mod salvage;
+mod small;
 mod sorted;
 mod stage;
 mod text;

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let memory = memory(path);
     let store = open(path, false)?;
     let tables = store.tables()?;
-    let (end, prepared) = (store.log_end(), store.prepared()?);
+    let (end, prepared, sizes) = (store.log_end(), store.prepared()?, store.sizes()?);
     let kept_from = prepared.iter().map(|one| one.since).min();
     let data = fs::metadata(path.join("data")).map_or(0, |about| about.len());
     let log = bytes_in(&path.join("log"));
@@ -89,6 +89,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "memory_beside": memory.as_ref().map(|memory| memory.is_beside(path)),
             "prepared": prepared.len(), "prepared_since": kept_from,
             "file_system": latchwork_store::file_system(path)?.name,
+            "sizes": {
+                "cache": sizes.cache, "page": sizes.page, "log_buffer": sizes.log_buffer,
+                "log_segment": sizes.log_segment, "locks": sizes.locks, "threads": sizes.threads,
+            },
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -96,6 +100,20 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "tables     {}", tables.len())?;
         writeln!(out, "data       {} kB", data / 1000)?;
         writeln!(out, "log        {} kB, its end at {end}", log / 1000)?;
+        writeln!(
+            out,
+            "sizes      pages of {} kB, cache to {} MB, log buffer to {} MB, segments to {} MB",
+            sizes.page >> 10,
+            sizes.cache >> 20,
+            sizes.log_buffer >> 20,
+            sizes.log_segment >> 20,
+        )?;
+        writeln!(
+            out,
+            "           {} thread slots, locks to {} MB",
+            output::count(sizes.threads.into()),
+            output::count(sizes.locks >> 20),
+        )?;
         if let Some(from) = kept_from {
             writeln!(out, "prepared   {}, which keep the log from {from} on", prepared.len())?;
         }

@@ -66,7 +66,8 @@ impl SimulatedFile {
             return Err(Error::Crashed(subject));
         }
         let writes =
-            matches!(operation, Operation::Write | Operation::Truncate | Operation::Allocate);
+            matches!(operation, Operation::Write | Operation::Truncate | Operation::Allocate)
+                || operation == Operation::Punch;
         if writes && !(self.how.write || self.how.create || self.how.fresh) {
             return Err(Error::ReadOnly(subject));
         }
@@ -233,6 +234,18 @@ impl File for SimulatedFile {
             grows(part).into_iter().for_each(|change| self.inode(&mut world).change(change));
         }
         self.resize(&mut world, fault, self.subject(Operation::Allocate, 0), end, grows(end))
+    }
+
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        self.disk.counters.count(Operation::Punch);
+        let (mut world, fault) = self.begin(Operation::Punch, at, &[])?;
+        let end = at.saturating_add(length).min(self.inode(&mut world).now.len() as u64);
+        let bytes = vec![0; end.saturating_sub(at) as usize];
+        let device = world.meets(fault, Fault::Device);
+        let nothing = device || bytes.is_empty();
+        let change = (!nothing).then_some(Change::Write { at: at as usize, bytes });
+        self.change(&mut world, fault, self.subject(Operation::Punch, at), change)?;
+        if device { Err(Error::Device(self.subject(Operation::Punch, at))) } else { Ok(()) }
     }
 
     fn length(&self) -> Result<u64, Error> {

@@ -414,10 +414,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         latched.set(object, request, State { mode, ..state });
         put(&request.count, request.count() + entry.count);
         // It is held for as long as the older of the two.
-        let (now, mark) = (get(&self.cell.marks), get(&page.marks[at]));
-        if now.wrapping_sub(mark) > now.wrapping_sub(get(&request.mark)) {
-            put(&request.mark, mark);
-        }
+        let mark = get(&page.marks[at]).min(get(&request.mark));
+        put(&request.mark, mark);
         Ok(())
     }
 

@@ -20,7 +20,8 @@ impl Bias {
     /// Closed, and never anything else.
     pub(crate) const NEW: Self = Self(0);
 
-    /// Near the top it stays closed: an entry must never meet its bias's value again.
+    /// Near the top it stays closed: an entry must never meet its bias's value again. It opens 2^30
+    /// times at most, each time after many requests; then weak locks of its names are in the table.
     const TOP: u32 = u32::MAX - 8;
 
     #[inline(always)]
@@ -53,7 +54,7 @@ impl Bias {
     /// What it is when it was closed and is opened.
     #[inline(always)]
     pub(crate) fn opened(self) -> Option<Self> {
-        (self.0 < Self::TOP).then_some(Self(((self.0 + 2) & !3) + 1))
+        (self.0 < Self::TOP).then(|| Self(((self.0 + 2) & !3) + 1))
     }
 
     /// What it is when it was closed and is reserved.

@@ -134,7 +134,8 @@ pub(crate) struct Partition<M: Machine> {
     pub(crate) moving: Link<M, Small<M>>,
     /// Objects in it, idle ones too.
     pub(crate) objects: M::AtomicU32,
-    /// By bias: strong requests in the table.
+    /// By bias: strong requests in the table. At the top, 65,535 at a time, it stays there: the
+    /// bias is never opened again, which costs weak requests time and changes nothing else.
     pub(crate) strong: [M::AtomicU16; BIASES as usize],
 }
 
@@ -239,7 +240,7 @@ pub(crate) struct Request<M: Machine> {
     /// How often its owner took it, and whether it is `MOVED`.
     pub(crate) count: M::AtomicU32,
     pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
-    /// When its owner took it, counted by the owner.
+    /// When its owner took it, counted by the owner; see `owner/savepoint.rs`.
     pub(crate) mark: M::AtomicU32,
 }
 
@@ -303,6 +304,9 @@ impl<M: Machine> Small<M> {
 #[repr(C)]
 pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) state: Typed<M::AtomicU32, OwnerState>,
+    /// Counts its owners: 2^32 are 72 minutes of a million a second. To take one for another that
+    /// had the number before, a thread must have stopped for exactly so many of them between two
+    /// looks at the cell, or keep the id of an owner that has ended.
     pub(crate) generation: M::AtomicU32,
     /// Its parent, if it has one.
     pub(crate) parent: Typed<M::AtomicU32, Option<OwnerNumber>>,
@@ -317,7 +321,9 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// The request that it waits for, and the partition of it.
     pub(crate) waiting: Link<M, Request<M>>,
     pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
-    /// Counts its waits.
+    /// Counts its waits, of all the cell's owners: 2^32 of at least a microsecond are 72 minutes. A
+    /// thread that stopped for exactly so many of them, and then refuses what it had found to wait,
+    /// makes a wait in the same partition fail as retryable.
     pub(crate) ticket: M::AtomicU32,
     /// Why its next request, or the one that waits, is to fail; see `owner/wait.rs`.
     pub(crate) abort: M::AtomicU32,
@@ -325,6 +331,7 @@ pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) spared: M::AtomicU16,
     /// One more than the process that is to be notified for it; see `wakeup/notifier.rs`.
     pub(crate) notifier: M::AtomicU16,
+    /// The last mark that it gave; it stays at the top, see `owner/savepoint.rs`.
     pub(crate) marks: M::AtomicU32,
     /// When it began, in nanoseconds: the smaller, the older.
     pub(crate) age: M::AtomicU64,
@@ -377,7 +384,8 @@ pub(crate) struct OwnerPage<M: Machine> {
     /// Biases under which its owners have entries that count, and perhaps others; see
     /// `fastpath/bias.rs`.
     pub(crate) filter: M::AtomicU64,
-    /// How often it was a page of orphans; see `recovery/orphans.rs`.
+    /// How often it was a page of orphans; see `recovery/orphans.rs`. It wraps after 2^31 deaths of
+    /// the page's threads, 245,000 years of one an hour.
     pub(crate) orphanages: M::AtomicU32,
     pad: [M::AtomicU32; 7],
     pub(crate) owners: [OwnerCell<M>; OWNERS as usize],

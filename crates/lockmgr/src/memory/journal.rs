@@ -1,6 +1,6 @@
 //! What an owner held of names that it asked for again after a savepoint.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell, RefMut};
 use std::collections::HashSet;
 
 use crate::mode::Mode;
@@ -15,6 +15,12 @@ pub(crate) struct Journal {
     holds: RefCell<Vec<Hold>>,
     /// Names that were asked for since the last savepoint.
     asked: RefCell<HashSet<Vec<u8>>>,
+    /// The last mark before each savepoint, without those before the last release of all; and how
+    /// many these are. Here and not in the savepoints, because marks are [renumbered].
+    ///
+    /// [renumbered]: crate::memory::handle::Owner::renumber
+    marks: RefCell<Vec<u32>>,
+    forgotten: Cell<u64>,
 }
 
 impl Journal {
@@ -22,6 +28,26 @@ impl Journal {
     pub(crate) fn begin(&self) -> usize {
         self.asked.borrow_mut().clear();
         self.holds.borrow().len()
+    }
+
+    /// Numbers a savepoint behind this mark. Savepoints with no mark between them are one.
+    pub(crate) fn number(&self, mark: u32) -> u64 {
+        let mut marks = self.marks.borrow_mut();
+        if marks.last() != Some(&mark) {
+            marks.push(mark);
+        }
+        self.forgotten.get() + marks.len() as u64 - 1
+    }
+
+    /// The last mark before a savepoint; none if all was released since.
+    pub(crate) fn mark_of(&self, number: u64) -> Option<u32> {
+        let at = number.checked_sub(self.forgotten.get())?;
+        self.marks.borrow().get(at as usize).copied()
+    }
+
+    /// The last marks before savepoints, to be renumbered.
+    pub(crate) fn marks(&self) -> RefMut<'_, Vec<u32>> {
+        self.marks.borrow_mut()
     }
 
     pub(crate) fn is_asked(&self, name: &[u8]) -> bool {
@@ -54,6 +80,8 @@ impl Journal {
 
     /// Forgets all savepoints.
     pub(crate) fn clear(&self) {
+        let gone = self.marks.borrow_mut().drain(..).len() as u64;
+        self.forgotten.set(self.forgotten.get() + gone);
         self.asked.borrow_mut().clear();
         self.holds.borrow_mut().clear();
     }

@@ -15,7 +15,7 @@ use crate::memory::state::{State, status};
 impl<'s, M: ConstMachine> Owner<'s, M> {
     #[inline]
     pub(crate) fn next_mark(&self) -> u32 {
-        let mark = get(&self.cell.marks).wrapping_add(1);
+        let mark = get(&self.cell.marks).saturating_add(1);
         put(&self.cell.marks, mark);
         mark
     }

@@ -338,22 +338,6 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         made
     }
 
-    /// The number of a page that was [freed](Self::free_page), if there is one: the caller's alone,
-    /// to [create](Self::create) it or to free it again.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`], [`Error::View`].
-    pub fn take_freed(&self, file: FileId) -> Result<Option<u64>, Error> {
-        self.writes()?;
-        self.pool().kind(file.number)?;
-        let freed = self.pool().pop_free(file)?;
-        if freed.is_some() {
-            self.count(|counts| &counts.reused);
-        }
-        Ok(freed)
-    }
-
     /// The number of the page that follows the last, for which there is room on the disk: the
     /// caller's alone, to [create](Self::create) it. A thread that dies before that leaves a page
     /// that was never written.

@@ -1,15 +1,18 @@
-//! Pages that are nobody's: a list for each file, from which [`Handle::new_page`] takes any
-//! process's.
+//! Free pages: a list for each file, from which [`Handle::new_page`] takes a page for any process.
 //!
 //! The list lies in the translation. A page on it has no frame, so its entry is used: a mark, and
 //! the next page. The file's word has the first page and a count that each push raises, so that an
-//! exchange fails if the first page went and came back meanwhile (Treiber 1986).
+//! exchange fails if the first page went and came back meanwhile (Treiber 1986). The count has 28
+//! bits, which wrap after 268 s of a million pushes a second. That gives one page to two threads
+//! only if a thread stops between its load of the word and its exchange, which are some ten
+//! instructions, and goes on when the file had exactly a multiple of 2^28 pushes, with the same
+//! first page.
 //!
 //! ```text
-//!  63     62  39 38       32 31  29 28        0
-//! ┌──────┬──────┬───────────┬──────┬───────────┐
-//! │ FREE │  0   │ generation│  0   │ next, or 0│  entry
-//! └──────┴──────┴───────────┴──────┴───────────┘
+//!  63     62     61 39 38       32 31  29 28        0
+//! ┌──────┬──────┬─────┬───────────┬──────┬───────────┐
+//! │ FREE │ HOLE │  0  │ generation│  0   │ next, or 0│  entry
+//! └──────┴──────┴─────┴───────────┴──────┴───────────┘
 //!  63        57 56                   29 28        0
 //! ┌────────────┬───────────────────────┬───────────┐
 //! │ generation │ COUNT, one a push more│first, or 0│  file
@@ -24,26 +27,61 @@
 //! | free 1 | the page leaves its frame | a page in the file, as on disk |
 //! | free 2 | its entry: `FREE` | a page that is free and in no list: lost until the region is |
 //! | free 3 | the file's word | a free page |
-//! | have 1 | the file's word | as after free 2 |
-//! | have 2 | its entry: zero | a page in the file, as on disk |
+//! | take 1 | the file's word | as after free 2 |
+//! | take 2 | its entry: zero | a page in the file, as on disk |
+//!
+//! # Holes
+//!
+//! [`Handle::punch`] returns the room of free pages to the file system. A page with `HOLE` may have
+//! no room on the disk; the thread that takes it sets room aside first. Both hold the latch of the
+//! table of files: a page is not given away while it is punched, and a page that was given away is
+//! not punched.
+//!
+//! | step | stored | a thread that dies after it left |
+//! |---|---|---|
+//! | punch 1 | the latch; entries: `FREE` to `FREE`, `HOLE` | free pages that have their room |
+//! | punch 2 | the layer above makes durable that they are free | the same |
+//! | punch 3 | the file's hole | free pages, of which some have no room |
+//! | take 1 | the file's word, as above | a page that is free and in no list |
+//! | take 2 | the latch; room in the file | the same |
+//! | take 3 | its entry: zero | a page in the file, as on disk |
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
+use latchwork_disk::Error as DiskError;
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::layout::{FILE_FREE, FILES, PAGES_MAX, VALUE, owned};
+use crate::layout::{FILE_FREE, FILE_ROOM, FILES, PAGES_MAX, VALUE, owned};
 use crate::point::point;
 use crate::translate::Array;
 use crate::{Error, FileId, Handle, Pool};
 
 /// The mark in the entry of a free page: no frame has such a number.
 const FREE: u64 = 1 << 63;
+/// The mark in the entry of a free page that may have no room on the disk.
+const HOLE: u64 = 1 << 62;
 const LINK: u64 = (PAGES_MAX << 1) - 1;
 const COUNT: u64 = LINK + 1;
 
 /// The entry of a free page, before the page `next`.
 const fn mark(file: FileId, next: u64) -> u64 {
     FREE | ((file.number / FILES as u16) as u64) << 32 | next
+}
+
+/// Whether an entry is the mark of a free page of this file.
+const fn is_mark(entry: u64, file: FileId) -> bool {
+    entry & !(LINK | HOLE) == mark(file, 0)
+}
+
+/// Pages that are punched under one latch: each waiter waits for so many at most.
+const TOGETHER: usize = 64;
+
+/// A page that was taken out of the list.
+pub(crate) enum Popped {
+    /// Its entry is zero.
+    Page(u64),
+    /// Its entry says that it may have no room.
+    Hole(u64),
 }
 
 /// Whether an entry says that its page is free.
@@ -64,6 +102,26 @@ impl<M: ConstMachine> Handle<'_, M> {
     /// [`Error::NoFile`], [`Error::OutOfRange`], [`Error::Sparse`]; [`Error::Freed`] if it is free;
     /// [`Error::View`], [`Error::Region`].
     pub fn free_page(&self, file: FileId, page: u64) -> Result<(), Error> {
+        self.free_as(file, page, 0)
+    }
+
+    /// As [`free_page`](Self::free_page), for a page that may have no room on the disk, because it
+    /// was [punched](Self::punch), or lies behind the end of the file. The thread that takes it
+    /// sets room aside.
+    ///
+    /// # Errors
+    ///
+    /// As [`free_page`](Self::free_page); [`Error::OutOfRange`] beyond [`FileId::pages_max`].
+    pub fn free_hole(&self, file: FileId, page: u64) -> Result<(), Error> {
+        let pool = self.pool();
+        pool.extend(file, page + 1)?;
+        // Room for it is made when it is taken, and not with that of the pages behind it.
+        pool.raise(file, FILE_ROOM, page + 1)?;
+        let hole = if pool.is_ahead(file.number)? { HOLE } else { 0 };
+        self.free_as(file, page, hole)
+    }
+
+    fn free_as(&self, file: FileId, page: u64, hole: u64) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
         let pages = pool.pages(file)?;
@@ -78,7 +136,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             self.drop_page(file, page)?;
             let entry = Array::of(pool, file).found_or_made(self, page)?;
             // AcqRel: as in `put`, for the thread that has the page next.
-            match entry.compare_exchange(0, mark(file, 0), AcqRel, Relaxed) {
+            match entry.compare_exchange(0, mark(file, 0) | hole, AcqRel, Relaxed) {
                 Ok(_) => break entry,
                 Err(seen) if is_free(seen) => {
                     return Err(Error::Freed { file: file.number, page });
@@ -93,15 +151,125 @@ impl<M: ConstMachine> Handle<'_, M> {
         M::fence(SeqCst);
         let pushed = pool.kind(file.number).and_then(|_| pool.push_free(file, page));
         if let Err(gone) = pushed {
-            let seen = entry.load(Relaxed);
-            if seen & !LINK == mark(file, 0) {
+            let mut seen = entry.load(Relaxed);
+            while is_mark(seen, file) {
                 // Release: for the thread that has the page next.
-                let _ = entry.compare_exchange(seen, 0, Release, Relaxed);
+                match entry.compare_exchange(seen, 0, Release, Relaxed) {
+                    Ok(_) => break,
+                    Err(now) => seen = now,
+                }
             }
             return Err(gone);
         }
         self.count(|counts| &counts.freed);
         Ok(())
+    }
+
+    /// The number of a page that was [freed](Self::free_page), if there is one: the caller's alone,
+    /// to [create](Self::create) it or to free it again. The disk has room for it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`] if the page was [punched](Self::punch) and there is no room; the page stays
+    /// free. [`Error::Corrupt`], [`Error::View`].
+    pub fn take_freed(&self, file: FileId) -> Result<Option<u64>, Error> {
+        self.writes()?;
+        self.pool().kind(file.number)?;
+        let freed = match self.pool().pop_free(file)? {
+            Some(Popped::Hole(page)) => Some(self.take_hole(file, page)?),
+            Some(Popped::Page(page)) => Some(page),
+            None => None,
+        };
+        if freed.is_some() {
+            self.count(|counts| &counts.reused);
+        }
+        Ok(freed)
+    }
+
+    /// Sets room aside for a page that was taken out of the list.
+    #[cold]
+    fn take_hole(&self, file: FileId, page: u64) -> Result<u64, Error> {
+        let (pool, size) = (self.pool(), u64::from(file.page_bytes()));
+        let made = self.table().and_then(|_alone| {
+            let opened = pool.opened(file.number)?;
+            match opened.file.allocate(page * size, size) {
+                // Nothing can be set aside here, so nothing was punched.
+                Ok(()) | Err(DiskError::Unsupported(_)) => {}
+                Err(full) => return Err(full.into()),
+            }
+            let entry = Array::of(pool, file).find(page)?;
+            let entry = entry.ok_or(Error::Corrupt("list of free pages"))?;
+            let seen = entry.load(Relaxed);
+            point("free.roomy");
+            // Not a store: the file may be gone, and the entry another file's. Release: behind the
+            // exchange of the list, for a thread that dies.
+            match is_mark(seen, file) && entry.compare_exchange(seen, 0, Release, Relaxed).is_ok() {
+                true => Ok(page),
+                false => Err(Error::NoFile(file.number)),
+            }
+        });
+        if made.is_err() {
+            // The error says why there is no page; a page that is in no list comes back with the
+            // next region.
+            let _ = pool.push_free(file, page);
+        }
+        made
+    }
+
+    /// Returns the room of these free pages to the file system; pages that are not free are left
+    /// alone. Returns how many bytes were returned: none where the file system cannot do it, or
+    /// where the file has no room set aside ([`FileSpec::ahead`](crate::FileSpec)). Pages that
+    /// ascend are punched together.
+    ///
+    /// A page that is punched is lost if it is not free: `durable` makes durable that all pages
+    /// which are free now are free after a crash, or returns false, and nothing more is punched. A
+    /// thread that takes one of these pages waits for that, and for 64 pages to be punched.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Disk`] if the device fails; [`Error::NoFile`], [`Error::View`], [`Error::Region`].
+    pub fn punch(
+        &self,
+        file: FileId,
+        pages: &[u64],
+        durable: &mut dyn FnMut() -> bool,
+    ) -> Result<u64, Error> {
+        self.writes()?;
+        let (pool, size) = (self.pool(), u64::from(file.page_bytes()));
+        let (opened, mut bytes) = (pool.opened(file.number)?, 0);
+        if !pool.is_ahead(file.number)? {
+            return Ok(0);
+        }
+        for some in pages.chunks(TOGETHER) {
+            let _alone = self.table()?;
+            let mut holes = Vec::new();
+            for page in some {
+                if pool.mark_hole(file, *page)? {
+                    holes.push(*page);
+                }
+            }
+            point("punch.marked");
+            if holes.is_empty() {
+                continue;
+            }
+            if !durable() {
+                break;
+            }
+            for run in holes.chunk_by(|one, next| one + 1 == *next) {
+                let (from, end) = (run[0] * size, (run[0] + run.len() as u64) * size);
+                let Some(from) = opened.file.next_data(from)?.filter(|at| *at < end) else {
+                    continue;
+                };
+                let from = from / size * size;
+                match opened.file.punch(from, end - from) {
+                    Err(DiskError::Unsupported(_)) => return Ok(bytes),
+                    punched => punched?,
+                }
+                bytes += end - from;
+            }
+            point("punch.punched");
+        }
+        Ok(bytes)
     }
 }
 
@@ -117,9 +285,15 @@ impl<M: ConstMachine> Pool<M> {
             point("free.linked");
             // Not a store: the file may be gone, and the entry another file's.
             // Relaxed: the exchange below passes it on.
-            let link = mark(file, seen & LINK);
-            let is_ours = here & !LINK == mark(file, 0);
+            let link = mark(file, seen & LINK) | here & HOLE;
+            let is_ours = is_mark(here, file);
             if !is_ours || entry.compare_exchange(here, link, Relaxed, Relaxed).is_err() {
+                let now = entry.load(Relaxed);
+                if is_ours && here & HOLE == 0 && now == here | HOLE {
+                    // It is punched just now.
+                    here = now;
+                    continue;
+                }
                 return Err(Error::NoFile(file.number));
             }
             here = link;
@@ -133,8 +307,54 @@ impl<M: ConstMachine> Pool<M> {
         }
     }
 
-    /// Takes a page out of the list of its file, if there is one: its entry is zero.
-    pub(crate) fn pop_free(&self, file: FileId) -> Result<Option<u64>, Error> {
+    /// Marks a page as one that may have no room, if it is free.
+    fn mark_hole(&self, file: FileId, page: u64) -> Result<bool, Error> {
+        let Some(entry) = Array::of(self, file).find(page)? else { return Ok(false) };
+        // Acquire: synchronizes with the AcqRel in `free_as`: what was logged of the page is seen.
+        let mut seen = entry.load(Acquire);
+        // Acquire, too: what is found may be another thread's mark.
+        loop {
+            if !is_mark(seen, file) {
+                return Ok(false);
+            }
+            match entry.compare_exchange(seen, seen | HOLE, Acquire, Acquire) {
+                Ok(_) => return Ok(true),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// The pages of the list that have their room, but for the first `keep`: those are taken next.
+    /// They ascend. Other threads free and take pages meanwhile, so some may be missing, and some
+    /// may be free no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoFile`]; [`Error::Corrupt`].
+    pub fn punchable(&self, file: FileId, keep: u64) -> Result<Vec<u64>, Error> {
+        let (mut found, mut left, mut kept) = (Vec::new(), self.pages(file)?, 0);
+        let (_, first) = self.owned(file, FILE_FREE)?;
+        let mut link = first & LINK;
+        while link != 0 && left > 0 {
+            left -= 1;
+            let entry = self.entry(file, link - 1)?;
+            if !is_free(entry) {
+                break;
+            }
+            kept += 1;
+            if kept > keep && entry & HOLE == 0 {
+                found.push(link - 1);
+            }
+            link = entry & LINK;
+        }
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// Takes a page out of the list of its file, if there is one: its entry is zero, or says that
+    /// it may have no room.
+    pub(crate) fn pop_free(&self, file: FileId) -> Result<Option<Popped>, Error> {
         let corrupt = Error::Corrupt("list of free pages");
         // Its Acquire synchronizes with the Release in `push_free`.
         let (first, mut seen) = self.owned(file, FILE_FREE)?;
@@ -150,9 +370,14 @@ impl<M: ConstMachine> Pool<M> {
             match first.compare_exchange(owned | seen, owned | next, AcqRel, Acquire) {
                 Ok(_) if is_free(link) => {
                     point("free.had");
+                    if link & HOLE != 0 {
+                        return Ok(Some(Popped::Hole(page)));
+                    }
                     // Not a store, as above. Release: behind the exchange, for a thread that dies.
                     return match entry.compare_exchange(link, 0, Release, Relaxed) {
-                        Ok(_) => Ok(Some(page)),
+                        Ok(_) => Ok(Some(Popped::Page(page))),
+                        // It is punched just now.
+                        Err(now) if now == link | HOLE => Ok(Some(Popped::Hole(page))),
                         Err(_) => Err(Error::NoFile(file.number)),
                     };
                 }

@@ -16,7 +16,9 @@
 //! opens one of this path. These hold no page: for a removal waits for threads that do.
 //!
 //! The generation is a part of the file's number, and so of its pages' tags: what still names the
-//! file by its old number finds no file, and none of the next one's pages.
+//! file by its old number finds no file, and none of the next one's pages. It has 7 bits: the 128th
+//! file after one in the same place has its number again, so a caller forgets a file's number
+//! before it has made so many others. A store has one file, which it does not remove.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 

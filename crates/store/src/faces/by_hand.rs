@@ -363,8 +363,8 @@ impl<M: ConstMachine> Transaction<M> {
     /// [`Error::Aborted`] after a call that failed; [`Error::Lock`], for its last write may be made
     /// only now, and meet a range that another one holds; [`Error::TransactionTooOld`]; those of
     /// the parts. Then it is rolled back, but for [`Error::CommitUnknown`]. In [`Mode::Full`] it
-    /// waits, also with an error, until what it has read is durable: [`Error::ReadsUnknown`] if that
-    /// fails, with the other error within.
+    /// waits, also with an error, until what it has read is durable: [`Error::ReadsUnknown`] if
+    /// that fails, with the other error within.
     ///
     /// # Death
     ///

@@ -80,7 +80,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         &self,
         table: &Table<K, V>,
     ) -> Result<Cursor<'_, K, V, M>, Error> {
-        let tree = self.tables.find(table)?;
+        let tree = self.tables.find(table, &self.snapshot)?;
         Ok(Cursor {
             reads: self,
             table: *table,

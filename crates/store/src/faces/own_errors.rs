@@ -16,8 +16,8 @@ use crate::{Attempts, Error, Patience, Store};
 impl<M: ConstMachine> Store<M> {
     /// As [`write`](Self::write), with a closure whose errors are the caller's own. One that it
     /// returns rolls the transaction back, and comes back as it is; but in
-    /// [`Mode::Full`](crate::Mode::Full) [`Error::ReadsUnknown`] comes back in its place if what the
-    /// transaction has read cannot be made durable, because that error may reveal it.
+    /// [`Mode::Full`](crate::Mode::Full) [`Error::ReadsUnknown`] comes back in its place if what
+    /// the transaction has read cannot be made durable, because that error may reveal it.
     ///
     /// Of deadlocks and of what else [is retryable](Error::is_retryable) the caller sees nothing:
     /// the transaction knows that it failed so, and is run again, whatever the closure has made of

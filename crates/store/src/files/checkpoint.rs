@@ -12,6 +12,7 @@
 //! | flush | the ends of those that have ended since the mark are durable | nothing |
 //! | control | redo begins at the mark, or before it where a transaction is open | the redo point |
 //! | recycle | the log before it goes, as far as no snapshot may need it | segments for the next |
+//! | punch | free pages give their room back to the file system | their room |
 //!
 //! When one is due, what the dead have is swept, were it the claim on the checkpoint itself: a
 //! thread that died between two transactions, with a copy, a snapshot or a page in hand, keeps the
@@ -24,7 +25,9 @@ use latchwork_log::{Checkpoint, Lsn};
 use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
+use crate::events;
 use crate::files::home::Home;
+use crate::files::meter::{Count, now};
 use crate::files::scribe::IMAGE;
 use crate::files::shared::Shared;
 use crate::files::worker::Worker;
@@ -45,6 +48,14 @@ impl<M: ConstMachine> Drop for Claim<'_, M> {
     }
 }
 
+/// Where the log ends for good: stamps have room for positions below 2^52 bytes, and transactions
+/// that are open may log 1 TiB more.
+const LAST_POSITION: u64 = (1 << 52) - (1 << 40);
+
+fn has_positions(end: u64) -> Result<(), Error> {
+    if end < LAST_POSITION { Ok(()) } else { Err(Error::LogPositions) }
+}
+
 impl<M: ConstMachine> Home<M> {
     /// Makes a checkpoint if one is due and nobody makes it.
     #[inline]
@@ -63,10 +74,18 @@ impl<M: ConstMachine> Home<M> {
         }
     }
 
-    /// Whether a checkpoint is due, and no living thread makes it.
+    /// Whether a checkpoint is due, and no living thread makes it. Asked before each transaction
+    /// that may write.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogPositions`]: the log may grow no more. Those of the parts.
     #[inline]
     pub(crate) fn is_checkpoint_due(&self) -> Result<bool, Error> {
-        Ok(self.shared.is_due(self.sizes.log_budget)? && !self.is_being_checkpointed()?)
+        if !self.shared.is_due(self.sizes.log_budget)? || self.is_being_checkpointed()? {
+            return Ok(false);
+        }
+        has_positions(self.log.end().0).map(|()| true)
     }
 
     fn is_being_checkpointed(&self) -> Result<bool, Error> {
@@ -111,6 +130,26 @@ impl<M: ConstMachine> Home<M> {
     /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
     /// has the right to, or is alone.
     pub(crate) fn make_checkpoint(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
+        let _span = events::checkpoint();
+        let (from, before) = (now::<M>(), self.log.marked());
+        let made = self.make_one(worker, history);
+        let ns = now::<M>().saturating_sub(from);
+        worker.count(Count::CheckpointNs, ns);
+        if let Err(why) = made {
+            worker.count(Count::CheckpointsFailed, 1);
+            events::checkpoint_failed(&why, ns);
+            return Err(why);
+        }
+        worker.count(Count::Checkpoints, 1);
+        // Free pages that cannot be punched keep their room.
+        let punched = self.punch_some(worker).unwrap_or(0);
+        worker.count(Count::Punched, punched);
+        worker.publish();
+        events::checkpoint_made(self.log.marked().0.saturating_sub(before.0), ns, punched);
+        Ok(())
+    }
+
+    fn make_one(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
         let signed = match self.sign(worker) {
             // A checkpoint gives segments back, so it must not need one. What the last one has
             // signed is still what the pages are, though longer ago.
@@ -177,7 +216,9 @@ mod tests {
 
     use latchwork_disk::Operation;
 
+    use super::{LAST_POSITION, has_positions};
     use crate::files::home::stage::begin;
+    use crate::{Error, Stamp};
 
     /// One that another thread makes may have begun before the last change.
     #[test]
@@ -211,5 +252,13 @@ mod tests {
             assert!(home.checkpoint(&own).unwrap(), "claim {claim}");
             assert_eq!(home.shared.checkpointer(), Ok(None));
         }
+    }
+
+    #[test]
+    fn a_log_ends_before_its_positions_come_again() {
+        assert_eq!(has_positions(LAST_POSITION - 1), Ok(()));
+        assert_eq!(has_positions(LAST_POSITION), Err(Error::LogPositions));
+        let last = (1 << 52) - 16;
+        assert_eq!((Stamp::new(1, last).at(), Stamp::new(1, last + 16).at()), (last, 0));
     }
 }

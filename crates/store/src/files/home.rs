@@ -14,6 +14,7 @@ use latchwork_region::Repair;
 use crate::Error;
 use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
+use crate::files::meter::Published;
 use crate::files::shared::Shared;
 
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
@@ -166,6 +167,8 @@ pub(crate) struct Home<M: ConstMachine> {
     /// The slots of prepared transactions, by their ids, as this process saw them when it last
     /// looked for one: each may have been decided since.
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
+    /// What of its calls to the disk this process has counted in shared memory.
+    pub(crate) published: Published,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }

@@ -251,6 +251,10 @@ impl<M: ConstMachine> Engine for Worker<M> {
         value: Option<&[u8]>,
         how: How,
     ) -> Result<Wrote, Error> {
+        if tree != CATALOG {
+            // The record is locked: no migration moves it from now on.
+            self.same_tables()?;
+        }
         let _work = self.enter()?;
         let part = Part::Write { prev: chain.last, how };
         let unfinished = UnfinishedWrite { worker: self, chain: &mut *chain };
@@ -324,8 +328,20 @@ impl<M: ConstMachine> Engine for Worker<M> {
         }
     }
 
+    #[inline]
+    fn same_tables(&self) -> Result<(), Error> {
+        match self.home.shared.migrations()? == self.tables_at.get() {
+            true => Ok(()),
+            false => Err(Error::Migrated),
+        }
+    }
+
     fn given_up(&self) {
         self.give_up();
+    }
+
+    fn rolled_back(&self, why: Option<&Error>) {
+        self.count_abort(why);
     }
 
     #[inline]

@@ -2,8 +2,8 @@
 //! region.
 //!
 //! ```text
-//! word 0    whether the store is recovered, and whether snapshots see only what is durable; and
-//!           the version of this layout
+//! word 0    whether the store is recovered, and whether snapshots see only what is durable; the
+//!           version of this layout; and how many migrations of tables have begun
 //! word 8    low: all that was written before it is finished
 //! word 16   visible: up to where commits show that do not wait for the disk
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
@@ -15,6 +15,7 @@
 //! word 64   two lines for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep
 //!           is to undo next of its transaction; who is at work on that; the pages that it has in
 //!           hand, and since when: `hands.rs`
+//! then      five lines for each thread slot: what its threads have counted, `meter.rs`
 //! ```
 //!
 //! Each word has a line of its own. A snapshot is told in its slot's line, so that the history that
@@ -34,12 +35,13 @@ use crate::stamp::Stamp;
 
 /// Of what is below, and in the lines of the slots: counted up with each change. And with each of
 /// the pool's: this is looked at first, and the memory kept.
-const LAYOUT: u64 = 4;
+const LAYOUT: u64 = 5;
 
 const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
 
 const STATE: u64 = 0;
 const VERSION: u64 = 1;
+const MIGRATIONS: u64 = 2;
 const LOW: u64 = 8;
 const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
@@ -54,6 +56,8 @@ const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
 pub(crate) const SLOTS: u64 = 64;
 pub(crate) const LINE: u64 = 16;
+/// Words of a slot behind the lines, for what its threads count: `meter.rs`.
+pub(crate) const METER: u64 = 40;
 /// How often it is looked what snapshots need, in bytes of log.
 const LOOK: u64 = 64 << 10;
 /// In a slot's line.
@@ -89,7 +93,7 @@ impl<M: ConstMachine> Shared<M> {
     /// `Version` of memory that a program of another version made.
     pub(crate) fn open(region: &Region<M>, log: &Log<M>) -> Result<Self, Error> {
         let slots = u64::from(log.threads());
-        let bytes = (SLOTS + slots * LINE) * 8;
+        let bytes = (SLOTS + slots * (LINE + METER)) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options)?;
         // Acquire: synchronizes with the Release in `recovered`, behind which the version is.
@@ -193,6 +197,22 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
+    /// How many migrations have begun. A session that has found a table looks it up again when
+    /// this is another number.
+    ///
+    /// Relaxed is enough: a thread that sees a row that a migration has moved, or gets the lock
+    /// of one, has it from the commit of that, which follows the store of the number.
+    #[inline]
+    pub(crate) fn migrations(&self) -> Result<u64, Error> {
+        Ok(self.word(MIGRATIONS)?.load(Relaxed))
+    }
+
+    /// Has all sessions look up their tables again.
+    pub(crate) fn migration_begins(&self) -> Result<(), Error> {
+        self.word(MIGRATIONS)?.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
     /// Before which position of the log everything is finished. A lower one is right, too.
     #[inline]
     pub(crate) fn low(&self) -> Result<u64, Error> {
@@ -212,8 +232,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(end.saturating_sub(1))
     }
 
-    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it yet:
-    /// the thread that logged it makes it durable, unless it is dead.
+    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it
+    /// yet: the thread that logged it makes it durable, unless it is dead.
     pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
         if !self.is_durable()? || self.log.flushed() >= self.log.end() {
             return Ok(None);

@@ -20,9 +20,14 @@
 //! | take 4 | a page leads to it, and the slot lets go | |
 //!
 //! A page that follows the last one of the file has no record, and is in hand from take 2 on.
+//!
+//! A checkpoint punches free pages out of the file, if there are many: the file system has their
+//! room again. The pool sets room aside before it hands such a page out (`life/free.rs` there).
+//! Which pages are holes is in no record: after a restart each free page counts as one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
 use latchwork_pool::Error as PoolError;
 use latchwork_tree::Tree;
@@ -35,6 +40,10 @@ use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
 use crate::long::PIECES;
 use crate::tables::{CATALOG, INNER, MAP, root_of};
+
+/// Free pages whose room is not returned at a checkpoint, at least: a store that frees and takes
+/// some pages all the time asks the file system for none.
+const KEEP_ROOM: u64 = 64;
 
 /// Pages that one record is about.
 pub(crate) const GROUP: u64 = 512;
@@ -230,6 +239,28 @@ impl<M: ConstMachine> Worker<M> {
 }
 
 impl<M: ConstMachine> Home<M> {
+    /// Returns the room of free pages to the file system, but for those that are taken next: an
+    /// eighth of the file. Returns how many bytes were returned.
+    pub(crate) fn punch_some(&self, worker: &Worker<M>) -> Result<u64, Error> {
+        let keep = (self.pool.pages(self.file)? / 8).max(KEEP_ROOM);
+        self.punch(worker, &self.pool.punchable(self.file, keep)?)
+    }
+
+    /// Returns the room of all free pages to the file system.
+    pub(crate) fn punch_all(&self, worker: &Worker<M>) -> Result<u64, Error> {
+        self.punch(worker, &worker.free_pages()?)
+    }
+
+    /// The log says that a page is free before the pool does. It is made durable that all of these
+    /// are free, or a crash could lead to a page that has no bytes any more. Recovery reads no page
+    /// that is free at the log's end, unless it has a record of it as it was before; that record,
+    /// too, comes before the one that frees it, so what is wrong with the page is no damage.
+    fn punch(&self, worker: &Worker<M>, pages: &[u64]) -> Result<u64, Error> {
+        let end = || Lsn(self.log.end().0.saturating_sub(1));
+        let mut durable = || worker.log.flush(end()).is_ok();
+        Ok(worker.handle.punch(self.file, pages, &mut durable)?)
+    }
+
     /// Gives back what was in hand when the machine crashed, of these pages and their trees, and
     /// makes the pool's list.
     pub(crate) fn recover_space(
@@ -250,8 +281,7 @@ impl<M: ConstMachine> Home<M> {
             }
         }
         for page in worker.free_pages()? {
-            self.pool.extend(self.file, page + 1)?;
-            worker.handle.free_page(self.file, page)?;
+            worker.handle.free_hole(self.file, page)?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::Error;
 use crate::files::empty::EmptyLeaf;
 use crate::files::home::Home;
 use crate::files::kinds::END;
+use crate::files::meter::Locked;
 use crate::files::turn::State;
 
 /// Bytes of a record without a payload, and some.
@@ -76,11 +77,15 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) log: LogSession<M>,
     own: Own<M>,
     pub(crate) home: Arc<Home<M>>,
+    /// How many migrations had begun when the tables that its transaction uses were looked up.
+    pub(crate) tables_at: Cell<u64>,
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
     /// Whether its slot has a root in hand of which no transaction goes on.
     pub(crate) roots_left: Cell<bool>,
     commits: Cell<u32>,
+    /// What it has published of its locks: `meter.rs`.
+    pub(crate) locked: Cell<Locked>,
     /// `low` and the log's end from before the thread read last: what was finished then is so in
     /// what it read.
     read_at: Cell<(u64, u64)>,
@@ -133,14 +138,17 @@ impl<M: ConstMachine> Worker<M> {
             let _ = turn.pass(State::Ended, State::Idle) || turn.pass(State::Left, State::Idle);
         }
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
+        let migrations = home.shared.migrations()?;
         let worker = Self {
             handle,
             log,
             own,
             home,
+            tables_at: Cell::new(migrations),
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),
             commits: Cell::new(0),
+            locked: Cell::default(),
             read_at: Cell::new((0, 0)),
             record: RefCell::default(),
             payload: RefCell::default(),
@@ -204,6 +212,12 @@ impl<M: ConstMachine> Worker<M> {
         self.read_at.get()
     }
 
+    /// Says that the tables that the transaction uses were looked up just now.
+    pub(crate) fn tables_are_found(&self) -> Result<(), Error> {
+        self.tables_at.set(self.home.shared.migrations()?);
+        Ok(())
+    }
+
     /// Whether transactions hold ranges of a tree.
     pub(crate) fn has_claims(&self, tree: u32) -> Result<bool, Error> {
         Ok(self.locks()?.keyspace_claims(&tree.to_be_bytes())?.count()? != 0)
@@ -230,6 +244,7 @@ impl<M: ConstMachine> Worker<M> {
         self.commits.set(commits);
         if commits.is_multiple_of(COMMITS_A_LOOK) {
             let _ = self.home.shared.raise_low();
+            self.publish();
         }
     }
 
@@ -253,6 +268,7 @@ impl<M: ConstMachine> Worker<M> {
 impl<M: ConstMachine> Drop for Worker<M> {
     fn drop(&mut self) {
         self.leave_notes();
+        self.publish();
     }
 }
 

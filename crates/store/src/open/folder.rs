@@ -1,5 +1,6 @@
 //! A folder that a process holds: as one of those that have the store open, or while nobody has.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -11,9 +12,9 @@ use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::identity::{FORMAT, Identity, convert_identity, parse_identity};
-use super::memory::{SHM, Told, is_place, memory_left, memory_of, parse, take_away};
+use super::memory::{SHM, Told, is_place, memory_left, named_for, parse, places, take_away};
 use super::no_store;
-use super::owner::is_own;
+use super::owner::{is_own, share};
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
@@ -157,7 +158,10 @@ pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
     // Nobody else can lock it: a lock takes no more than the right to read.
     let (flags, owner) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
     let opened = latchwork_machine::open(&*path.join(name), flags, owner);
-    opened.map(File::from).map_err(|why| refused(path, std::io::Error::from(why)))
+    let said = |why| refused(path, why);
+    let file = opened.map(File::from).map_err(|why| said(std::io::Error::from(why)))?;
+    share(path, &file).map_err(said)?;
+    Ok(file)
 }
 
 /// A store that nobody has open, and that nobody opens while this lives.
@@ -279,12 +283,13 @@ fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
 impl AtRest {
     /// Where memory is that killed processes left, if this machine has it.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
-        memory_left(&self.path, &self.id, false)
+        Ok(memory_left(&self.path, &self.id, false)?.map(|left| left.at))
     }
 
-    /// Where its memory would be in `/dev/shm`.
-    pub(crate) fn memory(&self) -> PathBuf {
-        memory_of(&self.path, &self.id)
+    /// The folders that may have its memory, of use or not.
+    pub(crate) fn places(&self) -> BTreeSet<PathBuf> {
+        let named = named_for(&self.path, &self.id).into_iter();
+        named.chain(places(&self.path, &self.id)).collect()
     }
 }
 

@@ -1,4 +1,28 @@
 //! Where a store's shared memory lies, and the file `region` that says so.
+//!
+//! Each memory has a folder of its own, whose name has a random number. The file `region` of the
+//! store has that name and the number of the region, which is random as well. So memory is found
+//! by what the store's own files hold.
+//!
+//! A copy of the store's folder holds the same. What decides whether it has the memory:
+//!
+//! | the folder | what happens |
+//! |---|---|
+//! | processes have locked its `live` | it is the one that they have open: joined |
+//! | it has another path than `region` says | refused: moved, or a copy |
+//! | living processes have the memory and have not locked its `live` | refused: a copy |
+//! | no process lives, and its inode numbers are those that `region` says | joined as it was left |
+//! | other inode numbers, same mount namespace | the log is written to the files, which are recovered |
+//! | other inode numbers, another mount namespace | refused: it may be a copy in another container |
+//!
+//! In one mount namespace a path leads to one folder at a time. So a folder with other inode
+//! numbers has replaced the first one, or is on a file system that numbers its files anew
+//! (overlayfs, FUSE). Its pages may be older than the memory's processes knew; what the log in
+//! the memory has is right for them, if the log in the files is the one that the memory goes on
+//! from (`Log::has_its_files`). So inode numbers only save the recovery.
+//!
+//! A process that makes memory first writes the name into `region-new`. If it is killed before
+//! `region` has the name, the next one to open the store removes that memory.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,8 +34,10 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
 use super::Place;
-use super::owner::of_memory;
-use super::text_file::{read_file, replace_file};
+use super::abandoned::store_of;
+use super::identity::random;
+use super::owner::{another, file_mode, of_memory};
+use super::text_file::{read_file, replace_file, write_file};
 use crate::error::refused;
 use crate::{Error, Refusal};
 
@@ -50,19 +76,15 @@ pub(super) fn room() -> u64 {
     statvfs(SHM).ok().filter(can).map_or(0, |fs| fs.f_bavail * fs.f_frsize)
 }
 
-/// The folder in `/dev/shm` for the store in this folder: another of the same number, which is a
-/// copy of it, has another, also at the same path of another file system.
-pub(super) fn memory_of(path: &Path, id: &str) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
+/// A new folder's name in `/dev/shm` for memory of this store.
+pub(super) fn new_memory(id: &str) -> std::io::Result<PathBuf> {
+    let number = random()?;
+    Ok(Path::new(SHM).join(format!("{PREFIX}{id}-{}", &number[..16])))
+}
 
-    let place = fs::metadata(path).map_or([0; 2], |about| [about.dev(), about.ino()]);
-    // FNV-1a, 64 bits.
-    let bytes = path.as_os_str().as_bytes().iter().copied();
-    let bytes = bytes.chain(place.into_iter().flat_map(u64::to_le_bytes));
-    let hash = bytes.fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    });
-    Path::new(SHM).join(format!("{PREFIX}{id}-{hash:016x}"))
+/// The mount namespace of this process; 0 if that is not to be seen.
+fn mounts() -> u64 {
+    fs::metadata("/proc/self/ns/mnt").map_or(0, |about| about.ino())
 }
 
 /// What a folder's file `region` says.
@@ -80,23 +102,30 @@ pub(crate) struct Told {
     files: Files,
 }
 
-/// The inodes of a store's folder, of its pages, and of the region that lies there, if it does. A
-/// copy that is put in their place has others, and is no memory, or not what the memory is of.
-#[derive(PartialEq, Eq)]
+/// The inodes of a store's folder, of its pages, and of the region that lies there, if it does;
+/// and the mount namespace in which the folder has its path.
 struct Files {
     folder: u64,
     data: u64,
     region: u64,
+    mounts: u64,
 }
 
 impl Files {
+    /// Whether they are the same files, in whichever namespace.
+    fn is_of(&self, other: &Self) -> bool {
+        let numbers = |files: &Self| [files.folder, files.data, files.region];
+        numbers(self) == numbers(other)
+    }
+
     fn of(path: &Path, at: &Path) -> std::io::Result<Self> {
         let region = match at == path.join("memory") {
             true => fs::metadata(at.join("region"))?.ino(),
             false => 0,
         };
         let inode = |path: &Path| fs::metadata(path).map(|about| about.ino());
-        Ok(Self { folder: inode(path)?, data: inode(&path.join("data"))?, region })
+        let (folder, data) = (inode(path)?, inode(&path.join("data"))?);
+        Ok(Self { folder, data, region, mounts: mounts() })
     }
 }
 
@@ -122,7 +151,8 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
     let files = lines.next().and_then(|files| {
         let mut files = files.split(' ').map(str::parse::<u64>);
         let mut next = || files.next()?.ok();
-        Some(Files { folder: next()?, data: next()?, region: next()? })
+        let (folder, data, region) = (next()?, next()?, next()?);
+        Some(Files { folder, data, region, mounts: next()? })
     });
     let (Some(boot_then), Some(at), Some(of), Some(creation), Some(files)) =
         (boot_then, at, of, creation, files)
@@ -138,10 +168,39 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
 
 /// Has a folder's file `region` say that its memory is there, from now on.
 pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()> {
-    let Files { folder, data, region } = Files::of(path, at)?;
+    let Files { folder, data, region, mounts } = Files::of(path, at)?;
     let (boot, at, path_of) = (boot(), at.display(), path.display());
-    let text = format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n{folder} {data} {region}\n");
-    replace_file(path, "region", &text)
+    let files = format!("{folder} {data} {region} {mounts}");
+    replace_file(path, "region", &format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n{files}\n"))
+}
+
+/// Says where memory is going to be, before it is made.
+pub(super) fn announce(path: &Path, at: &Path) -> std::io::Result<()> {
+    let (boot, at, path_of) = (boot(), at.display(), path.display());
+    write_file(&path.join("region-new"), &format!("{boot}\n{at}\n{path_of}\n")).map(drop)
+}
+
+/// The folders that may have memory of the store in a folder, whether it is of use or not.
+pub(super) fn places(path: &Path, id: &str) -> Vec<PathBuf> {
+    let said = ["region", "region-new"].map(|name| {
+        let text = String::from_utf8(read_file(&path.join(name)).ok()?).ok()?;
+        let mut lines = text.lines().skip(1);
+        let (at, of) = (PathBuf::from(lines.next()?), lines.next()?);
+        (Path::new(of) == path && is_place(&at, path, id)).then_some(at)
+    });
+    let mut places: Vec<_> = said.into_iter().flatten().collect();
+    places.push(path.join("memory"));
+    places.dedup();
+    places
+}
+
+/// The folders of this user in `/dev/shm` that say that they are of the store in this folder.
+/// What no file of the store names may be another one's, of the same path in another container.
+pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(SHM).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_for = |at: &PathBuf| store_of(at).is_some_and(|store| store == path);
+    // Any user may say anything there.
+    entries.filter(|at| is_place(at, path, id) && another(at).is_none() && is_for(at)).collect()
 }
 
 /// Whether memory of the store in this folder may be there, whatever number its file system had
@@ -166,20 +225,36 @@ fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
     Ok(Some((told.at, told.files)))
 }
 
-/// Where memory is that processes have, or left as it is, if this machine has it. If all are dead
-/// it is not enough that its files are there: see [`Region::is_as_left`].
-pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<PathBuf>, Error> {
+/// Memory that processes have, or left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// Where.
+    pub(crate) at: PathBuf,
+    /// Whether the files are known to be those that its processes had.
+    pub(super) same: bool,
+}
+
+/// Memory that processes have, or left as it is, if this machine has it. If all are dead it is
+/// not enough that its files are there: see [`Region::is_as_left`].
+pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<Left>, Error> {
     let Some((at, files)) = region_of(path, id)? else { return Ok(None) };
     // What this user may not look at is there: another one's, and what it has is not to be lost.
-    let there = at.join("region").try_exists().map_err(|why| of_memory(&at, why))?;
-    if there && Files::of(path, &at).ok() != Some(files) {
+    if !at.join("region").try_exists().map_err(|why| of_memory(&at, why))? {
+        return Ok(None);
+    }
+    // The lock of the living is on a file of this folder.
+    let now = Files::of(path, &at).ok();
+    let same = alive || now.as_ref().is_some_and(|now| now.is_of(&files));
+    let may_be = |now: &Files| now.mounts == files.mounts && now.mounts != 0;
+    if !same && !now.is_some_and(|now| may_be(&now) && now.region == files.region) {
         let what = "the folder, or its `data`, is a copy that was put in its place since: put \
                     back what was there; or `forget-memory` has the files alone count";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
     // Why a region cannot be opened is told where it is joined.
-    let as_left = || Region::is_as_left(at.join("region"), &Options::default()).unwrap_or(true);
-    Ok((there && (alive || as_left())).then_some(at))
+    let options = Options { mode: file_mode(path), ..Options::default() };
+    let as_left = || Region::is_as_left(at.join("region"), &options).unwrap_or(true);
+    Ok((alive || as_left()).then_some(Left { at, same }))
 }
 
 /// Takes shared memory away, or a part of it, as a death leaves it. What is no file of it is a
@@ -210,8 +285,8 @@ pub(crate) fn take_away(path: &Path) -> std::io::Result<Option<OsString>> {
 }
 
 /// Whether a file of shared memory has such a name: the region, an area of it, which is named by
-/// its number; either before it has its name, on some file systems; and the one that says whose it
-/// is.
+/// its number; either before it has its name, on some file systems; and the one that says whose
+/// it is.
 fn is_ours(name: &str) -> bool {
     let is_hex =
         |text: &str, digits| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());

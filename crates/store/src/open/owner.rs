@@ -1,11 +1,14 @@
 //! Whose a store is.
 //!
 //! The files of a store, and its memory, belong to one user: what another one makes there, as root
-//! may, the first could not open any more.
+//! may, the first could not open any more. Or a group shares them: where members of the folder's
+//! group may write the folder, and what is made there gets its group (mode 2770), all files are
+//! made so that members can read and write them. The memory of such a store lies in its folder, for
+//! only the owner of a folder in `/dev/shm` can remove it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::identity::random;
@@ -25,9 +28,39 @@ pub(crate) fn another(path: &Path) -> Option<u32> {
     (owner != me()).then_some(owner)
 }
 
-/// Refuses a store that is another user's.
+/// The bits of a folder that a group shares.
+const SHARED: u32 = 0o2020;
+
+/// Whether a group shares what is made in a folder.
+pub(super) fn is_shared(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|about| about.mode() & SHARED == SHARED)
+}
+
+/// The permissions of a file in a store's folder.
+pub(super) fn file_mode(folder: &Path) -> u32 {
+    if is_shared(folder) { 0o660 } else { 0o600 }
+}
+
+/// Lets the group of a folder that it shares use a file that this user has made in it.
+pub(super) fn share(folder: &Path, file: &File) -> std::io::Result<()> {
+    let own = |about: fs::Metadata| about.uid() == me() && about.mode() & 0o060 != 0o060;
+    match is_shared(folder) && file.metadata().is_ok_and(own) {
+        true => file.set_permissions(fs::Permissions::from_mode(0o660)),
+        false => Ok(()),
+    }
+}
+
+/// Whether this process is a member of the group that shares a folder.
+fn is_member(folder: &Path) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
+    is_shared(folder) && accessat(CWD, folder, may, AtFlags::EACCESS).is_ok()
+}
+
+/// Refuses a store that is another user's, and that this one does not share.
 pub(super) fn is_own(path: &Path) -> Result<(), Error> {
     match another(&path.join("identity")) {
+        Some(_) if is_member(path) => Ok(()),
         Some(owner) if !makes_files_of(path, owner) => {
             Err(refused(path, Refusal::ForeignOwner { owner }))
         }

@@ -23,9 +23,10 @@ use latchwork_disk::{Disk, Overlay, ReadOnly, System};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Region;
 
+use super::abandoned::note_of;
 use super::folder::{CLOSING, GOING, Locked, nap, others};
-use super::identity::{random, read_identity};
-use super::memory::{PREFIX, SHM, memory_left};
+use super::identity::read_identity;
+use super::memory::{Left, memory_left, new_memory};
 use super::text_file::{open_file, read_file, write_file};
 use super::{OF, Opening, Options, check_path, lost_log, no_store, not_joined};
 use crate::error::refused;
@@ -97,16 +98,22 @@ fn lock_shared(path: &Path, file: File, options: &Options) -> Result<Locked, Err
 /// The memory that processes have, or that killed ones left; none of a closed store. Another reader
 /// that looks at the same moment has `live` locked for a moment: it is asked again.
 fn memory(path: &Path, id: &str, live: Option<&Locked>) -> Result<Option<PathBuf>, Error> {
-    let Some(live) = live else { return memory_left(path, id, false) };
+    let left = |alive| match memory_left(path, id, alive)? {
+        // Only a process that may write the files can bring them up to this memory.
+        Some(Left { same: false, .. }) => Err(refused(path, Refusal::LeftOpen)),
+        Some(Left { at, .. }) => Ok(Some(at)),
+        None => Ok(None),
+    };
+    let Some(live) = live else { return left(false) };
     for _ in 0..CLOSING {
         match others(&live.file).map_err(|why| refused(path, why))? {
             Some(false) => {
-                let left = memory_left(path, id, false);
+                let left = left(false);
                 live.file.unlock().map_err(|why| refused(path, why))?;
                 return left;
             }
             Some(true) => {
-                if let Some(at) = memory_left(path, id, true)? {
+                if let Some(at) = left(true)? {
                     return Ok(Some(at));
                 }
             }
@@ -131,16 +138,12 @@ fn in_place(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine
     if let Some(what) = lost_log(path) {
         return Err(refused(path, Refusal::Damaged { file: "log", what }));
     }
-    let number = random().map_err(|why| refused(path, why))?;
-    let name = format!("{PREFIX}{id}-{}", &number[..16]);
-    let make = |folder: PathBuf| {
-        let at = folder.join(&name);
-        fs::DirBuilder::new().mode(0o700).create(&at).map(|()| Unlinked(at))
-    };
-    let at = make(PathBuf::from(SHM)).or_else(|_| make(std::env::temp_dir()));
+    let memory = new_memory(id).map_err(|why| refused(path, why))?;
+    let make = |at: PathBuf| fs::DirBuilder::new().mode(0o700).create(&at).map(|()| Unlinked(at));
+    let instead = || std::env::temp_dir().join(memory.file_name().unwrap_or_default());
+    let at = make(memory.clone()).or_else(|_| make(instead()));
     let at = at.map_err(|why| refused(path, why))?;
-    write_file(&at.0.join(OF), &format!("{}\n", path.display()))
-        .map_err(|why| refused(&at.0, why))?;
+    write_file(&at.0.join(OF), &note_of(path)).map_err(|why| refused(&at.0, why))?;
     let region = Region::create(at.0.join("region"), &options.sizes.region())?;
     let disk: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::new(System::below(path)?)));
     Home::open(&region, &disk, path, &options.sizes, lanes())

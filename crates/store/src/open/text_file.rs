@@ -7,6 +7,8 @@ use std::path::Path;
 use latchwork_disk::within_limit;
 use rustix::fs::{Mode, OFlags};
 
+use super::owner::share;
+
 /// Opens a file with a descriptor that is none of the standard ones. One that is made may be read
 /// and written by all whom the process's mask lets.
 pub(crate) fn open_with(path: &Path, flags: OFlags) -> std::io::Result<File> {
@@ -55,6 +57,7 @@ pub(super) fn replace_file(folder: &Path, name: &str, text: &str) -> std::io::Re
 /// Makes a file of this text.
 pub(super) fn write_file(path: &Path, text: &str) -> std::io::Result<File> {
     let mut file = open_with(path, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+    path.parent().map_or(Ok(()), |folder| share(folder, &file))?;
     within_limit(text.len() as u64, || file.write_all(text.as_bytes()))?;
     Ok(file)
 }

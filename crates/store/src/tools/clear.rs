@@ -63,6 +63,9 @@ impl<M: ConstMachine> Store<M> {
     pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
         let session = self.session()?;
         let Some(entry) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
+        if entry.moving {
+            return Err(Error::Migrating { table: table.to_owned() });
+        }
         let tree = entry.tree;
         // What was removed long ago is seen to be, and its leaves are noted by the scans.
         session.worker.tidy_all();
@@ -116,7 +119,10 @@ impl<M: ConstMachine> Store<M> {
     fn remove_some(&self, tree: u32, (from, last): (&Bound<Vec<u8>>, &[u8])) -> Result<u64, Error> {
         let range = (from.as_ref().map(|key| &key[..]), Bound::Included(last));
         let patience = Patience { label: "clear", ..Patience::default() };
-        let done = self.write_with(&patience, |tx| tx.txn.remove_range_raw(tree, range))?;
+        let done = self.write_with(&patience, |tx| {
+            tx.tables.kept.worker.tables_are_found()?;
+            tx.txn.remove_range_raw(tree, range)
+        })?;
         Ok(done.value)
     }
 }

@@ -143,6 +143,9 @@ impl<M: ConstMachine> Store<M> {
             Some(entry) if entry.types.is_some() || wanted.0.is_none() => entry.clone(),
             _ => self.catalog().make(name, &wanted, Wait::Detect)?,
         };
+        if entry.moving {
+            return Err(Error::Migrating { table: name.to_owned() }.into());
+        }
         if !entry.takes(&wanted) {
             let (table, stored) = (name.to_owned(), entry.said());
             let requested = Entry::new(0, wanted.0, wanted.1).said();
@@ -172,6 +175,7 @@ impl<M: ConstMachine> Store<M> {
         }
         let patience = Patience { mode: Some(Mode::None), label: "load", ..Patience::default() };
         self.write_with(&patience, |tx| {
+            tx.tables.kept.worker.tables_are_found()?;
             records.iter().try_for_each(|(key, value)| tx.txn.write_raw(tree, key, Some(value)))
         })?;
         Ok(())

@@ -4,7 +4,6 @@
 //! is opened again. Where it never is, because its folder is gone, the memory stays until the
 //! machine stops; these find it, and take it away where nobody needs it.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,9 +13,7 @@ use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::home::Sizes;
-use crate::open::{
-    OF, PREFIX, SHM, another, at_rest, at_rest_within, of_memory, read_file, take_away, told,
-};
+use crate::open::{PREFIX, SHM, at_rest, at_rest_within, of_memory, store_of, take_away, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -52,9 +49,7 @@ pub fn left_memory() -> Vec<LeftMemory> {
 fn look(at: &Path) -> Option<LeftMemory> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
-    let store = read_file(&at.join(OF)).ok().and_then(|text| String::from_utf8(text).ok());
-    // A process that died as it wrote the file has not written its end.
-    let store = store.and_then(|text| Some(PathBuf::from(text.strip_suffix('\n')?)));
+    let store = store_of(at);
     let options = Options { mode: 0o777, ..Options::default() };
     let region = Region::<Machine>::view(at.join("region"), &options);
     let alive = region.map(|region| region.processes()).unwrap_or_default();
@@ -84,15 +79,7 @@ fn look(at: &Path) -> Option<LeftMemory> {
 pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     let held = at_rest(path.as_ref(), &mut Sizes::default())?;
     let said = |why: std::io::Error| refused(&held.path, why);
-    let left = match held.left() {
-        // The memory is not this folder's.
-        Err(Error::Open { why: Refusal::Elsewhere { .. } | Refusal::Damaged { .. }, .. }) => None,
-        left => left?,
-    };
-    // Also that of a process that was killed before it had said where it is. What another user has
-    // there is in nobody's way.
-    let unsaid = Some(held.memory()).filter(|at| another(at).is_none());
-    let all: BTreeSet<_> = left.into_iter().chain(unsaid).collect();
+    let all = held.places();
     let about: Vec<_> = all.iter().filter_map(|at| look(at)).collect();
     if about.iter().any(|found| !found.processes.is_empty()) {
         return Err(refused(&held.path, Refusal::OtherFolder));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use latchwork_lockmgr::RangeInfo;
 
-use crate::error::{key_in_words, of_tree};
+use crate::lock_error::{key_in_words, of_tree};
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::long::PIECES;
 use crate::tables::{CATALOG, CATALOG_NAME};

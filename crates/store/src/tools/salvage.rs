@@ -29,7 +29,7 @@ use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
 use crate::open::{at_rest, told};
-use crate::tables::{CATALOG, INNER, root_of};
+use crate::tables::{CATALOG, INNER, as_shown, root_of};
 use crate::tools::beside::Beside;
 use crate::tools::records::{LogRead, entries};
 use crate::{Error, Refusal};
@@ -185,6 +185,11 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         for (name, rows) in &tables {
             let Some(name) = name else { continue };
             let wanted = types.get(name).cloned().unwrap_or_default();
+            let shown = as_shown(name);
+            if shown.is_some() && rows.is_empty() {
+                continue;
+            }
+            let name = shown.as_ref().unwrap_or(name);
             let tree = store.catalog().make(name, &wanted, Wait::Detect)?.tree;
             let rows: Vec<_> = rows.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
             rows.chunks(500).try_for_each(|some| store.put_all(tree, some))?;

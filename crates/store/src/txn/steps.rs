@@ -25,7 +25,6 @@ use crate::lock_name::{LOCK_NAME, lock_name};
 #[derive(Debug)]
 pub(crate) struct Awaited {
     tree: u32,
-    table: String,
     key: Vec<u8>,
     what: What,
 }
@@ -40,9 +39,11 @@ enum What {
 }
 
 impl Awaited {
-    /// What is said if the lock was not had.
-    pub(crate) fn error(&self, why: LocksError) -> Error {
-        Error::Lock { table: self.table.clone(), key: self.key.clone(), why }
+    /// The range that it is, if it is one that the caller asked for.
+    fn range(&self) -> Option<KeyRange<'_>> {
+        let What::Range(_, (from, to), kind) = &self.what else { return None };
+        let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        (*kind != WRITER).then_some(KeyRange { from, to })
     }
 
     /// Whether the call finds the lock held when it is made again.
@@ -100,14 +101,14 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         make: impl FnOnce(Wait) -> Result<u32, Error>,
     ) -> Result<u32, Error> {
         self.guard(|txn| match make(txn.wait) {
-            Err(Error::Lock { table, key, why: LocksError::TimedOut })
+            Err(Error::Lock { key, why: LocksError::TimedOut, .. })
                 if txn.in_steps && key == name.as_bytes() =>
             {
                 let mut bytes = [0; LOCK_NAME];
                 let length = lock_name(catalog, &key, &mut bytes);
                 let what = What::Free(bytes[..length].to_vec());
-                let awaited = Awaited { tree: catalog, table, key, what };
-                let why = awaited.error(LocksError::NotGranted);
+                let why = txn.lock_error(catalog, &key, None, LocksError::NotGranted);
+                let awaited = Awaited { tree: catalog, key, what };
                 txn.awaited.set(Some(Box::new(awaited)));
                 Err(why)
             }
@@ -205,7 +206,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             }
             _ => {}
         }
-        let error = awaited.error(why);
+        let error = self.lock_error(awaited.tree, &awaited.key, awaited.range(), why);
         match self.guard(|_| Err::<(), _>(error.clone())) {
             Ok(()) => error,
             Err(error) => error,
@@ -223,8 +224,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let mut bytes = [0; LOCK_NAME];
             let length = lock_name(tree, key, &mut bytes);
             let what = What::Record(bytes[..length].to_vec(), mode);
-            let table = self.engine.table(tree);
-            self.awaited.set(Some(Box::new(Awaited { tree, table, key: key.to_vec(), what })));
+            self.awaited.set(Some(Box::new(Awaited { tree, key: key.to_vec(), what })));
         }
     }
 
@@ -240,8 +240,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let ends = (range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec));
             let space = self.engine.keyspace(tree).to_vec();
             let (key, what) = (super::locks::first_of(&range), What::Range(space, ends, kind));
-            let table = self.engine.table(tree);
-            self.awaited.set(Some(Box::new(Awaited { tree, table, key, what })));
+            self.awaited.set(Some(Box::new(Awaited { tree, key, what })));
         }
     }
 }

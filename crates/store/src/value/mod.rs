@@ -12,17 +12,28 @@
 //! | a tuple | its parts', one behind the other; one of [no certain width](Value::WIDTH) that is |
 //! | | not the last behind its length in 4 bytes, little-endian |
 
+mod formats;
 pub(crate) mod parts;
 
 use core::fmt;
 
+use latchwork_pool::Cause;
+
 use crate::Type;
+
+pub use formats::TypeName;
+#[cfg(feature = "json")]
+pub use formats::json::Json;
+#[cfg(feature = "zerocopy")]
+pub use formats::plain::Plain;
+#[cfg(feature = "postcard")]
+pub use formats::postcard::Postcard;
 
 /// How many bytes a value may have: 1 GiB.
 pub const VALUE_MAX: usize = 1 << 30;
 
 /// Bytes that are no value of the type that was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueError {
     /// There are too many or too few of them.
@@ -36,6 +47,8 @@ pub enum ValueError {
     Utf8,
     /// A byte that is neither `false` nor `true`.
     Bool,
+    /// What the type's own decoder says: [`ValueError::other`] makes it.
+    Other(Cause),
     /// The enum has no variant with this number.
     Variant {
         /// The number that was found.
@@ -55,6 +68,7 @@ impl fmt::Display for ValueError {
                 write!(f, "a value of {found} bytes, and its type has {wanted}")
             }
             Self::Utf8 => f.write_str("a text that is not UTF-8"),
+            Self::Other(why) => why.fmt(f),
             Self::Variant { found } => write!(f, "the value's type has no variant {found}"),
             Self::Bool => f.write_str("a boolean that is neither 0 nor 1"),
             Self::Option { found } => {
@@ -64,7 +78,33 @@ impl fmt::Display for ValueError {
     }
 }
 
-impl core::error::Error for ValueError {}
+impl core::error::Error for ValueError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Other(why) => Some(why.as_error()),
+            _ => None,
+        }
+    }
+}
+
+impl ValueError {
+    /// The error of a decoder, or words. It is the [`source`](core::error::Error::source) of this
+    /// one. Two are equal if they say the same.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::ValueError;
+    ///
+    /// let why = ValueError::other("seven".parse::<u64>().unwrap_err());
+    /// assert_eq!(why.to_string(), "invalid digit found in string");
+    /// let source = core::error::Error::source(&why).unwrap();
+    /// assert!(source.is::<core::num::ParseIntError>());
+    /// ```
+    pub fn other(why: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> Self {
+        Self::Other(Cause::new(why))
+    }
+}
 
 /// A type that values can have.
 ///

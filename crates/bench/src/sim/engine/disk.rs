@@ -101,6 +101,11 @@ impl File for TimedFile {
         self.0.allocate(at, length)
     }
 
+    fn punch(&self, at: u64, length: u64) -> Result<(), Error> {
+        work(CALL);
+        self.0.punch(at, length)
+    }
+
     fn links(&self) -> Result<u64, Error> {
         work(CALL);
         self.0.links()

@@ -1,0 +1,119 @@
+//! Memory of stores whose folders are gone, which the next open of any store removes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use latchwork_store::{Options, Place as Memory, Store};
+
+use crate::left::{killed_in, memory};
+use crate::mounts::{in_namespace, runs};
+use crate::stage::{Place, fill, open, options};
+
+fn in_memory() -> Options {
+    Options { place: Memory::Memory, ..options() }
+}
+
+#[test]
+fn writes_in_a_deep_folder_until_it_is_killed() {
+    let Some(place) = Place::told() else { return };
+    fs::create_dir_all(place.at("a/b")).unwrap();
+    let store = Store::open_with(place.at("a/b/one"), &in_memory()).unwrap();
+    fill(&store, 20);
+    fs::write(place.at("ready"), "").unwrap();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// A process was killed in the folder; returns where its memory is.
+fn left(place: &Place) -> PathBuf {
+    killed_in(place, "abandoned::writes_in_a_deep_folder_until_it_is_killed");
+    let at = memory(&place.at("a/b/one"));
+    assert!(at.starts_with("/dev/shm") && at.exists());
+    at
+}
+
+fn open_another(place: &Place) {
+    open(place.at("other")).close().unwrap();
+}
+
+#[test]
+fn memory_of_a_removed_folder_is_removed_by_the_next_open() {
+    let place = Place::new("abandoned");
+    for gone in ["a/b/one", "a/b", "a"] {
+        let at = left(&place);
+        open_another(&place);
+        assert!(at.exists(), "its folder is there");
+        fs::remove_dir_all(place.at(gone)).unwrap();
+        open_another(&place);
+        assert!(!at.exists(), "{gone} was removed");
+    }
+}
+
+/// Two folders have each other's name: at no moment has no folder the first one's.
+fn exchange(place: &Place) {
+    let [one, other] = ["a", "unmounted"]
+        .map(|name| std::ffi::CString::new(place.at(name).to_str().unwrap()).unwrap());
+    let (here, both) = (libc::AT_FDCWD, libc::RENAME_EXCHANGE);
+    // SAFETY: paths that end with a zero byte.
+    let done = unsafe { libc::renameat2(here, one.as_ptr(), here, other.as_ptr(), both) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// A folder that has another folder around it than it had may be one that is not mounted.
+#[test]
+fn memory_of_a_folder_that_may_be_elsewhere_stays() {
+    let place = Place::new("elsewhere");
+    let at = left(&place);
+    fs::create_dir(place.at("unmounted")).unwrap();
+    exchange(&place);
+    open_another(&place);
+    assert!(at.exists(), "the folder around it is another one");
+    exchange(&place);
+    in_namespace(&place, "abandoned::opens_a_store_where_the_other_is_hidden");
+    assert!(at.exists(), "the folder is in another mount namespace");
+    open(place.at("a/b/one")).verify().unwrap();
+    assert!(!at.exists());
+}
+
+#[test]
+fn opens_a_store_where_the_other_is_hidden() {
+    let Some(place) = Place::told() else { return };
+    let hidden = place.at("a");
+    assert!(runs("mount", &["-t", "tmpfs", "none", hidden.to_str().unwrap()]));
+    assert!(!place.at("a/b").exists());
+    open_another(&place);
+    fs::write(place.at("done"), "").unwrap();
+}
+
+#[test]
+fn memory_of_a_removed_folder_stays_while_a_process_has_it() {
+    let place = Place::new("alive");
+    let store = Store::open_with(place.at("one"), &in_memory()).unwrap();
+    let at = memory(&place.at("one"));
+    fs::remove_dir_all(place.at("one")).unwrap();
+    open_another(&place);
+    assert!(at.exists());
+    drop(store);
+    assert!(!at.exists());
+}
+
+#[test]
+fn returns_with_a_store_in_a_static() {
+    static STORE: OnceLock<Store> = OnceLock::new();
+    let Some(place) = Place::told() else { return };
+    fill(STORE.get_or_init(|| Store::open_with(place.at("one"), &in_memory()).unwrap()), 20);
+}
+
+#[test]
+fn memory_of_a_store_in_a_static_is_removed_with_its_folder() {
+    let place = Place::new("static");
+    let test = "abandoned::returns_with_a_store_in_a_static";
+    assert!(place.start(test).wait().unwrap().success());
+    let at = memory(&place.at("one"));
+    fs::remove_dir_all(place.at("one")).unwrap();
+    open_another(&place);
+    assert!(!at.exists());
+}

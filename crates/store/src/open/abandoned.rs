@@ -1,0 +1,88 @@
+//! Memory in `/dev/shm` that no process has open and whose store's folder was removed.
+//!
+//! It is removed when this user opens any store. The file `store` in the memory names the store's
+//! folder, and the device and inode numbers of each folder around it. Memory is abandoned if
+//!
+//! - it is this user's, and says of which store it is;
+//! - no process holds a slot of its region, in any namespace, or it has no region;
+//! - the store's folder is not there, and the nearest folder around it that is there has the numbers
+//!   that it had.
+//!
+//! The last rule tells a folder that was removed from one that this process does not see: a disk
+//! that is not mounted, or a folder of another mount namespace, is below a folder with other
+//! numbers. Such memory stays, and so does that of a folder on a file system whose inode numbers
+//! change. A folder that was moved counts as removed. A store that is being made has its folder.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use latchwork_machine::Shared as Machine;
+use latchwork_region::{Error as RegionError, Options, Region};
+
+use super::memory::{OF, PREFIX, SHM, take_away};
+use super::owner::another;
+use super::text_file::read_file;
+
+/// What the file `store` of memory says for the store in this folder.
+pub(super) fn note_of(path: &Path) -> String {
+    let around = path.ancestors().skip(1).map(|around| numbers(around).unwrap_or_default());
+    format!("{}\n{}\n", path.display(), around.collect::<Vec<_>>().join(" "))
+}
+
+/// The store that such a file names; none if its process died as it wrote it.
+pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
+    Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
+}
+
+/// Device and inode number.
+fn numbers(path: &Path) -> Option<String> {
+    fs::symlink_metadata(path).ok().map(|about| format!("{}:{}", about.dev(), about.ino()))
+}
+
+/// Removes what is abandoned. What cannot be removed stays for the next one.
+pub(super) fn remove_abandoned() {
+    let entries = fs::read_dir(SHM).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    for at in ours.map(|entry| entry.path()).filter(|at| another(at).is_none()) {
+        if is_abandoned(&at) {
+            let _ = take_away(&at);
+        }
+    }
+}
+
+fn is_abandoned(at: &Path) -> bool {
+    is_removed(at).is_some_and(|removed| removed) && is_unused(at)
+}
+
+/// Whether the store's folder was removed; none if that is not known.
+fn is_removed(at: &Path) -> Option<bool> {
+    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
+    let (path, numbers_then) = text.strip_suffix('\n')?.split_once('\n')?;
+    let path = Path::new(path);
+    if !is_absent(path) {
+        return Some(false);
+    }
+    let around = path.ancestors().skip(1).zip(numbers_then.split(' '));
+    for (around, then) in around.filter(|(_, then)| !then.is_empty()) {
+        if !is_absent(around) {
+            return Some(numbers(around).as_deref() == Some(then));
+        }
+    }
+    None
+}
+
+fn is_absent(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|why| why.kind() == ErrorKind::NotFound)
+}
+
+/// Whether no living process has the memory, as far as it can be looked at.
+fn is_unused(at: &Path) -> bool {
+    let options = Options { mode: 0o777, ..Options::default() };
+    match Region::<Machine>::view(at.join("region"), &options) {
+        Ok(region) => region.processes().iter().all(|process| !process.alive),
+        Err(why) => why == RegionError::NotFound,
+    }
+}
