@@ -443,6 +443,9 @@ fn what_a_stopped_process_holds_of_the_log_is_named() {
             let holds = row.holds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let said = done(&["store", "processes", store]);
             assert!(said.contains(&format!("    holds {holds}")), "{holds}: {said}");
+            let top = done(&["store", "top", store, "--once", "--interval", "0.02"]);
+            let named = format!("STOPPED    process {}, which holds {holds}", writer.pid());
+            assert!(top.contains(&named), "{holds}: {top}");
             writer.signal(libc::SIGCONT);
             return;
         }
