@@ -18,8 +18,9 @@ const BLOCKED: usize = 5;
 
 /// Watch commits, the log, snapshots and locks, stopped processes and blocked transactions
 ///
-/// A store that processes have open is looked at and not opened, so no stopped process can block the
-/// command. Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
+/// An open store is looked at and not opened, so no stopped process can block the command.
+///
+/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store top /tmp/shop
