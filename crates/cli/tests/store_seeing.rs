@@ -278,7 +278,7 @@ fn the_folder_alone_says_who_blocks_whom() {
         "{row}"
     );
     assert_eq!(row["waits"]["mode"], "write");
-    assert!(row["waits"]["since_ns"].as_u64() > Some(0) && row["thread"].is_u64(), "{row}");
+    assert!(row["waits"]["since_ns"].is_u64() && row["thread"].is_u64(), "{row}");
     assert!(row["command"].as_str().unwrap().contains("peer"), "{row}");
     let blocker = &row["blockers"][0];
     let ids = (&blocker["pid"], &blocker["label"], &blocker["holds"], &blocker["state"]);
@@ -443,6 +443,9 @@ fn what_a_stopped_process_holds_of_the_log_is_named() {
             let holds = row.holds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let said = done(&["store", "processes", store]);
             assert!(said.contains(&format!("    holds {holds}")), "{holds}: {said}");
+            let top = done(&["store", "top", store, "--once", "--interval", "0.02"]);
+            let named = format!("STOPPED    process {}, which holds {holds}", writer.pid());
+            assert!(top.contains(&named), "{holds}: {top}");
             writer.signal(libc::SIGCONT);
             return;
         }

@@ -80,6 +80,24 @@ impl<M: ConstMachine> LogView<M> {
         Ok(all.map(|word| Lsn(word.load(Relaxed))))
     }
 
+    /// How far the log is in its files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn written(&self) -> Result<Lsn, Error> {
+        Ok(Lsn(self.shared()?.written.0.load(Relaxed)))
+    }
+
+    /// The number of transactions that the slot's threads have committed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`], [`Error::Region`].
+    pub fn commits_of(&self, slot: u32) -> Result<u64, Error> {
+        Ok(self.slot_of(slot)?.commits.load(Relaxed))
+    }
+
     /// The first record of the slot's transaction that has no end; none if there is none.
     ///
     /// # Errors

@@ -17,8 +17,7 @@ use crate::{locks, output};
 
 /// Show transactions that wait for locks, and the transactions that block them
 ///
-/// The store is looked at, and not opened: the command takes no slot, writes nothing, and costs the
-/// processes of the store nothing.
+/// The store is looked at and not opened: the command takes no slot and writes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store locks /tmp/shop

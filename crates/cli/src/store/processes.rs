@@ -14,8 +14,7 @@ use crate::output;
 
 /// Show the processes that have the store open, their work, and what keeps the log
 ///
-/// The store is looked at, and not opened: the command takes no slot, writes nothing, and costs the
-/// processes of the store nothing.
+/// The store is looked at and not opened: the command takes no slot and writes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store processes /tmp/shop

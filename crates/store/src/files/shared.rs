@@ -487,6 +487,12 @@ impl<M: ConstMachine> SlotLines<M> {
         Ok(self.area.word(at)?.load(Relaxed).checked_sub(1))
     }
 
+    /// The number of transactions of dead processes that were undone.
+    pub(crate) fn undone(&self) -> Result<u64, Error> {
+        // Relaxed: as above.
+        Ok(self.area.word(UNDONE)?.load(Relaxed))
+    }
+
     /// The slot whose thread makes a checkpoint.
     pub(crate) fn checkpointer(&self) -> Result<Option<u32>, Error> {
         // Relaxed: as above.

@@ -138,7 +138,9 @@ impl StoreView {
             }
             region => region?,
         };
-        Self::of_region(&region, Some(path))
+        let strange = "another version's memory, or a process is just opening the store: try again";
+        let view = Self::of_region(&region, Some(path))?;
+        view.map(Some).ok_or_else(|| Error::Engine(format!("{}: {strange}", path.display())))
     }
 
     /// Inspects the store of a region; none if the region is not part of a store. `folder` is the
