@@ -11,7 +11,7 @@ use latchwork_tree::Node;
 use crate::lock_error::{key_in_words, of_tree};
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::long::PIECES;
-use crate::tables::{CATALOG, CATALOG_NAME, INNER, root_of};
+use crate::tables::{CATALOG, CATALOG_NAME, INNER, as_shown, root_of};
 use crate::tools::view::StoreView;
 use crate::txn::IDS;
 
@@ -100,7 +100,8 @@ impl<M: ConstMachine> StoreView<M> {
                     continue;
                 }
                 if let Ok(tree) = root_of(&node.value(index)?) {
-                    tables.insert(tree, String::from_utf8_lossy(&key).into_owned());
+                    let name = String::from_utf8_lossy(&key).into_owned();
+                    tables.insert(tree, as_shown(&name).unwrap_or(name));
                 }
             }
             page = node.right()??;
