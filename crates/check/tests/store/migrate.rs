@@ -273,7 +273,8 @@ fn a_write_that_is_put_off_is_not_lost() {
     late.with(|tx| tx.put_last(&OLD, 9, b"nine")).unwrap();
     assert_eq!(store.migrate(&OLD, &NEW, convert, &mut |_| {}), Ok(3));
     assert_eq!(late.get(&others, 1), Err(Error::Migrated));
-    assert_eq!(late.commit(), Err(Error::Migrated));
+    // It has ended by that, and may be run again.
+    assert!(late.commit().is_err_and(|why| why.is_retryable()));
     all_are_new(&store, 3);
     // And without another call.
     let last: Table<u64, u64> = Table::new("rows").with_version(2);

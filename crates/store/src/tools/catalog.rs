@@ -9,7 +9,7 @@ use latchwork_pool::Pool;
 use latchwork_tree::Node;
 
 use crate::open::open_file;
-use crate::tables::{CATALOG, INNER, root_of};
+use crate::tables::{CATALOG, INNER, as_shown, root_of};
 
 /// The limit of pages that are read.
 const PAGES_MAX: u32 = 10_000;
@@ -45,7 +45,8 @@ fn read<M: ConstMachine>(
                 continue;
             }
             if let Ok(tree) = root_of(&node.value(index)?) {
-                tables.insert(tree, String::from_utf8_lossy(&key).into_owned());
+                let name = String::from_utf8_lossy(&key).into_owned();
+                tables.insert(tree, as_shown(&name).unwrap_or(name));
             }
         }
         number = node.right()??;
