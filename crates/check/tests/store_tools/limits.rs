@@ -16,33 +16,14 @@ const PANICKED: i32 = 101;
 /// A user that has no other processes.
 const USER: u32 = 54_399;
 
-fn work(place: &Place) -> Result<(), Error> {
-    let store = Store::open_with(place.at("one"), &options())?;
-    store.put(&ROWS, 7, b"pear")?;
-    store.checkpoint()?;
-    store.close().map(drop)
-}
-
-/// Does the work in a child that may have so many of a resource, and as which user. Returns its
-/// exit code, or minus the signal that ended it.
-fn limited(place: &Place, limit: (libc::__rlimit_resource_t, u64), user: Option<u32>) -> i32 {
+/// Forks a child that does this; returns its exit code, or minus the signal that ended it.
+fn in_child(work: impl FnOnce() -> Result<(), Error>) -> i32 {
     // SAFETY: this process has one thread that is at work.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: it ends this process, as it is.
         set_hook(Box::new(|_| unsafe { libc::_exit(PANICKED) }));
-        let limits = libc::rlimit { rlim_cur: limit.1, rlim_max: limit.1 };
-        // SAFETY: the limits outlive the call.
-        let mut bounded = unsafe { libc::setrlimit(limit.0, &limits) } == 0;
-        if let Some(user) = user {
-            // SAFETY: it takes no pointer.
-            bounded &= unsafe { libc::setuid(user) } == 0;
-        }
-        let code = match work(place) {
-            _ if !bounded => PANICKED,
-            Ok(()) => DONE,
-            Err(_) => REFUSED,
-        };
+        let code = if work().is_ok() { DONE } else { REFUSED };
         // SAFETY: as above.
         unsafe { libc::_exit(code) };
     }
@@ -53,6 +34,33 @@ fn limited(place: &Place, limit: (libc::__rlimit_resource_t, u64), user: Option<
         true => libc::WEXITSTATUS(status),
         false => -libc::WTERMSIG(status),
     }
+}
+
+/// Gives this process so much of a resource from here on.
+fn bound(resource: libc::__rlimit_resource_t, limit: u64) {
+    let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
+    // SAFETY: the limits outlive the call.
+    assert_eq!(unsafe { libc::setrlimit(resource, &limits) }, 0);
+}
+
+fn work(place: &Place) -> Result<(), Error> {
+    let store = Store::open_with(place.at("one"), &options())?;
+    store.put(&ROWS, 7, b"pear")?;
+    store.checkpoint()?;
+    store.close().map(drop)
+}
+
+/// Does the work in a child that may have so many of a resource, and as which user. Returns its
+/// exit code, or minus the signal that ended it.
+fn limited(place: &Place, limit: (libc::__rlimit_resource_t, u64), user: Option<u32>) -> i32 {
+    in_child(|| {
+        bound(limit.0, limit.1);
+        if let Some(user) = user {
+            // SAFETY: it takes no pointer.
+            assert_eq!(unsafe { libc::setuid(user) }, 0);
+        }
+        work(place)
+    })
 }
 
 /// Raises a limit until the work is done three times in a row, by steps that may depend on it.

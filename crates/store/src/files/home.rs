@@ -177,11 +177,22 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }
 
+/// Bytes that a new thread maps besides its stack, and some more.
+const THREAD: usize = 1 << 20;
+
 impl<M: ConstMachine> Home<M> {
     /// Who uses the transaction of a thread slot.
     pub(crate) fn used(&self, slot: u32) -> Used {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         users.get(&slot).map_or(Used::ByAnother, |user| user.used())
+    }
+
+    /// Whether this process has the addresses that a thread with such a stack needs. Rust's library
+    /// maps memory in the new thread itself, for its handler of stack overflows, and ends the
+    /// process where there is none; so this is asked before. Another thread of the program that
+    /// maps the last addresses in between is not accounted for.
+    pub(crate) fn has_room_for_thread(&self, stack: usize) -> Result<(), Error> {
+        Ok(self.manager.region().has_addresses((stack + THREAD) as u64)?)
     }
 
     /// The table that has the tree, as errors name it.
