@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use latchwork_disk::Disk;
+use latchwork_disk::{Calls, Disk};
 use latchwork_lockmgr::Manager;
 use latchwork_log::{Log, Lsn, Mode};
 use latchwork_machine::ConstMachine;
@@ -14,7 +14,6 @@ use latchwork_region::Repair;
 use crate::Error;
 use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
-use crate::files::meter::Published;
 use crate::files::shared::Shared;
 use crate::user::{Used, User};
 
@@ -170,7 +169,7 @@ pub(crate) struct Home<M: ConstMachine> {
     /// looked for one: each may have been decided since.
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
     /// What of its calls to the disk this process has counted in shared memory.
-    pub(crate) published: Published,
+    pub(crate) published: Mutex<Calls>,
     /// Who uses the transactions of this process's thread slots.
     pub(crate) users: Mutex<HashMap<u32, Arc<User<M>>>>,
     /// Registered with the region for as long as this lives.

@@ -6,7 +6,6 @@
 //! slot adds to them. A process that is killed loses what it had not published, at most the counts
 //! of its last sixteen commits in each thread.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use latchwork_lockmgr::Error as LocksError;
@@ -43,10 +42,6 @@ pub(crate) enum Count {
 }
 
 const _: () = assert!((Count::Punched as u64) < METER);
-
-/// What this process had asked of the disk when it was published last.
-#[derive(Debug, Default)]
-pub(crate) struct Published(pub(crate) [AtomicU64; 5]);
 
 /// What a worker has published of its session of the lock manager.
 #[derive(Clone, Copy, Default)]

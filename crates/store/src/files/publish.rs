@@ -1,7 +1,5 @@
 //! When a thread counts: see `meter.rs` for where.
 
-use core::sync::atomic::Ordering::Relaxed;
-
 use latchwork_disk::Operation;
 use latchwork_log::{Error as LogError, Lsn, Mode};
 use latchwork_machine::ConstMachine;
@@ -15,20 +13,19 @@ use crate::files::worker::Worker;
 impl<M: ConstMachine> Home<M> {
     /// Adds what this process has asked of the disk since this was called last to a slot's words.
     fn publish_calls(&self, slot: u16) {
+        // Another thread has it: it publishes them, or the next that comes by.
+        let Ok(mut published) = self.published.try_lock() else { return };
         let calls = self.disk.calls();
-        let counts = [
-            (Count::Syncs, calls[Operation::Sync]),
-            (Count::Reads, calls[Operation::Read]),
-            (Count::Writes, calls[Operation::Write]),
-            (Count::BytesRead, calls.bytes_read),
-            (Count::BytesWritten, calls.bytes_written),
-        ];
-        for (published, (count, now)) in self.published.0.iter().zip(counts) {
-            // Relaxed, all: each part of a count is added once, by the thread that raised this.
-            let before = published.load(Relaxed);
-            if now > before && published.compare_exchange(before, now, Relaxed, Relaxed).is_ok() {
-                self.shared.add(slot, count as u64, now - before);
-            }
+        let new = calls - *published;
+        *published = calls;
+        for (count, n) in [
+            (Count::Syncs, new[Operation::Sync]),
+            (Count::Reads, new[Operation::Read]),
+            (Count::Writes, new[Operation::Write]),
+            (Count::BytesRead, new.bytes_read),
+            (Count::BytesWritten, new.bytes_written),
+        ] {
+            self.shared.add(slot, count as u64, n);
         }
     }
 }

@@ -16,7 +16,6 @@ use latchwork_tree::Limits;
 use crate::Error;
 use crate::files::half::{Ahead, Halves};
 use crate::files::home::{Home, Sizes};
-use crate::files::meter::Published;
 use crate::files::shared::Shared;
 use crate::files::undo::UndoDead;
 use crate::tables::{CATALOG, CATALOG_NAME};
@@ -79,7 +78,7 @@ impl<M: ConstMachine> Home<M> {
             stuck,
             empty: Mutex::default(),
             prepared: Mutex::default(),
-            published: Published::default(),
+            published: Mutex::default(),
             names: RwLock::new(HashMap::from([(CATALOG, CATALOG_NAME.to_owned())])),
             users: Mutex::default(),
             _undo: undo,

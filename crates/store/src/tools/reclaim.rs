@@ -20,9 +20,9 @@ impl<M: ConstMachine> Store<M> {
     /// may write meanwhile. Returns what the file was before, and what it is now; `told` is called
     /// with the number of leaves that were looked at so far.
     ///
-    /// Records stay where they are, so pages that are half empty stay so, and the length of the file
-    /// stays: [`compact_into`](Self::compact_into) makes a store whose pages are full. Pages with
-    /// removed records that a snapshot may still see are not freed.
+    /// Records stay where they are, so pages that are half empty stay so, and the length of the
+    /// file stays: [`compact_into`](Self::compact_into) makes a store whose pages are full. Pages
+    /// with removed records that a snapshot may still see are not freed.
     ///
     /// It reads every leaf once, and makes a checkpoint. If the process is killed, what was freed
     /// stays free; the next call goes on.
