@@ -6,7 +6,7 @@
 //!
 //! | state | positions | credit | next |
 //! |---|---|---|---|
-//! | growing | below the size: nothing was written over | at most half of the size, see below | both |
+//! | growing | below the size: nothing was written over | half of the size, see below | both |
 //! | final | modulo the size | as `append.rs` says | none |
 //!
 //! While it grows, credit is given only for bytes below `base` + size. It is doubled under the
