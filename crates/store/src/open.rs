@@ -39,7 +39,6 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
-pub(crate) use self::abandoned::store_of;
 use self::abandoned::{note_of, remove_abandoned};
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within};
@@ -50,7 +49,7 @@ use self::memory::OF;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{PREFIX, SHM, take_away, told};
+pub(crate) use self::memory::{PREFIX, SHM, store_of, take_away, told};
 use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
 use self::text_file::write_file;

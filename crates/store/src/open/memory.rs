@@ -12,8 +12,8 @@
 //! | it has another path than `region` says | refused: moved, or a copy |
 //! | living processes have the memory and have not locked its `live` | refused: a copy |
 //! | no process lives, and its inode numbers are those that `region` says | joined as it was left |
-//! | other inode numbers, same mount namespace | the log is written to the files, which are recovered |
-//! | other inode numbers, another mount namespace | refused: it may be a copy in another container |
+//! | other inode numbers, same mount namespace | the files are recovered, with its log |
+//! | other numbers, another mount namespace | refused: it may be a copy in another container |
 //!
 //! In one mount namespace a path leads to one folder at a time. So a folder with other inode
 //! numbers has replaced the first one, or is on a file system that numbers its files anew
@@ -34,7 +34,6 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
 use super::Place;
-use super::abandoned::store_of;
 use super::identity::random;
 use super::owner::{another, of_memory};
 use super::text_file::{read_file, replace_file, write_file};
@@ -192,6 +191,12 @@ pub(super) fn places(path: &Path, id: &str) -> Vec<PathBuf> {
     places.push(path.join("memory"));
     places.dedup();
     places
+}
+
+/// The store that the file `store` of memory names; none if its process died as it wrote the file.
+pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
+    Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
 }
 
 /// The folders of this user in `/dev/shm` that say that they are of the store in this folder.
