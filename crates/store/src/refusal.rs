@@ -3,7 +3,7 @@
 use core::fmt;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a path was refused. Its text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -220,6 +220,24 @@ fn older(format: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     )
 }
 
+fn hard_linked(file: &Path, names: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "its file `{}` has {names} names (hard links), so that another folder changes with this \
+         one: copy the folder with `cp -r --reflink=auto` and open the copy, or remove the other \
+         names; `store backup` makes a copy of an open store",
+        file.display()
+    )
+}
+
+fn no_slot(limit: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        f,
+        "{limit} processes have it open, and its shared memory has no slot for another one: close \
+         one of them; `latchwork store top`, `processes` and `locks` need no slot"
+    )
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -238,13 +256,7 @@ impl fmt::Display for Refusal {
             Self::Damaged { file, what } => {
                 write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
             }
-            Self::HardLinked { file, names } => write!(
-                f,
-                "its file `{}` has {names} names (hard links), so that another folder changes \
-                 with this one: copy the folder with `cp -r --reflink=auto` and open the copy, or \
-                 remove the other names; `store backup` makes a copy of an open store",
-                file.display()
-            ),
+            Self::HardLinked { file, names } => hard_linked(file, *names, f),
             Self::NotMemory { name } => write!(
                 f,
                 "`{}` is no shared memory of a store: move it away, and all that is not the \
@@ -269,12 +281,7 @@ impl fmt::Display for Refusal {
                  `backup`; `forget-memory` has the files alone count, without what was not synced",
                 path.display()
             ),
-            Self::Processes { limit } => write!(
-                f,
-                "{limit} processes have it open, and its shared memory has no slot for another \
-                 one: close one of them, or look at the store with `--read-only`, which needs no \
-                 slot"
-            ),
+            Self::Processes { limit } => no_slot(*limit, f),
             Self::Threads { needed } => write!(
                 f,
                 "it has transactions of more threads, which are prepared or which a crash left \

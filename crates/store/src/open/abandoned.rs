@@ -5,8 +5,8 @@
 //!
 //! - it is this user's, and says of which store it is;
 //! - no process holds a slot of its region, in any namespace, or it has no region;
-//! - the store's folder is not there, and the nearest folder around it that is there has the
-//!   numbers that it had.
+//! - the store's folder does not exist, and the nearest folder around it that exists has
+//!   the numbers that it had.
 //!
 //! The last rule tells a folder that was removed from one that this process does not see: a disk
 //! that is not mounted, or a folder of another mount namespace, is below a folder with other

@@ -12,8 +12,8 @@
 //! | it has another path than `region` says | refused: moved, or a copy |
 //! | living processes have the memory and have not locked its `live` | refused: a copy |
 //! | no process lives, and its inode numbers are those that `region` says | joined as it was left |
-//! | other inode numbers, same mount namespace | the log is written to the files: recovered |
-//! | other inode numbers, another mount namespace | refused: a copy in another container? |
+//! | other inode numbers, same mount namespace | the files are recovered, with its log |
+//! | other numbers, another mount namespace | refused: it may be a copy in another container |
 //!
 //! In one mount namespace a path leads to one folder at a time. So a folder with other inode
 //! numbers has replaced the first one, or is on a file system that numbers its files anew
@@ -194,6 +194,12 @@ pub(super) fn places(path: &Path, id: &str) -> Vec<PathBuf> {
     places
 }
 
+/// The store that the file `store` of memory names; none if its process died as it wrote the file.
+pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
+    Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
+}
+
 /// The folders of this user in `/dev/shm` that say that they are of the store in this folder.
 /// What no file of the store names may be another one's, of the same path in another container.
 pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
@@ -201,12 +207,6 @@ pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
     let is_for = |at: &PathBuf| store_of(at).is_some_and(|store| store == path);
     // Any user may say anything there.
     entries.filter(|at| is_place(at, path, id) && another(at).is_none() && is_for(at)).collect()
-}
-
-/// The store that the file `store` of memory names; none if its process died as it wrote it.
-pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
-    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
 }
 
 /// Whether memory of the store in this folder may be there, whatever number its file system had
