@@ -231,7 +231,91 @@ fn a_log_and_pages_are_shown() {
     assert_eq!(compacted["before"], blocks("again/data"));
     assert_eq!(compacted["after"], blocks("small/data"));
     assert!(compacted["folder_after"].as_u64() > compacted["after"].as_u64());
+    let reclaimed = row(&["compact", again, "--in-place", "--json"]);
+    assert_eq!(reclaimed["after"], blocks("again/data"), "{reclaimed}");
+    assert!(done(&["compact", again, "--in-place"]).contains(" pages are free\n"));
+    refused(&["compact", again], "required");
+    refused(&["compact", again, &folder.at("other"), "--in-place"], "cannot be used with");
     assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
+    assert_eq!(done(&["scan", &folder.at("small")]), done(&["scan", again]));
+}
+
+/// A metric of the text format: its type, and its values by what is in front of them.
+type Found = std::collections::BTreeMap<String, (String, Vec<(String, f64)>)>;
+
+/// Reads the text format, and panics where it is not kept to: each value is below the lines of its
+/// metric, which has one line of help and one of its type, and no value comes twice.
+fn read_metrics(text: &str) -> Found {
+    let (mut found, mut name, mut helped) = (Found::new(), String::new(), String::new());
+    let is_word = |word: &str| {
+        word.chars().all(|char| char.is_ascii_alphanumeric() || char == '_')
+            && !word.starts_with(|char: char| char.is_ascii_digit())
+    };
+    for line in text.lines() {
+        if let Some(help) = line.strip_prefix("# HELP ") {
+            helped = help.split_once(' ').unwrap().0.to_owned();
+            assert!(!found.contains_key(&helped), "{line}: twice");
+        } else if let Some(kind) = line.strip_prefix("# TYPE ") {
+            let (of, kind) = kind.split_once(' ').unwrap();
+            assert!(["counter", "gauge", "histogram"].contains(&kind) && of == helped, "{line}");
+            assert_eq!(kind == "counter", of.ends_with("_total"), "{line}");
+            assert!(is_word(of) && of.starts_with("latchwork_"), "{line}");
+            of.clone_into(&mut name);
+            found.insert(name.clone(), (kind.to_owned(), Vec::new()));
+        } else {
+            let (of, value) = line.rsplit_once(' ').unwrap();
+            let (bare, labels) = of.split_once('{').unwrap_or((of, "}"));
+            let suffix = bare.strip_prefix(&name).unwrap_or_else(|| panic!("{line}: of {name}"));
+            let entry = found.get_mut(&name).unwrap();
+            let of_histogram = ["_bucket", "_sum", "_count"].contains(&suffix);
+            assert!(
+                if entry.0 == "histogram" { of_histogram } else { suffix.is_empty() },
+                "{line}"
+            );
+            let labels = labels.strip_suffix('}').unwrap();
+            if let Some((label, value)) = labels.split_once('=') {
+                let value = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+                assert!(
+                    is_word(label) && value.is_some_and(|value| !value.contains('"')),
+                    "{line}"
+                );
+            }
+            assert!(entry.1.iter().all(|(other, _)| other != of), "{line}: twice");
+            entry.1.push((of.to_owned(), value.parse().unwrap()));
+        }
+    }
+    found
+}
+
+#[test]
+fn metrics_are_text_that_prometheus_reads() {
+    let folder = Folder::new("metrics");
+    let s = &filled(&folder);
+    let text = done(&["metrics", s]);
+    let found = read_metrics(&text);
+    assert!(found.len() > 30, "{text}");
+    for (name, (kind, values)) in &found {
+        assert!(!values.is_empty(), "{name} has no value");
+        if kind == "histogram" {
+            let of = |suffix| values.iter().filter(move |(of, _)| of.contains(suffix));
+            let buckets: Vec<_> = of("_bucket{le=").map(|(_, value)| *value).collect();
+            assert!(buckets.is_sorted(), "{name}: {values:?}");
+            assert!(values.iter().any(|(of, _)| of.ends_with("{le=\"+Inf\"}")), "{values:?}");
+            assert_eq!(buckets.last(), of("_count").next().map(|(_, value)| value), "{name}");
+        }
+    }
+    assert_eq!(found["latchwork_processes"].1[0].1, 1.0);
+    let lines = rows(&["metrics", s, "--json"]);
+    assert_eq!(lines.len(), found.values().map(|(_, values)| values.len()).sum::<usize>());
+    assert!(lines.iter().any(|row| row["reason"] == "deadlock"), "{lines:?}");
+    let mut promtool = Command::new("promtool");
+    let promtool = promtool.args(["check", "metrics"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut promtool) = promtool else {
+        println!("SKIPPED: promtool is not installed");
+        return;
+    };
+    promtool.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(promtool.wait().unwrap().success());
 }
 
 /// What is damaged is told for each table, also where the store cannot be opened; and what to do.
@@ -367,7 +451,9 @@ fn stat_says_where_the_memory_is() {
 fn help_has_examples() {
     let words =
         ["clear", "dump", "load", "backup", "restore", "log", "pages", "salvage", "compact", "top"];
-    for word in words.into_iter().chain(["sync-test", "forget-memory", "prepared"]) {
+    for word in
+        words.into_iter().chain(["sync-test", "forget-memory", "prepared", "locks", "processes"])
+    {
         let help = done(&[word, "--help"]);
         assert!(help.contains("Example"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");

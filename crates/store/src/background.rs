@@ -347,7 +347,8 @@ impl<M: ConstMachine> Background<M> {
         body: impl FnOnce() + Send + 'static,
     ) -> Result<JoinHandle<()>, Error> {
         let no = |why| Error::Engine(format!("no thread {name} could begin: {why}"));
-        Builder::new().name(name.to_owned()).spawn(body).map_err(no)
+        self.home.has_room_for_thread(STACK)?;
+        Builder::new().name(name.to_owned()).stack_size(STACK).spawn(body).map_err(no)
     }
 
     /// Ends the threads, and waits for them.
@@ -378,6 +379,8 @@ impl<M: ConstMachine> Drop for Background<M> {
     }
 }
 
+/// Bytes of a thread's stack.
+const STACK: usize = 2 << 20;
 /// What the flusher does.
 fn flush<M: ConstMachine>(
     session: Lone<M>,

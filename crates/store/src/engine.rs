@@ -11,6 +11,7 @@ use latchwork_lockmgr::{Held, KeyRange, RangeKind};
 use latchwork_tree::Batch;
 
 use crate::error::of_tree;
+use crate::user::Used;
 use crate::{Commits, Error, Stamp};
 
 /// A version of a record, whose value is where the caller said.
@@ -177,6 +178,10 @@ pub trait Engine: Commits {
     /// what it holds stays until the transaction is undone by a sweep.
     fn given_up(&self) {}
 
+    /// Says that a transaction of the slot was rolled back, and which error aborted it; none if the
+    /// caller ended it.
+    fn rolled_back(&self, _why: Option<&Error>) {}
+
     /// The position at which a snapshot is taken now, and the one before which all transactions are
     /// finished there. The history that it needs is kept until [`forget`](Self::forget).
     ///
@@ -208,6 +213,18 @@ pub trait Engine: Commits {
     /// The table that has the tree, as errors name it.
     fn table(&self, tree: u32) -> String {
         of_tree(tree)
+    }
+
+    /// Who uses the transaction of a thread slot.
+    fn used(&self, slot: u32) -> Used {
+        let _ = slot;
+        Used::ByAnother
+    }
+
+    /// Whether the calling thread is in a closure of another transaction than the one of this
+    /// engine.
+    fn is_nested(&self) -> bool {
+        false
     }
 
     /// The lock manager's keyspace of a tree.

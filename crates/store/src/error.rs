@@ -35,8 +35,23 @@ pub enum Error {
         /// Why.
         why: latchwork_lockmgr::Error,
         /// The transactions in the way, after a deadline and after a deadlock: of a deadlock the
-        /// one that this one waited for.
+        /// transaction that the failed one waited for.
         holders: Box<[Holder]>,
+    },
+    /// The lock is held by another transaction of the same thread, which would wait for itself: a
+    /// call in the closure of a transaction asks for what that has locked, or a thread has two
+    /// transactions by hand ([`Store::begin`](crate::Store::begin)). Nothing was changed, and the
+    /// transaction of the call can be used. Use the other transaction, or end it first.
+    #[non_exhaustive]
+    OwnTransaction {
+        /// The table, or its tree if this process has not used it.
+        table: String,
+        /// The key; of a range the first one.
+        key: Vec<u8>,
+        /// The ends of the range, if it was not one key that was to be locked.
+        range: Option<Box<KeyBounds>>,
+        /// The other transaction.
+        holder: Box<Holder>,
     },
     /// The lock manager refused something that is not about one key.
     Locks(latchwork_lockmgr::Error),
@@ -312,6 +327,21 @@ impl Error {
         }
     }
 
+    /// For people, of a lock that was not granted.
+    fn say_of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock { table, key, range, why, holders } => {
+                say_of_lock(f, &Of { table, key, range: range.as_deref() }, why, holders)
+            }
+            Self::OwnTransaction { table, key, range, holder } => {
+                let of = Of { table, key, range: range.as_deref() };
+                write!(f, "{of}: {holder}: the thread would wait for itself; ")?;
+                f.write_str("use that transaction, or end it first")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// For people, of transactions that could not be made durable.
     fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -557,9 +587,7 @@ fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Resu
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { table, key, range, why, holders } => {
-                say_of_lock(f, &Of { table, key, range: range.as_deref() }, why, holders)
-            }
+            Self::Lock { .. } | Self::OwnTransaction { .. } => self.say_of_key(f),
             Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
                 write!(f, "not done by its deadline; the last of {runs} runs: {last}")

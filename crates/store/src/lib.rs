@@ -90,8 +90,10 @@ pub mod derived;
 mod engine;
 mod entry;
 mod error;
+mod events;
 mod faces;
 mod files;
+mod format;
 mod idle;
 mod key;
 mod lock_error;
@@ -118,6 +120,7 @@ mod turns;
 mod txn;
 mod typed;
 mod types;
+mod user;
 mod value;
 mod wakers;
 
@@ -161,6 +164,7 @@ pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter,
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
 pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]
@@ -168,6 +172,8 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
+#[doc(hidden)]
+pub use crate::user::Used;
 #[cfg(feature = "json")]
 pub use crate::value::Json;
 #[cfg(feature = "zerocopy")]

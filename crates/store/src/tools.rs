@@ -8,29 +8,34 @@
 //! | `beside` | the folder of a copy while it is made |
 //! | `clear` | a table of any size is emptied |
 //! | `compact` | a store whose pages are full, of one whose pages are not |
+//! | `reclaim` | room of free pages, returned to the file system |
 //! | `records` | what records there are in a log |
 //! | `pages` | how the pages of a table are filled |
 //! | `space` | how the pages of the file are used, and whether it is so |
 //! | `salvage` | what can be read of a store that cannot be opened |
 //! | `activity` | what goes on in a store |
+//! | `metrics` | counts and sizes for a monitoring system |
 //! | `view` | a store looked at by a process that takes no part in it |
 //! | `locks` | which transactions wait, and which of them block others |
 //! | `processes` | which processes have the store open, and what each does |
-//! | `names` | names of locks in words |
+//! | `names`, `catalog` | names of locks in words, and of tables |
 //! | `upgrade` | a store of an older format becomes one of the present format |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;
 mod backup;
 mod beside;
+mod catalog;
 mod clear;
 mod compact;
 mod dump;
 mod locks;
 mod memory;
+mod metrics;
 mod names;
 mod pages;
 mod processes;
+mod reclaim;
 mod records;
 mod salvage;
 mod space;
@@ -43,6 +48,7 @@ pub use backup::{Copied, Copying, restore};
 pub use dump::{Load, Told};
 pub use locks::{Blocked, Blocker, StoreLock};
 pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use metrics::{Metric, MetricKind, Metrics, Sample};
 pub use names::LockNames;
 pub use pages::TablePages;
 pub use processes::{Holding, Processes, SnapshotInfo, StoreProcess};

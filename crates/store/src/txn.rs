@@ -503,6 +503,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             undoing.0.engine.ended(&mut undoing.0.chain)?;
             core::mem::forget(undoing);
         }
+        self.engine.rolled_back(self.failed.as_ref());
         self.release(true)
     }
 

@@ -62,7 +62,7 @@ fn a_stopped_process_that_holds_a_lock_is_named() {
         // SAFETY: a child of ours.
         unsafe { libc::kill(child.id() as i32, libc::SIGCONT) };
         let mut status = 0;
-        // SAFETY: as above. It goes on, if it was stopped.
+        // SAFETY: as above. The child continues, if it was stopped.
         unsafe { libc::waitpid(child.id() as i32, &mut status, libc::WCONTINUED | libc::WNOHANG) };
     }
     child.kill().unwrap();

@@ -22,6 +22,7 @@
 //! | `locks`, `processes` | the same: what transactions wait for, what processes do |
 //! | `seen` | transactions and processes in words |
 //! | `top` | `top`: what goes on, live |
+//! | `metrics` | `metrics`: counts and sizes for a monitoring system |
 //! | `sync_test` | `sync-test`: how often a disk makes something durable |
 //! | `upgrade` | `upgrade`: a store of an older format |
 //! | `memory` | `forget-memory`: what killed processes left |
@@ -34,6 +35,7 @@ mod keys;
 mod locks;
 mod look;
 mod memory;
+mod metrics;
 mod prepared;
 mod processes;
 mod records;
@@ -84,6 +86,7 @@ pub(crate) enum What {
     Locks(locks::Args),
     Processes(processes::Args),
     Top(top::Args),
+    Metrics(metrics::Args),
     SyncTest(sync_test::Args),
     Upgrade(upgrade::Args),
     ForgetMemory(memory::Args),
@@ -165,6 +168,7 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Locks(args) => locks::run(&args),
         What::Processes(args) => processes::run(&args),
         What::Top(args) => top::run(&args),
+        What::Metrics(args) => metrics::run(&args),
         What::SyncTest(args) => sync_test::run(&args),
         What::Upgrade(args) => upgrade::run(&args),
         What::ForgetMemory(args) => memory::run(&args),
@@ -215,8 +219,9 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
     })
 }
 
-/// As a command opens it: with a small cache, which grows if another process asks for more. A checkpoint that it makes takes no
-/// history from the programs that have the store open, whatever bound is theirs.
+/// As a command opens it: with a small cache, which grows if another process asks for more. A
+/// checkpoint that it makes takes no history from the programs that have the store open, whatever
+/// bound is theirs.
 fn small(create: bool) -> Options {
     let read_only = READ_ONLY.load(Relaxed);
     let mut options = Options { create: create && !read_only, read_only, ..Options::default() };

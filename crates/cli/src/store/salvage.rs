@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use latchwork_store::salvage;
+use latchwork_store::{Store, salvage};
 use serde_json::json;
 
 use super::interrupt::until_signal;
@@ -34,21 +34,31 @@ pub(crate) struct SalvageArgs {
     json: bool,
 }
 
-/// Write a store into a new one, whose pages are full
+/// Write a store into a new one, whose pages are full, or return free pages to the file system
 ///
-/// Of one instant; others may write meanwhile, and the new store has nothing of that.
+/// A new store is of one moment. In both forms other processes may write meanwhile; the new store
+/// has nothing of that.
 #[derive(clap::Args)]
-#[command(after_help = "Example:
+#[command(after_help = "Examples:
   latchwork store compact /tmp/shop /tmp/shop-small
+  latchwork store compact /tmp/shop --in-place
 
-When nobody has the old one open, and it is not needed any more, the new one can be given its name.
-Ctrl-C takes the new one away as long as records are written. Exits with 0 if it is made, 2 if not,
-128+n if signal n ended it.")]
+With a new folder: when no process has the old store open, and it is not needed any more, the new one
+can be given its name. Ctrl-C removes the new one as long as records are written.
+With --in-place: pages without records become free, and the file system gets the room of all free
+pages. The length of the file stays, and pages that are half empty stay so. Ctrl-C ends it; what was
+freed stays free, and the next run goes on.
+Bytes are those on the disk, as du reports them. Exits with 0 if it is done, 2 if not, 128+n if
+signal n ended it.")]
 pub(crate) struct CompactArgs {
     /// The store's folder
     path: PathBuf,
-    /// Where the new store goes: a folder that is not there
-    to: PathBuf,
+    /// Where the new store goes: a folder that does not exist
+    #[arg(required_unless_present = "in_place")]
+    to: Option<PathBuf>,
+    /// Return free pages of the store itself to the file system
+    #[arg(long, conflicts_with = "to")]
+    in_place: bool,
     /// A JSON line
     #[arg(long)]
     json: bool,
@@ -113,37 +123,64 @@ pub(super) fn run_salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
 
 pub(super) fn compact(args: &CompactArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.path, false)?;
+    match &args.to {
+        Some(to) => compact_into(&store, args, to),
+        None => reclaim(&store, args),
+    }
+}
+
+fn compact_into(store: &Store, args: &CompactArgs, to: &Path) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     let records = until_signal(|look| {
-        store.compact_into(&args.to, &mut |records| {
+        store.compact_into(to, &mut |records| {
             progress.tell(format!("{} records", output::count(records)));
             look();
         })
     })?;
     drop(progress);
-    let before = (on_disk(&args.path.join("data"))?, on_disk(&args.path)?);
-    let after = (on_disk(&args.to.join("data"))?, on_disk(&args.to)?);
+    let of = |folder: &Path| -> std::io::Result<_> {
+        Ok((on_disk(&folder.join("data"))?, on_disk(folder)?))
+    };
+    let (before, after) = (of(&args.path)?, of(to)?);
     if args.json {
         print_json(&json!({
             "records": records, "before": before.0, "after": after.0, "folder_before": before.1,
             "folder_after": after.1,
         }))?;
-    } else {
-        output::print(|out| {
-            writeln!(out, "{records} records; on the disk, before and after:")?;
-            for (what, before, after) in
-                [("data", before.0, after.0), ("folder", before.1, after.1)]
-            {
-                writeln!(
-                    out,
-                    "{what:<8}{:>12}{:>12}",
-                    output::bytes(before),
-                    output::bytes(after)
-                )?;
-            }
-            Ok(())
-        })?;
+        return Ok(ExitCode::SUCCESS);
     }
+    output::print(|out| {
+        writeln!(out, "{records} records; on the disk, before and after:")?;
+        for (what, before, after) in [("data", before.0, after.0), ("folder", before.1, after.1)] {
+            writeln!(out, "{what:<8}{:>12}{:>12}", output::bytes(before), output::bytes(after))?;
+        }
+        Ok(())
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn reclaim(store: &Store, args: &CompactArgs) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new();
+    let (before, after) = until_signal(|look| {
+        store.reclaim(&mut |leaves| {
+            progress.tell(format!("{} leaves", output::count(leaves)));
+            look();
+        })
+    })?;
+    drop(progress);
+    if args.json {
+        print_json(&json!({
+            "before": before.on_disk, "after": after.on_disk, "pages": after.pages,
+            "free_pages": after.free, "free_before": before.free,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    output::print(|out| {
+        let (was, is) = (output::bytes(before.on_disk), output::bytes(after.on_disk));
+        writeln!(out, "data on the disk: {was} before, {is} after")?;
+        let (free, pages) = (output::count(after.free), output::count(after.pages));
+        writeln!(out, "{free} of {pages} pages are free")
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -42,6 +42,24 @@ impl<M: ConstMachine> Owner<'_, M> {
         found.into_iter().map(|(owner, holds)| self.memory.blocker(owner, holds)).collect()
     }
 
+    /// Returns the owners that hold what the request wants that waits, and their thread slots.
+    /// Takes one latch, and costs time in proportion to the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn holders(&self) -> Result<Vec<(OwnerId, u32)>, Error> {
+        self.memory.region().check()?;
+        self.note_blockers()?;
+        let (mut found, blockers) = (Vec::new(), self.watch.blockers.borrow());
+        for (owner, _) in blockers.iter().filter(|(_, holds)| *holds) {
+            let Some(page) = self.memory.page(owner.number().page())? else { continue };
+            let state = get(&page.owners[owner.number().at()].state);
+            found.extend(state.thread(get(&page.thread)).map(|thread| (*owner, thread)));
+        }
+        Ok(found)
+    }
+
     /// Returns what [`blockers`](Self::blockers) says of this owner.
     ///
     /// # Errors

@@ -25,7 +25,9 @@ use latchwork_log::{Checkpoint, Lsn};
 use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
+use crate::events;
 use crate::files::home::Home;
+use crate::files::meter::{Count, now};
 use crate::files::scribe::IMAGE;
 use crate::files::shared::Shared;
 use crate::files::worker::Worker;
@@ -128,6 +130,26 @@ impl<M: ConstMachine> Home<M> {
     /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
     /// has the right to, or is alone.
     pub(crate) fn make_checkpoint(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
+        let _span = events::checkpoint();
+        let (from, before) = (now::<M>(), self.log.marked());
+        let made = self.make_one(worker, history);
+        let ns = now::<M>().saturating_sub(from);
+        worker.count(Count::CheckpointNs, ns);
+        if let Err(why) = made {
+            worker.count(Count::CheckpointsFailed, 1);
+            events::checkpoint_failed(&why, ns);
+            return Err(why);
+        }
+        worker.count(Count::Checkpoints, 1);
+        // Free pages that cannot be punched keep their room.
+        let punched = self.punch_some(worker).unwrap_or(0);
+        worker.count(Count::Punched, punched);
+        worker.publish();
+        events::checkpoint_made(self.log.marked().0.saturating_sub(before.0), ns, punched);
+        Ok(())
+    }
+
+    fn make_one(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
         let signed = match self.sign(worker) {
             // A checkpoint gives segments back, so it must not need one. What the last one has
             // signed is still what the pages are, though longer ago.
@@ -170,8 +192,6 @@ impl<M: ConstMachine> Home<M> {
         worker.log.checkpoint(Checkpoint { lsn: signed, redo, clean: false })?;
         // Snapshots that need more than the history may have get an error.
         worker.log.recycle(Lsn(self.shared.needed()?.max(least).min(redo.0)))?;
-        // The checkpoint is made. Free pages that cannot be punched keep their room.
-        let _ = self.punch_some(worker);
         Ok(())
     }
 

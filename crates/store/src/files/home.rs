@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use latchwork_disk::Disk;
+use latchwork_disk::{Calls, Disk};
 use latchwork_lockmgr::Manager;
 use latchwork_log::{Log, Lsn, Mode};
 use latchwork_machine::ConstMachine;
@@ -15,16 +15,18 @@ use crate::Error;
 use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
+use crate::user::{Used, User};
 
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default. Memory is taken
-    /// as it is used. Of several processes that have a store open the one that asks for most counts.
+    /// as it is used. Of several processes that have a store open the one that asks for most
+    /// counts.
     pub cache: u64,
     /// Bytes up to which the cache may grow while the store is open, if another process asks for
-    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process sets
-    /// as many addresses aside, and a byte of memory is used for each page.
+    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process
+    /// sets as many addresses aside, and a byte of memory is used for each page.
     pub cache_max: u64,
     /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two; 8,192 by
     /// default.
@@ -166,11 +168,32 @@ pub(crate) struct Home<M: ConstMachine> {
     /// The slots of prepared transactions, by their ids, as this process saw them when it last
     /// looked for one: each may have been decided since.
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
+    /// What of its calls to the disk this process has counted in shared memory.
+    pub(crate) published: Mutex<Calls>,
+    /// Who uses the transactions of this process's thread slots.
+    pub(crate) users: Mutex<HashMap<u32, Arc<User<M>>>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }
 
+/// Bytes that a new thread maps besides its stack, and some more.
+const THREAD: usize = 1 << 20;
+
 impl<M: ConstMachine> Home<M> {
+    /// Who uses the transaction of a thread slot.
+    pub(crate) fn used(&self, slot: u32) -> Used {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.get(&slot).map_or(Used::ByAnother, |user| user.used())
+    }
+
+    /// Whether this process has the addresses that a thread with such a stack needs. Rust's library
+    /// maps memory in the new thread itself, for its handler of stack overflows, and ends the
+    /// process where there is none; so this is asked before. Another thread of the program that
+    /// maps the last addresses in between is not accounted for.
+    pub(crate) fn has_room_for_thread(&self, stack: usize) -> Result<(), Error> {
+        Ok(self.manager.region().has_addresses((stack + THREAD) as u64)?)
+    }
+
     /// The table that has the tree, as errors name it.
     pub(crate) fn table(&self, tree: u32) -> String {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);

@@ -31,8 +31,10 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::Tree;
 
 use crate::Error;
+use crate::events;
 use crate::files::analysis::Analysis;
 use crate::files::home::Home;
+use crate::files::meter::{Count, now};
 use crate::files::scribe::{Part, Scribe};
 use crate::files::worker::Worker;
 use crate::long::PIECES;
@@ -41,6 +43,7 @@ use crate::tables::CATALOG;
 impl<M: ConstMachine> Home<M> {
     /// Makes the store what its log says, and says that it can be used. So many threads redo.
     pub(crate) fn recover(self: &Arc<Self>, lanes: usize) -> Result<(), Error> {
+        let (_span, from) = (events::recovery(), now::<M>());
         self.has_its_pages()?;
         let mut analysis = Analysis::default();
         let stale = self.redo(lanes, &mut analysis)?;
@@ -61,7 +64,9 @@ impl<M: ConstMachine> Home<M> {
         // What is not undone yet is not undone for the log that it keeps, either.
         self.make_checkpoint(&worker, u64::MAX)?;
         // A process may have died before it punched them, and a crash may have left half of one.
-        let _ = self.punch_all(&worker);
+        worker.count(Count::Punched, self.punch_all(&worker).unwrap_or(0));
+        let read = end.0.saturating_sub(self.log.recovered().redo.0);
+        events::recovered(read, now::<M>().saturating_sub(from));
         Ok(())
     }
 

@@ -68,11 +68,10 @@ impl<M: ConstMachine> Home<M> {
                 let lane = thread::Builder::new().name("latchwork-redo".into());
                 // Whatever the program's own threads have.
                 let lane = lane.stack_size(STACK);
-                match lane.spawn_scoped(scope, move || self.lane(jobs)) {
-                    Ok(lane) => all.push((give, lane)),
-                    // With as many threads as the system lets this process have.
-                    Err(_) => break,
-                }
+                // With as many threads as the system lets this process have.
+                let Ok(()) = self.has_room_for_thread(STACK) else { break };
+                let Ok(lane) = lane.spawn_scoped(scope, move || self.lane(jobs)) else { break };
+                all.push((give, lane));
             }
             if all.is_empty() {
                 return self.redo_alone(analysis);

@@ -15,6 +15,7 @@
 //! word 64   two lines for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep
 //!           is to undo next of its transaction; who is at work on that; the pages that it has in
 //!           hand, and since when: `hands.rs`
+//! then      five lines for each thread slot: what its threads have counted, `meter.rs`
 //! ```
 //!
 //! Each word has a line of its own. A snapshot is told in its slot's line, so that the history that
@@ -34,7 +35,7 @@ use crate::stamp::Stamp;
 
 /// Of what is below, and in the lines of the slots: counted up with each change. And with each of
 /// the pool's: this is looked at first, and the memory kept.
-const LAYOUT: u64 = 4;
+const LAYOUT: u64 = 5;
 
 const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
 
@@ -55,6 +56,8 @@ const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
 pub(crate) const SLOTS: u64 = 64;
 pub(crate) const LINE: u64 = 16;
+/// Words of a slot behind the lines, for what its threads count: `meter.rs`.
+pub(crate) const METER: u64 = 40;
 /// How often it is looked what snapshots need, in bytes of log.
 const LOOK: u64 = 64 << 10;
 /// In a slot's line.
@@ -90,7 +93,7 @@ impl<M: ConstMachine> Shared<M> {
     /// `Version` of memory that a program of another version made.
     pub(crate) fn open(region: &Region<M>, log: &Log<M>) -> Result<Self, Error> {
         let slots = u64::from(log.threads());
-        let bytes = (SLOTS + slots * LINE) * 8;
+        let bytes = (SLOTS + slots * (LINE + METER)) * 8;
         let options = AreaOptions { first: bytes, limit: bytes, huge: false };
         let area = region.area("store", &options)?;
         // Acquire: synchronizes with the Release in `recovered`, behind which the version is.
@@ -454,16 +457,16 @@ impl<M: ConstMachine> Shared<M> {
     }
 }
 
-/// The lines of the slots, looked at: nothing is stored.
+/// Reads the lines of the slots and writes nothing.
 #[derive(Debug)]
 pub(crate) struct SlotLines<M: ConstMachine> {
     area: Area<M>,
 }
 
 impl<M: ConstMachine> SlotLines<M> {
-    /// Those beside a region, which may be a view; none if there are none of this layout.
+    /// Opens the lines of a region, which may be a view; none if it has none of this layout.
     pub(crate) fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
-        // One that is there keeps its own sizes.
+        // An existing area keeps its own sizes.
         let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
         let area = match region.area("store", &sizes) {
             Ok(area) => area,
@@ -480,8 +483,14 @@ impl<M: ConstMachine> SlotLines<M> {
         if at + LINE > self.area.words()? {
             return Ok(None);
         }
-        // Relaxed: it is looked at, and nothing is done about it.
+        // Relaxed: it is printed, and no decision depends on it.
         Ok(self.area.word(at)?.load(Relaxed).checked_sub(1))
+    }
+
+    /// The number of transactions of dead processes that were undone.
+    pub(crate) fn undone(&self) -> Result<u64, Error> {
+        // Relaxed: as above.
+        Ok(self.area.word(UNDONE)?.load(Relaxed))
     }
 
     /// The slot whose thread makes a checkpoint.
@@ -493,7 +502,7 @@ impl<M: ConstMachine> SlotLines<M> {
 }
 
 impl<M: ConstMachine> Shared<M> {
-    /// The same lines, to be looked at.
+    /// Reads the same lines.
     pub(crate) fn lines(&self) -> SlotLines<M> {
         SlotLines { area: self.area.clone() }
     }

@@ -21,7 +21,9 @@ use latchwork_tree::{Change, Error as TreeError};
 
 use crate::Error;
 use crate::engine::Chain;
+use crate::events;
 use crate::files::home::{Home, Stuck};
+use crate::files::meter::now;
 use crate::files::turn::{State, Turn};
 use crate::files::worker::Worker;
 
@@ -115,7 +117,10 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
 impl<M: ConstMachine> Home<M> {
     /// Sweeps the region. What could not be undone is the error.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
-        self.manager.region().sweep().map_err(|why| match why {
+        let (_span, from) = (events::sweep(), now::<M>());
+        let swept = self.manager.region().sweep();
+        events::swept(swept.as_ref().map_or(0, |count| *count), now::<M>().saturating_sub(from));
+        swept.map_err(|why| match why {
             RegionError::Repair(Layer::Tree) => {
                 // Of the dead: it may be that a living thread is just at it.
                 let is_dead = |slot: &u32| self.manager.region().is_dead(*slot);

@@ -17,7 +17,10 @@ use crate::Error;
 use crate::files::empty::EmptyLeaf;
 use crate::files::home::Home;
 use crate::files::kinds::END;
+use crate::files::meter::Locked;
 use crate::files::turn::State;
+use crate::user::User;
+use crate::wakers::locked;
 
 /// Bytes of a record without a payload, and some.
 pub(crate) const SMALL: u64 = 128;
@@ -78,11 +81,15 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) home: Arc<Home<M>>,
     /// How many migrations had begun when the tables that its transaction uses were looked up.
     pub(crate) tables_at: Cell<u64>,
+    /// Who uses its transaction.
+    pub(crate) user: Arc<User<M>>,
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
     /// Whether its slot has a root in hand of which no transaction goes on.
     pub(crate) roots_left: Cell<bool>,
     commits: Cell<u32>,
+    /// What it has published of its locks: `meter.rs`.
+    pub(crate) locked: Cell<Locked>,
     /// `low` and the log's end from before the thread read last: what was finished then is so in
     /// what it read.
     read_at: Cell<(u64, u64)>,
@@ -136,15 +143,19 @@ impl<M: ConstMachine> Worker<M> {
         }
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
         let migrations = home.shared.migrations()?;
+        let user = Arc::<User<M>>::default();
+        locked(&home.users).insert(log.slot(), user.clone());
         let worker = Self {
             handle,
             log,
             own,
             home,
             tables_at: Cell::new(migrations),
+            user,
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),
             commits: Cell::new(0),
+            locked: Cell::default(),
             read_at: Cell::new((0, 0)),
             record: RefCell::default(),
             payload: RefCell::default(),
@@ -240,6 +251,7 @@ impl<M: ConstMachine> Worker<M> {
         self.commits.set(commits);
         if commits.is_multiple_of(COMMITS_A_LOOK) {
             let _ = self.home.shared.raise_low();
+            self.publish();
         }
     }
 
@@ -263,6 +275,11 @@ impl<M: ConstMachine> Worker<M> {
 impl<M: ConstMachine> Drop for Worker<M> {
     fn drop(&mut self) {
         self.leave_notes();
+        self.publish();
+        // In the child of a fork a thread that is not there may have the mutex.
+        if self.home.manager.region().check().is_ok() {
+            locked(&self.home.users).remove(&self.log.slot());
+        }
     }
 }
 

@@ -255,7 +255,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// The trees of all tables, of the catalog and of long values.
-    fn roots(&self) -> Result<Vec<u32>, Error> {
+    pub(super) fn roots(&self) -> Result<Vec<u32>, Error> {
         let tables = self.trees()?;
         Ok([CATALOG, PIECES].into_iter().chain(tables.into_iter().map(|table| table.1)).collect())
     }
