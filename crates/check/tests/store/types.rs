@@ -1,5 +1,6 @@
 //! The types of tables are recorded, and compared.
 
+use latchwork_check::tasks::block_on;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
 use latchwork_store::{
@@ -64,6 +65,25 @@ fn other_types_are_refused_by_every_call_and_change_nothing() {
     let rows = store.read(|tx| tx.range(&FRUIT, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
     let named = |(name, count): &(&str, u64)| (name.to_string(), *count);
     assert_eq!(rows, [("date", 5), ("fig", 4), ("pear", 3)].iter().map(named).collect::<Vec<_>>());
+}
+
+#[test]
+fn tasks_are_refused_too() {
+    let store = stage();
+    store.put(&FRUIT, "pear", 3).unwrap();
+    let mut tx = block_on(store.begin_async()).unwrap();
+    is_refused(block_on(tx.get(&WRONG, "pear")));
+    is_refused(block_on(tx.get_for_update(&WRONG, "pear")));
+    is_refused(block_on(tx.put(&WRONG, "pear", 0.5)));
+    is_refused(block_on(tx.insert(&WRONG, "fig", 0.5)));
+    is_refused(block_on(tx.remove(&WRONG, "pear")));
+    is_refused(block_on(tx.range(&WRONG, ..)).map(|_| ()));
+    is_refused(block_on(tx.with(|tx| tx.put(&WRONG, "pear", 0.5))));
+    block_on(tx.put(&FRUIT, "fig", 4)).unwrap();
+    block_on(tx.commit()).unwrap();
+    assert_eq!(store.read(|tx| tx.count(&FRUIT, ..)), Ok(2));
+    let kept = store.snapshot().unwrap();
+    is_refused(kept.get(&WRONG, "pear"));
 }
 
 /// A key of another type would sort among the others, and fail every scan afterwards.
