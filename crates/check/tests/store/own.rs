@@ -36,9 +36,9 @@ fn is_own<R: core::fmt::Debug>(call: Result<R, Error>, label: &str) {
 }
 
 /// The calls that want row 1 while another transaction of the thread has it. Each of them would
-/// wait for an hour.
+/// wait for 20 seconds.
 fn calls(store: &Store<Native>, label: &str) {
-    let long = labelled("inner", 3600);
+    let long = labelled("inner", 20);
     is_own(store.write_with(&long, |tx| tx.put(&ROWS, 1, 2)), label);
     is_own(store.write_with(&long, |tx| tx.get(&ROWS, 1)), label);
     is_own(store.write_with(&long, |tx| tx.range(&ROWS, ..).map(|rows| rows.count())), label);
@@ -62,13 +62,13 @@ fn calls(store: &Store<Native>, label: &str) {
 #[test]
 fn a_call_in_a_closure_does_not_wait_for_the_closures_transaction() {
     let store = store();
-    let runs = store.write_with(&labelled("outer", 3600), |tx| {
+    let runs = store.write_with(&labelled("outer", 20), |tx| {
         tx.put(&ROWS, 1, 1)?;
         calls(&store, "outer");
         Ok(())
     });
     assert_eq!(runs.unwrap().runs, 1);
-    let mut txn = store.begin_with(&labelled("by hand", 3600)).unwrap();
+    let mut txn = store.begin_with(&labelled("by hand", 20)).unwrap();
     txn.with(|tx| {
         tx.put(&ROWS, 1, 1)?;
         calls(&store, "by hand");
@@ -77,9 +77,9 @@ fn a_call_in_a_closure_does_not_wait_for_the_closures_transaction() {
     .unwrap();
     txn.commit().unwrap();
     // One that reads a range stops a writer in it.
-    let read = store.write_with(&labelled("reads", 3600), |tx| {
+    let read = store.write_with(&labelled("reads", 20), |tx| {
         assert_eq!(tx.range(&ROWS, ..)?.count(), 2);
-        is_own(store.write_with(&labelled("inner", 3600), |tx| tx.put(&ROWS, 7, 7)), "reads");
+        is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 7, 7)), "reads");
         Ok(())
     });
     read.unwrap();
@@ -92,14 +92,14 @@ fn a_call_in_a_tasks_closure_does_not_wait_for_the_closures_transaction() {
     let outer = |mut tx: Lent<Native>| async move {
         tx.put(&ROWS, 1, 1).await?;
         let inner = |mut tx: Lent<Native>| async move { tx.put(&ROWS, 1, 2).await };
-        is_own(store.write_async_with(&labelled("inner", 3600), inner).await, "outer");
-        is_own(store.write_with(&labelled("inner", 3600), |tx| tx.put(&ROWS, 1, 2)), "outer");
+        is_own(store.write_async_with(&labelled("inner", 20), inner).await, "outer");
+        is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 1, 2)), "outer");
         // Also behind a closure of its own.
         tx.with(|tx| tx.put(&ROWS, 3, 3)).await?;
-        is_own(store.write_with(&labelled("inner", 3600), |tx| tx.put(&ROWS, 1, 2)), "outer");
+        is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 1, 2)), "outer");
         Ok(())
     };
-    assert_eq!(block_on(store.write_async_with(&labelled("outer", 3600), outer)).unwrap().runs, 1);
+    assert_eq!(block_on(store.write_async_with(&labelled("outer", 20), outer)).unwrap().runs, 1);
     assert_eq!(store.get(&ROWS, 1), Ok(Some(1)));
 }
 
@@ -135,7 +135,7 @@ fn a_transaction_that_another_thread_called_last_is_waited_for() {
             first.commit().unwrap();
         });
         calls.recv().unwrap();
-        let second = if patient { store.begin() } else { store.begin_with(&labelled("", 3600)) };
+        let second = if patient { store.begin() } else { store.begin_with(&labelled("", 20)) };
         let mut second = second.unwrap();
         second.put(&ROWS, 1, 2).unwrap();
         second.commit().unwrap();
@@ -148,7 +148,7 @@ fn a_transaction_that_another_thread_called_last_is_waited_for() {
 #[test]
 fn a_timeout_says_that_the_lock_was_the_threads_own() {
     let store = store();
-    let mut first = store.begin_with(&labelled("first", 3600)).unwrap();
+    let mut first = store.begin_with(&labelled("first", 20)).unwrap();
     first.put(&ROWS, 1, 1).unwrap();
     let short = Patience { time: Duration::from_millis(50), ..Patience::default() };
     let began = Instant::now();
