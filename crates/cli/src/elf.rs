@@ -5,8 +5,8 @@
 /// What kind of program a file's beginning says it is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Image {
-    /// A program that asks for a loader, on this machine.
-    Dynamic,
+    /// A program that asks for a loader, on this machine: the loader's path.
+    Dynamic(Vec<u8>),
     /// A program without a loader.
     Static,
     /// A program for another machine, by ELF's number; or of another word size.
@@ -42,21 +42,30 @@ pub(crate) fn image(bytes: &[u8]) -> Image {
         return Image::Foreign(machine);
     }
     match asks_for_loader(bytes) {
-        Some(true) => Image::Dynamic,
-        Some(false) => Image::Static,
+        Some(Some(loader)) => Image::Dynamic(loader),
+        Some(None) => Image::Static,
         None => Image::Unknown,
     }
 }
 
-/// Whether a program header names an interpreter; none if the headers are not there.
-fn asks_for_loader(bytes: &[u8]) -> Option<bool> {
+/// The interpreter that a program header names, if one does; none if the headers are not there. A
+/// path that lies behind what was read is empty.
+fn asks_for_loader(bytes: &[u8]) -> Option<Option<Vec<u8>>> {
     let table = usize::try_from(u64::from_le_bytes(field(bytes, 32)?)).ok()?;
     let size = usize::from(half(bytes, 54)?);
     let count = usize::from(half(bytes, 56)?);
-    let mut found = false;
+    let mut found = None;
     for index in 0..count {
         let at = table.checked_add(index.checked_mul(size)?)?;
-        found |= u32::from_le_bytes(field(bytes, at)?) == INTERPRETER;
+        if u32::from_le_bytes(field(bytes, at)?) == INTERPRETER {
+            let place = |from: usize| {
+                let at = at.checked_add(from)?;
+                usize::try_from(u64::from_le_bytes(field(bytes, at)?)).ok()
+            };
+            let (from, length) = (place(8)?, place(32)?);
+            let path = bytes.get(from..from.saturating_add(length)).unwrap_or_default();
+            found = Some(path.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
+        }
     }
     Some(found)
 }
@@ -76,7 +85,7 @@ mod tests {
     #[test]
     fn this_program_is_dynamic_and_its_pieces_are_no_panic() {
         let bytes = std::fs::read("/proc/self/exe").unwrap();
-        assert_eq!(image(&bytes), Image::Dynamic);
+        assert!(matches!(image(&bytes), Image::Dynamic(loader) if loader.starts_with(b"/")));
         for length in 0..2000 {
             let _ = image(&bytes[..length]);
         }

@@ -70,7 +70,21 @@ fn check_at(path: &Path, scripts: u32) -> Result<(), Refusal> {
         return Ok(());
     }
     match elf::image(&bytes) {
-        Image::Dynamic => Ok(()),
+        Image::Dynamic(loader) if is_musl(&loader) => refuse(
+            FAILED,
+            "built for musl: our library is built for glibc and has other mutexes; build the \
+             program for a `gnu` target",
+        ),
+        Image::Dynamic(_) => match runtime::sanitizer(path) {
+            Some(name) => refuse(
+                FAILED,
+                &format!(
+                    "built with {name}, which has to see each mutex itself and would report errors \
+                     that are none: build the program without it"
+                ),
+            ),
+            None => Ok(()),
+        },
         Image::Static if runtime::is_go(path) => refuse(
             FAILED,
             "a Go program, statically linked: the loader would ignore our library, and Go's locks \
@@ -92,6 +106,11 @@ fn check_at(path: &Path, scripts: u32) -> Result<(), Refusal> {
         }
         Image::Script(_) | Image::Unknown => refuse(NOT_EXECUTABLE, "not a program"),
     }
+}
+
+fn is_musl(loader: &[u8]) -> bool {
+    let name = loader.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    name.starts_with(b"ld-musl")
 }
 
 /// Why the loader would not trust the environment for this program.

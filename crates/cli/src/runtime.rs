@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use latchwork_profile::Snapshot;
-use object::{Object, ObjectSection};
+use object::{Object, ObjectSection, ObjectSymbol};
 
 /// Files larger than this are not looked into.
 const FILE_MAX: u64 = 1 << 30;
@@ -43,10 +43,34 @@ impl Runtime {
     }
 }
 
+/// The sanitizers that interpose on the same calls, by the function that starts each.
+const SANITIZERS: [(&str, &str); 4] = [
+    ("__tsan_init", "ThreadSanitizer"),
+    ("__asan_init", "AddressSanitizer"),
+    ("__msan_init", "MemorySanitizer"),
+    ("__hwasan_init", "HWAddressSanitizer"),
+];
+
+/// The sanitizer that a program was built with: its library, or a copy of it in the program, has
+/// such a function.
+pub(crate) fn sanitizer(path: &Path) -> Option<&'static str> {
+    let bytes = whole(path)?;
+    let object = object::File::parse(&*bytes).ok()?;
+    object.dynamic_symbols().chain(object.symbols()).find_map(|symbol| {
+        let name = symbol.name().ok()?;
+        SANITIZERS.iter().find(|(start, _)| *start == name).map(|(_, sanitizer)| *sanitizer)
+    })
+}
+
+/// The bytes of a file that is not too large to be looked into.
+fn whole(path: &Path) -> Option<Vec<u8>> {
+    let small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= FILE_MAX);
+    small.then(|| fs::read(path).ok()).flatten()
+}
+
 /// Whether a file is a Go program: the linker leaves its tables.
 pub(crate) fn is_go(path: &Path) -> bool {
-    let small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= FILE_MAX);
-    let Some(bytes) = small.then(|| fs::read(path).ok()).flatten() else { return false };
+    let Some(bytes) = whole(path) else { return false };
     let Ok(object) = object::File::parse(&*bytes) else { return false };
     object
         .sections()

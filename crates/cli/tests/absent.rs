@@ -7,8 +7,8 @@ use latchwork_store::{Store, Table};
 
 const FRUIT: Table<&str, u64> = Table::new("fruit");
 
-/// What a command exits with if a name means nothing, and if its arguments make no sense: a word
-/// that is not in a list that its help prints.
+/// The exit code if a name means nothing, and the exit code of misuse, for example of a word that
+/// is not in the list that the help prints.
 const ABSENT: i32 = 1;
 const MISUSED: i32 = 2;
 

@@ -70,6 +70,18 @@ fn what_the_loader_would_not_preload_us_into() {
     if let Some(program) = compile(&folder, "still", text, &["-static"]) {
         refused(&run(&["run", &program]), 125, "statically linked");
     }
+    for (flag, name) in [("thread", "ThreadSanitizer"), ("address", "AddressSanitizer")] {
+        match compile(&folder, flag, text, &[&format!("-fsanitize={flag}")]) {
+            Some(program) => {
+                refused(&run(&["run", &program]), 125, name);
+                refused(&run(&["profile", "--", &program]), 125, name);
+            }
+            None => println!("SKIPPED: no compiler for {name}"),
+        }
+    }
+    // The loader of another C library, which need not be here to be recognised.
+    let musl = compile(&folder, "musl", text, &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]);
+    refused(&run(&["run", &musl.unwrap()]), 125, "musl");
     // SAFETY: it only tells.
     if unsafe { libc::geteuid() } == 0 {
         let program = compile(&folder, "other", text, &[]).unwrap();

@@ -1,5 +1,5 @@
-//! What an operator sees of a store that other processes use: real processes, one of which holds a
-//! record, one waits for it, one is stopped, one is killed.
+//! Commands for an operator of a store, tested with real processes: a process holds a record,
+//! another waits for it, a third is stopped or killed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -7,10 +7,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 use std::{env, fs, io, thread};
 
-use latchwork_store::{Patience, ProcessState, Store, Table};
+use latchwork_machine::Shared;
+use latchwork_region::{Options, Region};
+use latchwork_store::{Patience, ProcessState, Store, Table, region_file};
 use serde_json::Value;
 
-const PEOPLE: Table<&str, &str> = Table::new("people");
+const PEOPLE: Table<&str, &[u8]> = Table::new("people");
 
 /// A folder for a store, removed at the end.
 struct Folder(PathBuf);
@@ -53,14 +55,14 @@ fn rows(args: &[&str]) -> Vec<Value> {
     said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// A process that has a store open and does what it is told, a line each.
+/// A process that has a store open and executes orders, one a line.
 struct Peer {
     child: Child,
     orders: ChildStdin,
     said: BufReader<ChildStdout>,
 }
 
-/// What begins each line that a peer says: the test harness prints lines of its own.
+/// Begins each line of a peer, because the test harness prints lines of its own.
 const SAID: &str = "peer: ";
 
 impl Peer {
@@ -134,7 +136,7 @@ fn peer() {
             ["hold", key, label] => {
                 let options = Patience { label, ..Patience::default() };
                 let mut transaction = store.begin_with(&options).unwrap();
-                transaction.put(&PEOPLE, key, "held").unwrap();
+                transaction.put(&PEOPLE, key, b"held").unwrap();
                 open.push(transaction);
                 println!("{SAID}held");
             }
@@ -147,7 +149,7 @@ fn peer() {
                     let mut runs = 0;
                     let ended = store.write_with(&options, |tx| {
                         runs += 1;
-                        tx.put(&PEOPLE, key, "waited")
+                        tx.put(&PEOPLE, key, b"waited")
                     });
                     println!("{SAID}ended after {runs}: {:?}", ended.map_err(|e| e.to_string()));
                 });
@@ -163,7 +165,7 @@ fn peer() {
             }
             ["prepare", key, gid] => {
                 let mut transaction = store.begin().unwrap();
-                transaction.put(&PEOPLE, key, "prepared").unwrap();
+                transaction.put(&PEOPLE, key, b"prepared").unwrap();
                 transaction.prepare(gid.as_bytes()).unwrap();
                 println!("{SAID}prepared");
             }
@@ -172,7 +174,7 @@ fn peer() {
                 let store = store.clone();
                 thread::spawn(move || {
                     loop {
-                        store.put(&PEOPLE, key, "busy").unwrap();
+                        store.put(&PEOPLE, key, b"busy").unwrap();
                     }
                 });
                 println!("{SAID}busy");
@@ -276,7 +278,7 @@ fn the_folder_alone_says_who_blocks_whom() {
         "{row}"
     );
     assert_eq!(row["waits"]["mode"], "write");
-    assert!(row["waits"]["since_ns"].as_u64() > Some(0) && row["thread"].is_u64(), "{row}");
+    assert!(row["waits"]["since_ns"].is_u64() && row["thread"].is_u64(), "{row}");
     assert!(row["command"].as_str().unwrap().contains("peer"), "{row}");
     let blocker = &row["blockers"][0];
     let ids = (&blocker["pid"], &blocker["label"], &blocker["holds"], &blocker["state"]);
@@ -306,7 +308,7 @@ fn the_folder_alone_says_who_blocks_whom() {
     let top = &rows(&["store", "top", store, "--interval", "0.02"])[0];
     assert_eq!(top["blocked"][0]["blockers"][0]["pid"], holder.pid());
 
-    // The older commands take the folder, and translate names, too.
+    // The commands for regions accept the folder as well, and translate names.
     assert!(done(&["locks", "who", store, "ann"]).contains("people/ann"));
     assert!(done(&["locks", "who", store, "people/ann"]).contains("nightly"));
     assert_eq!(latchwork(&["locks", "who", store, "zoe"]).status.code(), Some(1));
@@ -332,6 +334,21 @@ fn a_writer_that_a_reader_of_a_range_blocks_is_shown() {
     assert_eq!((&blocker["label"], &blocker["mode"]), (&"report".into(), &"read range".into()));
     let all = done(&["store", "locks", store, "--all"]);
     assert!(all.contains("a up to c"), "{all}");
+}
+
+#[test]
+fn a_copy_of_the_folder_is_closed() {
+    let folder = Folder::new("copy");
+    let store = &folder.store();
+    let _peer = Peer::start(store);
+    let copy = folder.0.join("copy");
+    let copied = Command::new("cp").args(["-a", store]).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    let copy = copy.to_str().unwrap();
+    assert!(done(&["store", "processes", copy]).starts_with("closed"));
+    assert!(done(&["store", "locks", copy]).starts_with("closed"));
+    assert_eq!(latchwork(&["locks", "stat", copy]).status.code(), Some(2));
+    assert!(done(&["store", "processes", store]).contains("running"));
 }
 
 /// The row of a process.
@@ -399,7 +416,14 @@ fn a_stopped_process_is_named_with_what_it_holds() {
     let top = done(&["store", "top", store, "--once", "--interval", "0.02"]);
     let named = format!("STOPPED    process {}, which holds 1 lock", holder.pid());
     assert!(top.contains(&named), "{top}");
+    // The same for a thread that waits, and knows which thread slot it waits for.
+    let region = region_file(store).unwrap().unwrap();
+    let region = Region::<Shared>::view(region, &Options::default()).unwrap();
+    let slots: Vec<u32> = region.threads().map(|thread| thread.slot).collect();
+    let stopped: Vec<u32> = slots.iter().filter_map(|slot| region.stopped(*slot)).collect();
+    assert_eq!(stopped, [holder.pid()]);
     holder.signal(libc::SIGCONT);
+    while slots.iter().any(|slot| region.stopped(*slot).is_some()) {}
     assert!(waiter.next_after(|| holder.order("commit")).starts_with("ended after 1: Ok"));
 }
 
@@ -419,6 +443,9 @@ fn what_a_stopped_process_holds_of_the_log_is_named() {
             let holds = row.holds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let said = done(&["store", "processes", store]);
             assert!(said.contains(&format!("    holds {holds}")), "{holds}: {said}");
+            let top = done(&["store", "top", store, "--once", "--interval", "0.02"]);
+            let named = format!("STOPPED    process {}, which holds {holds}", writer.pid());
+            assert!(top.contains(&named), "{holds}: {top}");
             writer.signal(libc::SIGCONT);
             return;
         }

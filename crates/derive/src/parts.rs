@@ -1,4 +1,4 @@
-//! What the macros know of a type: its fields, its variants and their names in the store.
+//! A type as the macros read it: its fields, its variants and their names in the store.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -31,7 +31,7 @@ pub(crate) struct Variant {
     pub(crate) parts: Parts,
 }
 
-/// What a type has.
+/// The contents of a type.
 pub(crate) enum Content {
     Struct(Parts),
     Enum(Vec<Variant>),
@@ -45,7 +45,7 @@ pub(crate) struct Shape {
     pub(crate) content: Content,
 }
 
-/// What an attribute of this crate says.
+/// The content of an attribute of this crate.
 #[derive(Default)]
 struct Said {
     store: Option<syn::Path>,
@@ -219,4 +219,43 @@ pub(crate) fn enum_description(
         quote!((#index, #name, &#parts))
     });
     quote!(#store::Type::Enum(&[#(#each),*]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Shape;
+    use crate::{key, value};
+
+    fn refused(item: &str, of_key: bool) -> String {
+        let done = Shape::parse(item.parse().unwrap()).and_then(|shape| match of_key {
+            true => key::expand(&shape),
+            false => value::expand(&shape),
+        });
+        done.expect_err("it is not refused").to_string()
+    }
+
+    #[test]
+    fn types_without_keys_and_values_are_refused() {
+        for (item, why) in [
+            ("struct A<T>(T);", "no generic parameters"),
+            ("struct A<'a> { name: &'a str }", "no generic parameters"),
+            ("union A { one: u8, two: i8 }", "a union is neither"),
+            ("enum A {}", "an enum without variants"),
+            ("enum A { One = 1, Two = 0, Three }", "two variants have the number 1"),
+            ("enum A { One = SOME }", "a number of a variant is written in digits"),
+            ("struct A { #[latchwork(name = \"b\")] a: u8, b: u8 }", "have the name b"),
+            ("struct A { #[latchwork(name = \"a,b\")] a: u8 }", "letters, digits"),
+            ("struct A { #[latchwork(nome = \"b\")] a: u8 }", "expected `name = \"..\"`"),
+            ("#[latchwork(name = \"b\")] struct A { a: u8 }", "expected `crate = path`"),
+            ("struct A(#[latchwork(name = \"b\")] u8, u8);", "has no name"),
+        ] {
+            for of_key in [true, false] {
+                let said = refused(item, of_key);
+                assert!(said.contains(why), "{item}: {said}");
+            }
+        }
+        assert!(refused("struct A;", true).contains("at least one field"));
+        assert!(refused("enum A { One = 256 }", false).contains("0 to 255"));
+        assert!(refused("enum A { One = -1 }", false).contains("0 to 255"));
+    }
 }

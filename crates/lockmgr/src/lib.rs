@@ -115,6 +115,7 @@ pub use crate::observe::view::{
 pub use crate::options::{Options, OwnerOptions, Policy, Recovery, Step, Wait};
 pub use crate::owner::adopted::Adopted;
 pub use crate::owner::batch::{BatchError, BatchOp};
+pub use crate::owner::blockers::Blocker;
 pub use crate::owner::holdings::{Held, HeldRange};
 pub use crate::owner::locks::HeldLock;
 pub use crate::owner::nested::Child;

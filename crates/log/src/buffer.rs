@@ -6,25 +6,22 @@
 //!
 //! | state | positions | credit | next |
 //! |---|---|---|---|
-//! | growing | below the size: nothing was written over | half of the size at most, and only for bytes below `base` + size | doubled, or final |
-//! | final | modulo the size | as `append.rs` says | |
+//! | growing | below the size: nothing was written over | at most half of the size, see below | both |
+//! | final | modulo the size | as `append.rs` says | none |
 //!
-//! It is doubled under the latch, while every byte since `base` is at its distance from `base`: so
-//! no byte moves, and a reader that uses the old size finds the same place. Memory is set aside
-//! before. Where the system has no more, the size that there is becomes final, and writing goes on:
-//! undoing must never fail for want of memory. Half of it is then not credit of threads that may
-//! do nothing for long.
+//! While it grows, credit is given only for bytes below `base` + size. It is doubled under the
+//! latch, while every byte since `base` is at its distance from `base`: so no byte moves, and a
+//! reader that uses the old size finds the same place. Memory is set aside before. Where the system
+//! has no more, the size that there is becomes final, and writing goes on: undoing must never fail
+//! for want of memory. Half of it is then not credit of threads that may do nothing for long.
 //!
 //! Size and state are one word. Memory order: `end` passes `base` + size only after the word says
 //! so, so a thread that has loaded `end` (Acquire), and then the word, has a size that fits.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use latchwork_machine::ConstMachine;
+use latchwork_region::Area;
 
-use latchwork_machine::{ConstMachine, Word};
-use latchwork_region::{Area, Error as RegionError};
-
-use crate::layout::Shared;
-use crate::{Error, Log, Options, Session};
+use crate::{Error, Options};
 
 /// In the word that says the buffer's size: it is final.
 const FINAL: u64 = 1;
@@ -39,6 +36,24 @@ impl Size {
         match options.buffer <= options.buffer_first {
             true => Self(options.buffer | FINAL),
             false => Self(options.buffer_first),
+        }
+    }
+
+    /// As the word that says it.
+    pub(crate) fn of(word: u64) -> Self {
+        Self(word)
+    }
+
+    /// The same, and it stays so.
+    pub(crate) fn made_final(self) -> Self {
+        Self(self.0 | FINAL)
+    }
+
+    /// As twice as large a buffer has it, of `most` bytes at most.
+    pub(crate) fn doubled(self, most: u64) -> Self {
+        match (self.bytes() * 2).min(most) {
+            bytes if bytes == most => Self(bytes | FINAL),
+            bytes => Self(bytes),
         }
     }
 
@@ -82,6 +97,11 @@ pub(crate) struct Buffer<'a, M: ConstMachine> {
 }
 
 impl<'a, M: ConstMachine> Buffer<'a, M> {
+    /// The buffer that begins at word `at` of an area, with the byte at `base`.
+    pub(crate) fn new(area: &'a Area<M>, at: u64, base: u64, size: Size) -> Self {
+        Self { area, at, base, mask: size.bytes() / 8 - 1 }
+    }
+
     /// The words from `lsn` on, `count` of them: those up to the end of the buffer, and those that
     /// go on at its beginning.
     pub(crate) fn parts(
@@ -103,52 +123,5 @@ impl<'a, M: ConstMachine> Buffer<'a, M> {
 
     fn place(&self, lsn: u64) -> u64 {
         (lsn.wrapping_sub(self.base) / 8) & self.mask
-    }
-}
-
-impl<M: ConstMachine> Log<M> {
-    /// The buffer. Whoever reads what lies before an end has loaded that end before.
-    pub(crate) fn buffer(&self) -> Result<Buffer<'_, M>, Error> {
-        let (inner, bytes) = (&self.inner, self.buffer_size(self.shared()?)?.bytes());
-        let (area, at, base) = (&inner.area, inner.buffer_at, inner.buffer_base);
-        Ok(Buffer { area, at, base, mask: bytes / 8 - 1 })
-    }
-
-    /// How large it is.
-    pub(crate) fn buffer_size(&self, shared: &Shared<M>) -> Result<Size, Error> {
-        // Relaxed: see the head of this file.
-        let size = Size(shared.buffer_size.load(Relaxed));
-        let fits = size.bytes().is_power_of_two() && size.bytes() <= self.inner.buffer;
-        // A record has an eighth of the smallest buffer.
-        if fits && size.bytes() >= 1 << 16 {
-            Ok(size)
-        } else {
-            Err(Error::Corrupt { what: "area" })
-        }
-    }
-}
-
-impl<M: ConstMachine> Session<M> {
-    /// Doubles the buffer, unless another thread has; where there is no memory for that, its size
-    /// is final.
-    #[cold]
-    pub(crate) fn enlarge(&self, shared: &Shared<M>, from: Size) -> Result<(), Error> {
-        let inner = &self.log.inner;
-        let bytes = (from.bytes() * 2).min(inner.buffer);
-        let next = match inner.area.grow(inner.buffer_at + bytes / 8) {
-            Ok(()) if bytes == inner.buffer => Size(bytes | FINAL),
-            Ok(()) => Size(bytes),
-            Err(RegionError::NoSpace | RegionError::FileLimit | RegionError::TooLarge(_)) => {
-                Size(from.0 | FINAL)
-            }
-            Err(why) => return Err(why.into()),
-        };
-        let latched = self.latch()?;
-        if shared.buffer_size.load(Relaxed) == from.0 {
-            // Release: behind the memory that was set aside.
-            shared.buffer_size.store(next.0, Release);
-        }
-        drop(latched);
-        Ok(())
     }
 }

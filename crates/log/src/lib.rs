@@ -46,6 +46,7 @@ mod aside;
 mod buffer;
 mod control;
 mod copy;
+mod enlarge;
 mod error;
 mod files;
 mod flush;

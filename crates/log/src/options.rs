@@ -18,8 +18,8 @@ pub struct Options {
     /// Bytes of a segment, a multiple of 4,096, not less than the buffer. A log that exists in
     /// files keeps its own.
     pub segment: u64,
-    /// Bytes that the buffer has at first, a power of two, 64 KiB at least: it doubles as the log is
-    /// written, up to `buffer`. It is as large as that from the start if this is not less.
+    /// Bytes that the buffer has at first, a power of two, 64 KiB at least: it doubles as the log
+    /// is written, up to `buffer`. It is as large as that from the start if this is not less.
     pub buffer_first: u64,
     /// Bytes of the first segment of a log that is made anew, a multiple of 4,096. The next ones
     /// are larger, up to `segment`.

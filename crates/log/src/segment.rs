@@ -1,8 +1,9 @@
 //! Segments: files that hold the log, one after the other. `spans.rs` says which bytes each holds.
 //!
-//! Segment `n` is the file named by `n` in 16 hexadecimal digits. Behind a header of 4,096
-//! bytes it holds its bytes of the log; records go over from one to the next. It is filled with zeros and synced before it gets its name, so that a flush
-//! changes no metadata and no flush can fail for want of space.
+//! Segment `n` is the file named by `n` in 16 hexadecimal digits. Behind a header of 4,096 bytes it
+//! holds its bytes of the log; records go over from one to the next. It is filled with zeros and
+//! synced before it gets its name, so that a flush changes no metadata and no flush can fail for
+//! want of space.
 //!
 //! | byte | of the header |
 //! |---|---|
@@ -15,10 +16,10 @@
 //! | 56 | bytes of a segment of full size; not in format 1 |
 //! | 64 | CRC32C of what is before; at 48 in format 1, in which all segments have one size |
 //!
-//! A segment of full size that is no longer needed is renamed to `spare-N`, and from that to its next number when
-//! its new header is durable: the bytes behind the header are old, and no record of another
-//! place passes for one of this. A name whose header has another number is what a crash left of
-//! two renames.
+//! A segment of full size that is no longer needed is renamed to `spare-N`, and from that to its
+//! next number when its new header is durable: the bytes behind the header are old, and no record
+//! of another place passes for one of this. A name whose header has another number is what a crash
+//! left of two renames.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -41,7 +42,7 @@ const OPEN_MAX: usize = 8;
 /// How many spare segments are kept.
 const SPARE_MAX: usize = 4;
 /// Bytes of zeros in one write.
-const FILL: usize = 1 << 20;
+const FILL: usize = 256 << 10;
 /// Bytes that are read, to be written once more, in one call: a record of any length.
 const AGAIN: usize = RECORD_MAX;
 

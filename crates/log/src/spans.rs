@@ -5,7 +5,7 @@
 //! `size` bytes; all later ones hold `size`:
 //!
 //! ```text
-//! first 512 KiB, size 64 MiB:   0: 512 KiB   1: 512 KiB   2: 1 MiB   3: 2 MiB ..  7: 32 MiB   8 ..: 64 MiB
+//! first 512 KiB, size 64 MiB:  0: 512 KiB  1: 512 KiB  2: 1 MiB ..  7: 32 MiB  8 ..: 64 MiB
 //! ```
 //!
 //! So where a segment begins follows from its number and these two sizes, which never change.

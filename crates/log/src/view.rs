@@ -1,6 +1,6 @@
-//! A log that other processes use, looked at: no slot, no latch, not one store.
+//! Inspects a log without taking part in it: no slot, no latch, no store to shared memory.
 //!
-//! What is read is of no one instant: each word is as it was when it was read.
+//! Words are read one after another, so two of them may be of different instants.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -18,7 +18,7 @@ pub struct LogView<M: ConstMachine = Native> {
     area: Area<M>,
 }
 
-/// What a thread holds of a log while it works, and others wait for.
+/// A claim on a log that a thread holds while it works, and for which other threads wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogWork {
@@ -31,14 +31,13 @@ pub enum LogWork {
 }
 
 impl<M: ConstMachine> LogView<M> {
-    /// Looks at the log beside a region, which may be a [view](Region::view); none if there is no
-    /// log there.
+    /// Inspects the log of a region, which may be a [view](Region::view); none if it has no log.
     ///
     /// # Errors
     ///
     /// [`Error::Region`].
     pub fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
-        // One that is there keeps its own sizes.
+        // An existing area keeps its own sizes.
         let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
         let area = match region.area("log", &sizes) {
             Ok(area) => area,
@@ -69,17 +68,34 @@ impl<M: ConstMachine> LogView<M> {
         slot_in(&self.area, slot)
     }
 
-    /// Where it ends, up to where it is durable, where redo would begin after a crash, and where it
-    /// begins.
+    /// Four positions: the end, the durable end, the start of redo after a crash, the beginning.
     ///
     /// # Errors
     ///
     /// [`Error::Region`].
     pub fn ends(&self) -> Result<[Lsn; 4], Error> {
         let shared = self.shared()?;
-        // Relaxed, all: they are looked at, and nothing is done about them.
+        // Relaxed, all: they are printed, and no decision depends on them.
         let all = [&shared.end.0, &shared.flushed.0, &shared.found.redo, &shared.append.oldest];
         Ok(all.map(|word| Lsn(word.load(Relaxed))))
+    }
+
+    /// How far the log is in its files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`].
+    pub fn written(&self) -> Result<Lsn, Error> {
+        Ok(Lsn(self.shared()?.written.0.load(Relaxed)))
+    }
+
+    /// The number of transactions that the slot's threads have committed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Threads`], [`Error::Region`].
+    pub fn commits_of(&self, slot: u32) -> Result<u64, Error> {
+        Ok(self.slot_of(slot)?.commits.load(Relaxed))
     }
 
     /// The first record of the slot's transaction that has no end; none if there is none.
@@ -92,14 +108,14 @@ impl<M: ConstMachine> LogView<M> {
         Ok((first != 0).then_some(Lsn(first)))
     }
 
-    /// What threads hold of the log, by their slots.
+    /// Lists the claims on the log, with the thread slots that hold them.
     ///
     /// # Errors
     ///
     /// [`Error::Region`].
     pub fn work(&self) -> Result<Vec<(u32, LogWork)>, Error> {
         let shared = self.shared()?;
-        let appends = shared.append.latch.holder().map(|(holder, _)| (holder.get() - 1).into());
+        let appends = shared.append.latch.holder().map(|(holder, _)| holder.get() - 1);
         let claim = |word: &M::AtomicU64| word.load(Relaxed).checked_sub(1).map(|slot| slot as u32);
         let found = [
             (appends, LogWork::Append),
@@ -109,7 +125,7 @@ impl<M: ConstMachine> LogView<M> {
         Ok(found.into_iter().filter_map(|(slot, work)| Some((slot?, work))).collect())
     }
 
-    /// All pins: what keeps the log.
+    /// Lists the pins of the log.
     ///
     /// # Errors
     ///

@@ -20,6 +20,7 @@ mod copy;
 mod descriptor;
 mod machine;
 mod native;
+mod number;
 mod pad;
 mod place;
 mod shared;

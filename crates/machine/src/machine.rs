@@ -89,6 +89,13 @@ pub trait Machine: Default + Send + Sync + 'static {
     /// Nanoseconds on a clock.
     fn now(clock: Clock) -> u64;
 
+    /// This thread's number, which no other thread of the process ever has; zero if it is not
+    /// known, as of a thread that ends.
+    #[inline]
+    fn thread() -> u64 {
+        crate::number::number()
+    }
+
     /// Where this thread runs at this moment: a hint.
     fn place() -> Place;
 

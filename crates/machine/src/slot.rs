@@ -356,8 +356,8 @@ impl<'a, M: Machine> Slots<'a, M> {
     }
 
     /// The tag of the list's head has 32 bits, 72 minutes of a million changes a second: a slot has
-    /// two owners only if a thread stops between its load of the head and its exchange, and goes on
-    /// after exactly 2^32 changes with the same first slot.
+    /// two owners only if a thread stops between its load of the head and its exchange, and
+    /// continues after exactly 2^32 changes with the same first slot.
     fn take(&self) -> Option<u32> {
         // Acquire: synchronizes with the Release of `give`, so that the link it wrote is seen.
         let mut seen = self.table.returned.load(Acquire);

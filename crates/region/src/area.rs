@@ -199,7 +199,8 @@ impl<M: ConstMachine> Region<M> {
             };
             let head = Head::decode(&file, found, head.creation, name)?;
             let mut memory = Memory::beside(head.limit as usize, file, write)?;
-            memory.huge = head.huge;
+            // A view asks the system for nothing: it must not move pages that others use.
+            memory.huge = head.huge && write;
             memory.map(HEAD)?;
             return Ok((Arc::new(memory), head));
         }

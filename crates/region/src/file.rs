@@ -143,8 +143,11 @@ impl Drop for FreshName {
 fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<PathBuf>), Error> {
     let owner = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    // A file without a name gets one by way of `/proc`.
+    let can_link = rustix::fs::stat("/proc/self/fd").is_ok();
     match latchwork_machine::open(folder, flags | OFlags::TMPFILE, owner) {
-        Ok(fd) => return Ok((fd, None)),
+        Ok(fd) if can_link => return Ok((fd, None)),
+        Ok(_) => {}
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
         Err(e) => return Err(Error::of("open", e)),
     }

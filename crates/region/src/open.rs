@@ -153,12 +153,12 @@ impl<M: ConstMachine> Region<M> {
         Self::join(self.inner.memory.clone(), self.inner.header, None)
     }
 
-    /// Says how many owners a process slot has had that nobody has now, so that a test comes to the
-    /// end of that count.
+    /// Sets how many owners a free process slot has had, so that a test comes to the end of that
+    /// count.
     #[doc(hidden)]
     pub fn set_owners_ever(&self, process: u32, owners: u32) {
         if process < self.inner.header.processes {
-            // Relaxed: the slot is nobody's.
+            // Relaxed: the slot is free.
             self.process_slot(process).generation.store(owners, Relaxed);
         }
     }

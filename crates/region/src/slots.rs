@@ -15,8 +15,8 @@
 //! word that names an owner of the first round names the living one, if it was neither swept nor
 //! taken over in 2^32 joins of that slot. No such word exists: each sweep takes over the words of
 //! the dead that it finds, and gives those that it cannot finish the generation 0; a stopped
-//! process keeps its slot, which nobody else can join. What remains is a thread that is stopped
-//! between a load of such a word and its exchange for exactly as many joins.
+//! process keeps its slot, which no other process can join. What remains is a thread that is
+//! stopped between a load of such a word and its exchange for exactly as many joins.
 //!
 //! A *retained* slot is no thread's, and no sweep touches it: what its last owner has in the layers
 //! stays as it is, until a thread claims the slot by its number ([`Region::claim_retained`]).

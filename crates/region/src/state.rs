@@ -1,4 +1,4 @@
-//! What the system says of a process that has a region open: `/proc/PID`.
+//! Reads the state of a process that has a region open from `/proc/PID`.
 //!
 //! A pid means something in its own pid namespace alone, and another process may have it later. So
 //! the namespace and the start time, which the process left in its slot, are compared first.
@@ -9,18 +9,18 @@ use latchwork_machine::ConstMachine;
 
 use crate::{ProcessInfo, Region, token};
 
-/// What a process does, as far as others can see it.
+/// The state of a process, as other processes can see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ProcessState {
     /// It runs, or waits for something.
     Running,
-    /// A signal (`SIGSTOP`, `SIGTSTP`) or a debugger has stopped it: it keeps what it holds until it
-    /// goes on.
+    /// A signal (`SIGSTOP`, `SIGTSTP`) or a debugger has stopped it. It keeps locks and latches
+    /// until it continues.
     Stopped,
     /// It has ended.
     Dead,
-    /// It lives, and no more is known: it is in another pid namespace, or `/proc` is not mounted.
+    /// It is alive in another pid namespace, or `/proc` is not mounted.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ impl ProcessInfo {
         }
     }
 
-    /// Its command line, with a blank between two arguments; none where that is not to be seen.
+    /// Its command line, with a blank between two arguments; none if it cannot be read.
     pub fn command(&self) -> Option<String> {
         self.seen()?;
         let bytes = std::fs::read(format!("/proc/{}/cmdline", self.pid)).ok()?;
@@ -75,7 +75,7 @@ impl ProcessInfo {
         Some(String::from_utf8_lossy(&words.join(&b' ')).into_owned()).filter(|all| !all.is_empty())
     }
 
-    /// How long ago the process began; none where that is not to be seen.
+    /// The time since the process began; none if it cannot be read.
     pub fn age(&self) -> Option<Duration> {
         self.seen()?;
         let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
@@ -98,10 +98,10 @@ impl<M: ConstMachine> Region<M> {
         self.processes().into_iter().find(its)
     }
 
-    /// The pid of a thread slot's process, if a signal or a debugger has stopped that: a thread that
-    /// has waited for a second or more for what the slot's thread holds can name it. None where it
-    /// runs, or that is not to be seen. Reads two files of `/proc`, and asks the system whether each
-    /// process of the region lives: not for a fast path.
+    /// Returns the pid of a thread slot's process if a signal or a debugger has stopped it. None if
+    /// it runs, or its state cannot be read. A thread that has waited for a second or more can name
+    /// the process in its error. Reads two files of `/proc`, and makes a system call for each
+    /// process of the region, so it is not for a fast path.
     pub fn stopped(&self, thread: u32) -> Option<u32> {
         let process = self.process_of(thread)?;
         (process.state() == ProcessState::Stopped).then_some(process.pid)

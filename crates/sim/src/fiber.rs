@@ -12,7 +12,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 use crate::world::{Step, World};
 
 /// A simulated thread's stack on the host.
-const STACK: usize = 128 << 10;
+const STACK: usize = 256 << 10;
 
 thread_local! {
     static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };

@@ -83,6 +83,12 @@ impl Machine for Simulated {
         .unwrap_or(0)
     }
 
+    /// Threads of a simulation share one of the host's.
+    fn thread() -> u64 {
+        // No thread of the host has such a number.
+        with(|_, me| 1 << 62 | me as u64).unwrap_or_else(<Native as Machine>::thread)
+    }
+
     fn place() -> Place {
         with(|world, me| {
             world.spend(me, 2);

@@ -11,6 +11,7 @@ use latchwork_lockmgr::{Held, KeyRange, RangeKind};
 use latchwork_tree::Batch;
 
 use crate::error::of_tree;
+use crate::user::Used;
 use crate::{Commits, Error, Stamp};
 
 /// A version of a record, whose value is where the caller said.
@@ -212,6 +213,18 @@ pub trait Engine: Commits {
     /// The table that has the tree, as errors name it.
     fn table(&self, tree: u32) -> String {
         of_tree(tree)
+    }
+
+    /// Who uses the transaction of a thread slot.
+    fn used(&self, slot: u32) -> Used {
+        let _ = slot;
+        Used::ByAnother
+    }
+
+    /// Whether the calling thread is in a closure of another transaction than the one of this
+    /// engine.
+    fn is_nested(&self) -> bool {
+        false
     }
 
     /// The lock manager's keyspace of a tree.

@@ -1,4 +1,4 @@
-//! What the catalog has of a table: its root, and since format 6 its types and schema version.
+//! A table in the catalog: its root, and since format 6 its types and schema version.
 //!
 //! ```text
 //! 0    4    the root's page, little-endian; a table of format 5 has nothing more
@@ -17,7 +17,7 @@
 use crate::Error;
 use crate::types::{HASH, Type, text};
 
-/// What errors call the catalog.
+/// The name of the catalog in errors.
 pub(crate) const CATALOG_NAME: &str = "the catalog";
 
 const KEY: u8 = 1;
@@ -77,7 +77,7 @@ impl TableInfo {
     }
 }
 
-/// What stands for a description that is too long for its record.
+/// A hash in place of a description that is too long for its record.
 fn short(of: &str) -> String {
     format!("hash({:016x})", text(HASH, of))
 }

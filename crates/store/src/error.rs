@@ -5,9 +5,9 @@ use core::fmt;
 use latchwork_lockmgr::{Error as LocksError, Reason};
 use latchwork_region::Error as RegionError;
 
-use crate::key::code;
-use crate::lock_name::{LOCK_NAME, of_name};
-use crate::{AnyKey, Key, KeyError, Refusal, ValueError};
+pub(crate) use crate::lock_error::of_tree;
+use crate::lock_error::{Bytes, Holder, KeyBounds, Name, Of, say_of_lock};
+use crate::{KeyError, Refusal, ValueError};
 
 /// The longest id of a prepared transaction, in bytes.
 pub const GID_MAX: usize = 128;
@@ -23,14 +23,35 @@ pub const GID_MAX: usize = 128;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A lock was not had: a deadlock, a deadline, or another reason of the lock manager's.
+    /// A lock was not granted: a deadlock, a deadline, or another reason of the lock manager's.
+    #[non_exhaustive]
     Lock {
         /// The table, or its tree if this process has not used it.
         table: String,
-        /// The key.
+        /// The key; of a range the first one.
         key: Vec<u8>,
+        /// The ends of the range, if it was not one key that was to be locked.
+        range: Option<Box<KeyBounds>>,
         /// Why.
         why: latchwork_lockmgr::Error,
+        /// The transactions in the way, after a deadline and after a deadlock: of a deadlock the
+        /// transaction that the failed one waited for.
+        holders: Box<[Holder]>,
+    },
+    /// The lock is held by another transaction of the same thread, which would wait for itself: a
+    /// call in the closure of a transaction asks for what that has locked, or a thread has two
+    /// transactions by hand ([`Store::begin`](crate::Store::begin)). Nothing was changed, and the
+    /// transaction of the call can be used. Use the other transaction, or end it first.
+    #[non_exhaustive]
+    OwnTransaction {
+        /// The table, or its tree if this process has not used it.
+        table: String,
+        /// The key; of a range the first one.
+        key: Vec<u8>,
+        /// The ends of the range, if it was not one key that was to be locked.
+        range: Option<Box<KeyBounds>>,
+        /// The other transaction.
+        holder: Box<Holder>,
     },
     /// The lock manager refused something that is not about one key.
     Locks(latchwork_lockmgr::Error),
@@ -306,6 +327,21 @@ impl Error {
         }
     }
 
+    /// For people, of a lock that was not granted.
+    fn say_of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lock { table, key, range, why, holders } => {
+                say_of_lock(f, &Of { table, key, range: range.as_deref() }, why, holders)
+            }
+            Self::OwnTransaction { table, key, range, holder } => {
+                let of = Of { table, key, range: range.as_deref() };
+                write!(f, "{of}: {holder}: the thread would wait for itself; ")?;
+                f.write_str("use that transaction, or end it first")
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// For people, of transactions that could not be made durable.
     fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -350,11 +386,31 @@ impl Error {
         }
     }
 
+    /// For people, of those about a table's types.
+    fn say_of_types(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TableType { table, stored, requested } => write!(
+                f,
+                "table {table} holds {stored}; this program names it with {requested}: use the \
+                 recorded types, or migrate the table"
+            ),
+            Self::Migrating { table } => write!(
+                f,
+                "table {table} is being migrated: wait for it, or run the migration again if its \
+                 process was killed"
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// For people, of those that say that a transaction is rolled back, or has to be.
     fn rolled_back(&self) -> &'static str {
         match self {
             Self::TransactionTooOld => {
                 "the transaction was open for too long, and was rolled back: run it again"
+            }
+            Self::Migrated => {
+                "a migration of a table began, and the transaction was rolled back: run it again"
             }
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
@@ -492,59 +548,6 @@ impl From<latchwork_lockmgr::Error> for Error {
     }
 }
 
-/// A key as people read it: by its types, if it has been encoded by some.
-struct Name<'k>(&'k [u8]);
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
-        match AnyKey::take(&mut rest, false) {
-            Ok(key) if rest.is_empty() => write!(f, "{}", key.to_string().escape_debug()),
-            _ => Bytes(self.0).fmt(f),
-        }
-    }
-}
-
-/// A key as errors name it. Of a text that is cut off, what is there.
-pub(crate) fn key_in_words(key: &[u8]) -> String {
-    let text = key.strip_prefix(&[code::TEXT]).map(str::from_utf8);
-    match text {
-        Some(Ok(text)) if !text.contains('\0') => text.escape_debug().to_string(),
-        _ => Name(key).to_string(),
-    }
-}
-
-/// Bytes that nobody has encoded.
-struct Bytes<'k>(&'k [u8]);
-
-impl fmt::Display for Bytes<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0.escape_ascii())
-    }
-}
-
-/// Why a lock was not had, with the keys of a deadlock as people read them.
-struct Why<'w>(&'w LocksError);
-
-impl fmt::Display for Why<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LocksError::Deadlock(cycle) = self.0 else { return self.0.fmt(f) };
-        write!(f, "deadlock of {} transactions, of which this one is rolled back", cycle.owners)?;
-        for link in cycle {
-            let (owner, mode) = (link.owner, link.wanted);
-            match of_name(&link.object) {
-                Some((tree, key)) => {
-                    write!(f, "; {owner} waits for key {} of {}", Name(key), of_tree(tree))?
-                }
-                None => write!(f, "; {owner} waits for {}", Bytes(&link.object))?,
-            }
-            let cut = if link.object.len() >= LOCK_NAME { ".." } else { "" };
-            write!(f, "{cut} in mode {mode}")?;
-        }
-        Ok(())
-    }
-}
-
 fn say_of_locks(f: &mut fmt::Formatter<'_>, why: &LocksError) -> fmt::Result {
     let LocksError::Region(RegionError::Full(limit)) = why else {
         return write!(f, "locks: {why}");
@@ -584,9 +587,7 @@ fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Resu
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { table, key, why } => {
-                write!(f, "key {} of {table}: {}", Name(key), Why(why))
-            }
+            Self::Lock { .. } | Self::OwnTransaction { .. } => self.say_of_key(f),
             Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
                 write!(f, "not done by its deadline; the last of {runs} runs: {last}")
@@ -594,7 +595,7 @@ impl fmt::Display for Error {
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
             }
-            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked => {
+            Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => {
                 f.write_str(self.rolled_back())
             }
             Self::Aborted { why } => {
@@ -618,19 +619,7 @@ impl fmt::Display for Error {
             }
             Self::Key { table, why } => write!(f, "{table}: {why}"),
             Self::Value { table, why } => write!(f, "{table}: {why}"),
-            Self::TableType { table, stored, requested } => write!(
-                f,
-                "table {table} holds {stored}; this program names it with {requested}: use the \
-                 recorded types, or migrate the table"
-            ),
-            Self::Migrating { table } => write!(
-                f,
-                "table {table} is being migrated: wait for it, or run the migration again if its \
-                 process was killed"
-            ),
-            Self::Migrated => f.write_str(
-                "a migration of a table began, and the transaction was rolled back: run it again",
-            ),
+            Self::TableType { .. } | Self::Migrating { .. } => self.say_of_types(f),
             Self::Threads { limit, here } => say_of_threads(f, *limit, *here),
             Self::LogPositions => f.write_str(
                 "the log has used all its positions, 4.5 PB: dump the store and load it into a new one",
@@ -685,11 +674,6 @@ impl core::error::Error for Error {
             _ => None,
         }
     }
-}
-
-/// A table as an error names it whose name is not known.
-pub(crate) fn of_tree(tree: u32) -> String {
-    format!("tree {tree}")
 }
 
 /// The error that refuses a path.

@@ -45,7 +45,9 @@
 //! - Open a store, which makes it, joins it or recovers it: [`Store::open`]; with sizes and a
 //!   mode [`Store::open_with`].
 //! - Name a table, with types: [`Table`], [`Multi`] for many values a key. Keys are [`Key`]s,
-//!   values [`Value`]s.
+//!   values [`Value`]s. The store records the types and refuses others ([`Error::TableType`]);
+//!   tools read any table as [`Raw`].
+//! - Give a table other types: [`Store::migrate`]. List the types: [`Store::table_infos`].
 //! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
 //!   keep [`Store::snapshot`].
 //! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy
@@ -91,8 +93,10 @@ mod error;
 mod events;
 mod faces;
 mod files;
+mod format;
 mod idle;
 mod key;
+mod lock_error;
 mod lock_name;
 mod long;
 mod migrate;
@@ -116,6 +120,7 @@ mod turns;
 mod txn;
 mod typed;
 mod types;
+mod user;
 mod value;
 mod wakers;
 
@@ -135,6 +140,7 @@ pub use crate::files::home::Sizes;
 #[doc(hidden)]
 pub use crate::files::turn::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
+pub use crate::lock_error::{Holder, KeyBounds};
 pub use crate::names::NAME_MAX;
 pub use crate::open::{Options, Place};
 pub use crate::opened::{Difference, Opened};
@@ -166,6 +172,8 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
+#[doc(hidden)]
+pub use crate::user::Used;
 #[cfg(feature = "json")]
 pub use crate::value::Json;
 #[cfg(feature = "zerocopy")]

@@ -1,16 +1,21 @@
 //! Migrations: a table gets other types, and the records that a function makes of the old ones.
 //!
-//! | step | transaction | what other calls of the table see |
-//! |---|---|---|
-//! | begin | the table's record of the catalog says that a migration moves it; a hidden table with the new types is made | the old records, then [`Error::Migrating`] |
-//! | number | none: all sessions look up their tables again from here on | [`Error::Migrating`] |
-//! | move | a thousand records at a time: each is removed from the old tree and written to the new one | [`Error::Migrating`]; an iterator that was begun before goes on with the old ones |
-//! | end | the old tree is empty, and held: the catalog's record gets the new tree, types and version | the new records, if they name the new types |
+//! ```text
+//! begin    the catalog says that a migration moves the table, and has a hidden table of the new
+//!          types: one transaction
+//! number   a word in shared memory is counted up: all sessions look up their tables again
+//! move     a thousand records leave the old tree for the new one, in each transaction
+//! end      the old tree is empty, and held: the table gets the new tree, types and version
+//! ```
 //!
-//! A migration that is killed is gone on with by the next call: what is left in the old tree is left
-//! to be moved. A session that has looked up a table before the number cannot write to the old tree:
-//! it compares the number when it has its locks, and what it locked before is not moved until its
-//! transaction ends. The old tree stays, without a record, for the next migration.
+//! From the number to the end other calls get [`Error::Migrating`]. Iterators that began earlier
+//! continue with the old records.
+//!
+//! The next call continues a migration whose process was killed, because the records in the old
+//! tree are the ones that must still be moved. A session that has looked up a table before the
+//! number cannot write to the old tree: it compares the number when it has its locks, and a record
+//! that it has locked earlier is not moved until its transaction ends. The old tree stays, without
+//! a record, for the next migration.
 
 use core::ops::Bound;
 
@@ -27,10 +32,10 @@ use crate::{Error, Key, Patience, Store, Table, Value};
 const RECORDS: usize = 1000;
 const BYTES: usize = 256 << 10;
 
-/// What a record of the old table becomes.
+/// Makes the new record from the bytes of an old one.
 type Convert<'c> = dyn FnMut(&[u8], &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> + 'c;
 
-/// What one transaction has done.
+/// The result of one transaction.
 enum Moved {
     /// So many records, up to this key.
     Some(u64, Vec<u8>),
@@ -50,9 +55,10 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// The records are moved in transactions of a thousand records at most. Meanwhile all other
     /// calls that name the table, in all processes, fail with [`Error::Migrating`], and
-    /// transactions that are at work are run again ([`Error::Migrated`]). Iterators and cursors that
-    /// were begun before go on with the old records; other calls of a snapshot from before fail,
-    /// with [`Error::SnapshotTooOld`] behind the migration. No call sees a part of the new records.
+    /// transactions that are at work are run again ([`Error::Migrated`]). Iterators and cursors
+    /// that began earlier continue with the old records; other calls of a snapshot from before
+    /// fail, with [`Error::SnapshotTooOld`] behind the migration. No call sees a part of the new
+    /// records.
     ///
     /// Takes as much of the log as it would take to write all records twice, and room in the file
     /// for some of them twice.
@@ -61,7 +67,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// [`Error::Options`] if the tables have two names, or the new version is not higher;
     /// [`Error::TableType`] if the table is of neither of the types; [`Error::Exists`] if two
-    /// records get one key; what `convert` returns; those of [`write`](Self::write). The table
+    /// records get one key; an error of `convert`; those of [`write`](Self::write). The table
     /// stays in migration if it had begun: call this again, with a function that succeeds.
     ///
     /// # Panics
@@ -70,7 +76,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Death
     ///
-    /// A process that is killed leaves the table in migration. The next call goes on with it.
+    /// A process that is killed leaves the table in migration. The next call continues it.
     ///
     /// # Examples
     ///
@@ -142,7 +148,7 @@ impl<M: ConstMachine> Store<M> {
         }
     }
 
-    /// Says in the catalog that the table's records are moved; false if there is nothing to do.
+    /// Records in the catalog that a migration moves the table; false if there is nothing to do.
     fn begin_migration(&self, from: &Asked, to: &Asked) -> Result<bool, Error> {
         let (name, hidden) = (to.name.as_bytes(), hidden(to.name));
         let is_to = |entry: &Entry| entry.is_of(to.key, to.value, to.version);
@@ -192,7 +198,7 @@ fn move_some<M: ConstMachine>(
     let (name, hidden, worker) = (to.name.as_bytes(), hidden(to.name), &tx.tables.kept.worker);
     worker.tables_are_found()?;
     let read = |found: Option<Vec<u8>>| found.map(|bytes| Entry::of(&bytes)).transpose();
-    // The migration goes on until the transaction ends: its end changes these.
+    // The end of a migration changes these, so it waits for this transaction.
     let mut entry = match read(tx.txn.get_raw_for_update(CATALOG, name)?)? {
         Some(entry) if entry.moving => entry,
         _ => return Ok(Moved::Done),

@@ -21,6 +21,7 @@
 
 mod abandoned;
 mod folder;
+mod group;
 mod identity;
 mod links;
 mod memory;
@@ -40,19 +41,19 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
-pub(crate) use self::abandoned::store_of;
 use self::abandoned::{note_of, remove_abandoned};
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within, convert};
-pub(crate) use self::identity::{FORMAT, version_of, write_identity};
+use self::group::{file_mode, is_shared};
+pub(crate) use self::identity::write_identity;
 use self::identity::{identity, is_for_a_store};
 use self::links::has_own_files;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{OF, PREFIX, SHM, take_away, told};
+pub(crate) use self::memory::{OF, PREFIX, SHM, store_of, take_away, told};
+use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
-use self::owner::{file_mode, is_own, is_shared};
 pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
@@ -359,10 +360,8 @@ impl Opening<'_> {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
         let said = |why: std::io::Error| refused(self.path, why);
-        let at = self.clear_memory()?;
-        announce(self.path, &at).map_err(said)?;
+        let at = self.make_folder(self.clear_memory()?)?;
         let within = |why: std::io::Error| refused(&at, why);
-        fs::DirBuilder::new().mode(0o700).create(&at).map_err(within)?;
         if is_shared(self.path) {
             let all = fs::Permissions::from_mode(0o2770);
             fs::set_permissions(&at, all).map_err(within)?;
@@ -384,6 +383,20 @@ impl Opening<'_> {
                 let _ = fs::remove_dir_all(&at);
                 Err(said(why))
             }
+        }
+    }
+
+    /// Makes the folder of new memory, or one beside the data where the system does not let this
+    /// process make any in `/dev/shm` (AppArmor, snap).
+    fn make_folder(&self, at: PathBuf) -> Result<PathBuf, Error> {
+        announce(self.path, &at).map_err(|why| refused(self.path, why))?;
+        let beside = self.path.join("memory");
+        match fs::DirBuilder::new().mode(0o700).create(&at) {
+            Ok(()) => Ok(at),
+            Err(why) if self.options.place == Place::Auto && at != beside && is_denied(&why) => {
+                self.make_folder(beside)
+            }
+            Err(why) => Err(refused(&at, why)),
         }
     }
 
@@ -423,6 +436,10 @@ impl Opening<'_> {
     fn home(&self, region: &Region<Machine>) -> Result<Arc<Home<Machine>>, Error> {
         Home::open(region, &self.disk, self.path, &self.options.sizes, lanes())
     }
+}
+
+fn is_denied(why: &std::io::Error) -> bool {
+    matches!(why.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Whether an error says that shared memory is not what it was when it was left.
@@ -477,8 +494,10 @@ fn not_joined(at: &Path, why: Error) -> Error {
                 | Region::PageSize { .. }
         ) || matches!(why, Region::Waiters(why) if why != AttachError::TooMany)
     };
-    if let Some(Region::ForeignOwner(owner)) = of_region(&why) {
-        return refused(at, Refusal::ForeignOwner { owner });
+    match of_region(&why) {
+        Some(Region::ForeignOwner(owner)) => return refused(at, Refusal::ForeignOwner { owner }),
+        Some(Region::Processes(limit)) => return refused(at, Refusal::Processes { limit }),
+        _ => {}
     }
     match is_unusable_memory(&why) || of_region(&why).is_some_and(is_strange) {
         true => refused(at, Refusal::Memory { why: why.to_string() }),

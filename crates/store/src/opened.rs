@@ -5,9 +5,9 @@ use core::fmt;
 use latchwork_machine::ConstMachine;
 
 use crate::files::home::Home;
-use crate::{Error, Sizes, Store};
+use crate::{Error, Sizes};
 
-/// What this process found when it opened a store: see [`Store::opened`].
+/// What this process found when it opened a store: see [`Store::opened`](crate::Store::opened).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opened {
@@ -69,35 +69,5 @@ impl<M: ConstMachine> Home<M> {
         let (log_buffer, log_segment) = self.log.sizes();
         let locks = self.manager.region().limit();
         Ok(Sizes { cache, page, log_buffer, log_segment, locks, ..self.sizes })
-    }
-}
-
-impl<M: ConstMachine> Store<M> {
-    /// The sizes in force: those of the files and of the memory that all processes share, and this
-    /// process's own `mode`, `log_budget` and `history`. The cache is what it may grow to now.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Region`] in the child of a fork.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use latchwork_store::{Options, Store};
-    ///
-    /// # let path = std::env::temp_dir().join(format!("store-sizes-{}", std::process::id()));
-    /// let small = Store::open_with(&path, &Options::small())?;
-    /// // Another open of the same store, here or in another process, asks for a larger cache.
-    /// let large = Store::open(&path)?;
-    /// assert_eq!(large.sizes()?.cache, 64 << 20);
-    /// assert_eq!(small.sizes()?.cache, 64 << 20);
-    /// // The log's buffer cannot change while the store is open.
-    /// assert_eq!(large.opened().differs[0].name, "log_buffer");
-    /// # drop((small, large));
-    /// # std::fs::remove_dir_all(&path).unwrap();
-    /// # Ok::<(), latchwork_store::Error>(())
-    /// ```
-    pub fn sizes(&self) -> Result<Sizes, Error> {
-        self.home().sizes_now()
     }
 }

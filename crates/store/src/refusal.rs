@@ -98,6 +98,11 @@ pub enum Refusal {
         /// Its name.
         name: OsString,
     },
+    /// As many processes have it open as its memory has slots for.
+    Processes {
+        /// How many.
+        limit: u32,
+    },
     /// Processes have it open.
     InUse,
     /// Processes read it in place ([`Options::read_only`](crate::Options::read_only)): their files
@@ -190,7 +195,7 @@ fn being_opened(process: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result
 }
 
 fn newer(format: u64, program: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let known = crate::open::FORMAT;
+    let known = crate::format::FORMAT;
     write!(f, "created with format {format}; this version reads format {known}. ")?;
     match program {
         Some(program) => write!(f, "Use latchwork {program} or later"),
@@ -199,9 +204,9 @@ fn newer(format: u64, program: Option<&str>, f: &mut fmt::Formatter<'_>) -> fmt:
 }
 
 fn older(format: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let known = crate::open::FORMAT;
+    let known = crate::format::FORMAT;
     write!(f, "created with format {format}")?;
-    if let Some(version) = crate::open::version_of(format) {
+    if let Some(version) = crate::format::version_of(format) {
         return write!(
             f,
             " (latchwork {version}); this version reads format {known}. `latchwork store upgrade` \
@@ -263,6 +268,12 @@ impl fmt::Display for Refusal {
                  was open, or is mounted at another path here. Move it back, or copy a store with \
                  `backup`; `forget-memory` has the files alone count, without what was not synced",
                 path.display()
+            ),
+            Self::Processes { limit } => write!(
+                f,
+                "{limit} processes have it open, and its shared memory has no slot for another \
+                 one: close one of them, or look at the store with `--read-only`, which needs no \
+                 slot"
             ),
             Self::Threads { needed } => write!(
                 f,

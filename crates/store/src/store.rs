@@ -200,6 +200,34 @@ impl<M: ConstMachine> Store<M> {
         Ok(found)
     }
 
+    /// The sizes in force: those of the files and of the memory that all processes share, and this
+    /// process's own `mode`, `log_budget` and `history`. The cache is what it may grow to now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Region`] in the child of a fork.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Options, Store};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-sizes-{}", std::process::id()));
+    /// let small = Store::open_with(&path, &Options::small())?;
+    /// // Another open of the same store, here or in another process, asks for a larger cache.
+    /// let large = Store::open(&path)?;
+    /// assert_eq!(large.sizes()?.cache, 64 << 20);
+    /// assert_eq!(small.sizes()?.cache, 64 << 20);
+    /// // The log's buffer cannot change while the store is open.
+    /// assert_eq!(large.opened().differs[0].name, "log_buffer");
+    /// # drop((small, large));
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    pub fn sizes(&self) -> Result<Sizes, Error> {
+        self.home().sizes_now()
+    }
+
     /// What this process found when it opened the store.
     pub fn opened(&self) -> &Opened {
         &self.inner.opened
@@ -341,7 +369,8 @@ impl<M: ConstMachine> Store<M> {
     /// The closure must bear being run more than once: it is, whenever the transaction was chosen
     /// to break a deadlock, or was open for so long that it was rolled back
     /// ([`Error::is_retryable`]). Calls of the store in the closure are transactions of their own:
-    /// one that wants what this one has locked waits for it in vain, until its own deadline.
+    /// a call that wants what this transaction has locked fails at once with
+    /// [`Error::OwnTransaction`].
     ///
     /// A checkpoint that is due is made first, by this thread, however long it takes: the deadline
     /// is the transaction's alone.
@@ -465,8 +494,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Runs a transaction by these attempts, which log its commit, and settles that. `both` makes
-    /// one error of that of the attempts, and of one that says that what they have read may not be
-    /// durable.
+    /// one error of the attempts' own and of an error about the durability of what they have read.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
         patience: &Patience,
@@ -475,7 +503,9 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, E> {
         let (kept, _busy) = self.to_write()?;
         let tables = Tables { catalog: &self.inner.catalog, kept };
+        let in_closure = kept.worker.user.enter(false);
         let done = run(kept, tables);
+        drop(in_closure);
         let at = done.as_ref().ok().and_then(|done| done.at);
         match (done, self.settle(&kept.worker, at, patience.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),

@@ -378,11 +378,23 @@ impl<M: ConstMachine> Tables<'_, M> {
     ) -> Result<u32, Error> {
         match self.known(table.name(), table.tag())? {
             Some(Found { tree, settled: true }) => {
-                self.kept.worker.tables_at.set(self.kept.trees.borrow().at);
+                self.found_for(txn)?;
                 Ok(tree)
             }
             _ => self.make_asked(&table.asked(), txn),
         }
+    }
+
+    /// Notes when the tables were looked up that the transaction uses from here on.
+    #[inline]
+    fn found_for(&self, txn: &mut Txn<'_, Worker<M>, M>) -> Result<(), Error> {
+        let (at, of) = (self.kept.trees.borrow().at, &self.kept.worker.tables_at);
+        if of.get() != at {
+            // A write that was put off is one to a table as it was found before.
+            txn.savepoint()?;
+            of.set(at);
+        }
+        Ok(())
     }
 
     /// The same of any types.
@@ -393,7 +405,7 @@ impl<M: ConstMachine> Tables<'_, M> {
         txn: &mut Txn<'_, Worker<M>, M>,
     ) -> Result<u32, Error> {
         let known = self.known(asked.name, asked.tag)?;
-        self.kept.worker.tables_at.set(self.kept.trees.borrow().at);
+        self.found_for(txn)?;
         let found = match known {
             Some(found) if found.settled => Some(found),
             _ => self.look(asked)?,

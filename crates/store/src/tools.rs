@@ -18,13 +18,14 @@
 //! | `view` | a store looked at by a process that takes no part in it |
 //! | `locks` | which transactions wait, and which of them block others |
 //! | `processes` | which processes have the store open, and what each does |
-//! | `names` | names of locks in words |
+//! | `names`, `catalog` | names of locks in words, and of tables |
 //! | `upgrade` | a store of an older format becomes one of the present format |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;
 mod backup;
 mod beside;
+mod catalog;
 mod clear;
 mod compact;
 mod dump;

@@ -185,7 +185,6 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// Comes after a read: what was written before may have been undone by another thread.
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
-        self.engine.same_tables()?;
         if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }
     }
 
@@ -303,6 +302,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             txn.catch_up()?;
             txn.lock(tree, key, X)?;
             let there = txn.engine.newest(tree, key, &mut Vec::new())?.there;
+            txn.engine.same_tables()?;
             txn.still_open()?;
             if there {
                 return Err(Error::Exists { table: txn.engine.table(tree), key: key.to_vec() });

@@ -1,7 +1,7 @@
 //! Descriptions of the types of keys and values.
 //!
 //! A type describes itself by a constant, so that a table's types are compared without running any
-//! code. As text a description is what the catalog records: it must not change between versions of
+//! code. The catalog records the description as text: it must not change between versions of
 //! the program, and it is not the name that Rust gives to the type.
 //!
 //! | text | type |
@@ -12,7 +12,7 @@
 //! | `opt(u16)` | `Option<u16>` |
 //! | `()`, `(str,u64)`, `(u64,)` | a tuple, a tuple struct |
 //! | `{name:str,age:u16}` | a struct |
-//! | `<Red\|Green(u64)\|Blue{x:u8}>`, `<A=3\|B>` | an enum; the number is given where it is not the next one |
+//! | `<Red\|Green(u64)\|Blue{x:u8}>`, `<A=3\|B>` | an enum, with numbers that are not the next |
 //! | `own(city)` | a type with an encoding of its own |
 //! | `postcard(order)`, `json(order)`, `plain(order,24)` | values of other crates' formats |
 //! | `any` | any type: a tool reads it |
@@ -47,7 +47,7 @@ pub enum Type {
     Tuple(&'static [&'static Type]),
     /// A struct: its fields in order.
     Struct(&'static [(&'static str, &'static Type)]),
-    /// An enum: the number and the name of each variant, and what it has: a tuple or a struct.
+    /// An enum: the number and the name of each variant, and its fields, a tuple or a struct.
     Enum(&'static [(i64, &'static str, &'static Type)]),
     /// A type with an encoding of its own. The name is the program's choice; it is changed together
     /// with the encoding.

@@ -52,7 +52,7 @@ fn pages_of_the_largest_and_of_the_smallest_size_are_in_one_pool() {
     for file in [large_file, small_file] {
         let mut unsound = Vec::new();
         pool.verify_file(file, &mut |page, _| unsound.push(page)).unwrap();
-        assert_eq!(unsound, []);
+        assert_eq!(unsound, Vec::<u64>::new());
     }
     assert!(pool.verify().unwrap().flaws.is_empty());
 }

@@ -52,7 +52,7 @@ fn pages_of_a_direct_file_come_back() {
         assert!(counted.evicted > 200 && counted.prefetched > 10, "{counted:?}");
         let mut unsound = Vec::new();
         pool.verify_file(file, &mut |page, _| unsound.push(page)).unwrap();
-        assert_eq!(unsound, []);
+        assert_eq!(unsound, Vec::<u64>::new());
         // The file is one that anybody may read through the cache.
         let bytes = std::fs::read(&scratch.0).unwrap();
         assert_eq!(bytes.len(), 100 * page_bytes as usize);

@@ -4,7 +4,7 @@ use latchwork_machine::Native;
 use latchwork_region::{Options, Region};
 
 /// The count of a process slot's owners passes over zero, which never lives: each owner is alive
-/// for as long as it is there, and its threads are not swept.
+/// until it leaves, and its threads are not swept.
 #[test]
 fn a_process_lives_whatever_its_number_is() {
     let region = Region::<Native>::heap(&Options { limit: 64 << 20, ..Options::default() });

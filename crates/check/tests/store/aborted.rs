@@ -89,7 +89,7 @@ fn calls_of_a_task_say_that_its_transaction_is_aborted() {
 }
 
 #[test]
-fn a_closure_that_goes_on_after_an_error_is_told() {
+fn calls_of_a_closure_after_an_error_say_that_it_is_aborted() {
     let store = store();
     let holder = locked(&store);
     let ended = store.write_with(&impatient(), |tx| {

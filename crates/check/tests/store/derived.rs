@@ -203,7 +203,8 @@ fn a_table_of_derived_types_is_checked() {
     store.put(&LINES, &line, &person).unwrap();
     assert_eq!(store.get(&LINES, &line), Ok(Some(person)));
     // The same encoding without the names is another meaning.
-    let tuples: Table<(u64, i32, &str, Option<Vec<u8>>), Person> = Table::new("lines");
+    type Tuple = (u64, i32, &'static str, Option<Vec<u8>>);
+    let tuples: Table<Tuple, Person> = Table::new("lines");
     let read = store.get(&tuples, (7, 1, "tea", None));
     assert!(matches!(read, Err(Error::TableType { .. })));
 }

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Level, Mode, Patience, Refusal, Store, Table, WriteTxn};
+use latchwork_store::{Error, Level, Mode, Patience, Raw, Refusal, Store, Table, WriteTxn};
 
 use crate::stage::{begin, begin_within, sizes};
 
@@ -357,13 +357,16 @@ fn locks_of_a_prepared_one_that_have_no_room_are_told() {
 /// What cannot be read as the table's type is told and stays: the transaction may go on.
 #[test]
 fn what_cannot_be_read_is_not_removed() {
-    const BYTES: Table<u64, &[u8]> = Table::new("rows");
-    const TEXTS: Table<&str, &str> = Table::new("rows");
+    const RAW: Table<Raw, Raw> = Table::new("rows");
     let store = begin(&Simulated::new(), Mode::None).unwrap();
-    store.write(|tx| tx.put(&BYTES, 1, &[1, 2, 3])).unwrap();
+    store.put(&ROWS, 1, 1).unwrap();
+    // A tool has written no row of the table.
+    let (one, text) = (ROWS.key(&1).unwrap(), b"\x20text");
+    store.put(&RAW, &one, &[1, 2, 3]).unwrap();
+    store.put(&RAW, text, &[]).unwrap();
     let (value, key) =
-        store.write(|tx| Ok((tx.pop_first(&ROWS).err(), tx.pop_last(&TEXTS).err()))).unwrap();
+        store.write(|tx| Ok((tx.pop_first(&ROWS).err(), tx.pop_last(&ROWS).err()))).unwrap();
     assert!(matches!(value, Some(Error::Value { .. })), "{value:?}");
     assert!(matches!(key, Some(Error::Key { .. })), "{key:?}");
-    assert_eq!(store.write(|tx| tx.pop_first(&BYTES)).unwrap(), Some((1, vec![1, 2, 3])));
+    assert_eq!(store.write(|tx| tx.pop_first(&RAW)).unwrap(), Some((one, vec![1, 2, 3])));
 }

@@ -231,7 +231,8 @@ fn what_is_left_open_ends_with_its_object() {
     let short = Patience { time: Duration::ZERO, ..Patience::default() };
     let mut other = store.begin_with(&short).unwrap();
     let refused = other.get(&TABLE, b"a").unwrap_err();
-    assert_eq!(other.get(&TABLE, b"b"), Err(refused), "it can only be rolled back");
+    let aborted = Error::Aborted { why: Box::new(refused) };
+    assert_eq!(other.get(&TABLE, b"b"), Err(aborted), "it can only be rolled back");
     other.restart().unwrap();
     assert_eq!(other.get(&TABLE, b"b"), Ok(None));
     drop(txn);

@@ -31,14 +31,14 @@ fn value(row: u64) -> Vec<u8> {
 /// The rows come in another order.
 fn convert(row: u64, value: Vec<u8>) -> Result<((String, u64), u64), Error> {
     assert_eq!(value, self::value(row));
-    Ok(((if row % 2 == 0 { "even" } else { "odd" }.to_owned(), row), value.len() as u64))
+    Ok(((if row.is_multiple_of(2) { "even" } else { "odd" }.to_owned(), row), value.len() as u64))
 }
 
 fn all_are_new(store: &Store<Native>, rows: u64) {
     let found = store.read(|tx| tx.range(&NEW, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
     assert_eq!(found.len() as u64, rows);
     for ((name, row), length) in found {
-        assert_eq!((name == "even", length), (row % 2 == 0, value(row).len() as u64));
+        assert_eq!((name == "even", length), (row.is_multiple_of(2), value(row).len() as u64));
     }
     assert!(matches!(store.get(&OLD, 1), Err(Error::TableType { .. })));
     assert_eq!(store.verify().map(drop), Ok(()));
@@ -239,4 +239,48 @@ fn a_transaction_from_before_does_not_write_to_the_old_tree() {
     assert!(matches!(kept.get(&NEW, ("even", 2)), Err(Error::SnapshotTooOld { .. })));
     drop(kept);
     assert_eq!(store.read(|tx| tx.count(&NEW, ..)), Ok(4));
+}
+
+/// A session that no transaction has used since a migration of some table is of use at once.
+#[test]
+fn a_transaction_may_begin_with_a_savepoint() {
+    let store = stage(3);
+    let mut first = store.begin().unwrap();
+    first.put(&OLD, 7, b"seven").unwrap();
+    first.roll_back().unwrap();
+    assert_eq!(store.migrate(&OLD, &NEW, convert, &mut |_| {}), Ok(3));
+    let mut second = store.begin().unwrap();
+    let before = second.savepoint().unwrap();
+    second.put(&NEW, ("odd", 7), 7).unwrap();
+    second.roll_back_to(before).unwrap();
+    second.commit().unwrap();
+    let done = store.write(|tx| {
+        let before = tx.savepoint()?;
+        tx.put(&NEW, ("odd", 9), 9)?;
+        tx.roll_back_to(before)
+    });
+    assert_eq!(done, Ok(()));
+}
+
+/// The last write of a transaction is put off to its commit. What it calls meanwhile looks up the
+/// tables again, and the write is still one to the table as it was.
+#[test]
+fn a_write_that_is_put_off_is_not_lost() {
+    let others: Table<u64, u64> = Table::new("others");
+    let store = stage(3);
+    store.put(&others, 1, 1).unwrap();
+    let mut late = store.begin().unwrap();
+    late.with(|tx| tx.put_last(&OLD, 9, b"nine")).unwrap();
+    assert_eq!(store.migrate(&OLD, &NEW, convert, &mut |_| {}), Ok(3));
+    assert_eq!(late.get(&others, 1), Err(Error::Migrated));
+    assert_eq!(late.commit(), Err(Error::Migrated));
+    all_are_new(&store, 3);
+    // And without another call.
+    let last: Table<u64, u64> = Table::new("rows").with_version(2);
+    let mut late = store.begin().unwrap();
+    late.with(|tx| tx.put_last(&NEW, ("odd", 9), 9)).unwrap();
+    let back = |(_, row): (String, u64), length| Ok((row, length));
+    assert_eq!(store.migrate(&NEW, &last, back, &mut |_| {}), Ok(3));
+    assert_eq!(late.commit(), Err(Error::Migrated));
+    assert_eq!(store.read(|tx| tx.count(&last, ..)), Ok(3));
 }

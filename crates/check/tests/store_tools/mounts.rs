@@ -5,8 +5,9 @@ use std::process::{Command, Stdio};
 
 use crate::stage::Place;
 
-/// Runs this test program again in the test of this name, where it may mount file systems that no
-/// other process sees. Skips, and says so, where that is not allowed.
+/// Runs this test program again in the test of this name, which makes the file `done` at its end,
+/// where it may mount file systems that no other process sees. Skips, and says so, where that is
+/// not allowed.
 pub(crate) fn in_namespace(place: &Place, test: &str) {
     if !may_mount() {
         println!("SKIPPED: this user may not mount file systems");
@@ -14,6 +15,7 @@ pub(crate) fn in_namespace(place: &Place, test: &str) {
     }
     let ended = place.start_by("exec unshare -m \"$0\" \"$@\"", test).wait().unwrap();
     assert!(ended.success(), "{test}: {ended}");
+    assert!(place.at("done").exists(), "{test} did not come to its end");
 }
 
 fn may_mount() -> bool {

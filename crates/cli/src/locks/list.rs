@@ -18,6 +18,7 @@ use crate::output::{self, Absent};
   latchwork locks list locks.region --owner 12.1 --json
 
 A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.
+`kept` is a prepared transaction: it has no process.
 Exits with 1 if there is no such owner.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
@@ -44,7 +45,8 @@ Exits with 1 if no owner holds the object or waits for it.")]
 pub(crate) struct WhoArgs {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// The object's name; any byte can be written as \xNN, \ as \\. In a store: the key, or table/key
+    /// The object's name; any byte can be written as \xNN, \ as \\. In a store: the key, or
+    /// table/key
     name: ObjectName,
     /// JSON lines, one object a row
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! A region that is looked at, and what its names mean to people.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -29,6 +29,8 @@ pub(super) struct Scene {
     pub(super) modes: Option<(&'static str, Modes)>,
     /// By thread slot: pid, and whether it lives.
     people: HashMap<u32, Person>,
+    /// Thread slots that no process has, and that are kept: of prepared transactions.
+    retained: HashSet<u32>,
     /// The region's file.
     path: PathBuf,
     /// What a store calls its locks, if the region is a store's.
@@ -53,7 +55,8 @@ impl Scene {
         };
         let modes = known(&view);
         let (people, path) = (HashMap::new(), path.clone());
-        let mut scene = Self { view, modes, people, path, names: None };
+        let retained = HashSet::new();
+        let mut scene = Self { view, modes, people, retained, path, names: None };
         scene.greet()?;
         Ok(scene)
     }
@@ -68,6 +71,8 @@ impl Scene {
             let same = here.filter(|process| process.generation == generation);
             same.map_or(Person { pid: 0, alive: false }, |p| Person { pid: p.pid, alive: p.alive })
         };
+        let retained = region.threads().filter(|thread| thread.retained);
+        self.retained = retained.map(|thread| thread.slot).collect();
         let threads = region.threads();
         self.people = threads.map(|t| (t.slot, person(t.process, t.process_generation))).collect();
         let folder = latchwork_store::store_of_region(&self.path);
@@ -137,6 +142,7 @@ impl Scene {
             (None, _) => "orphaned".to_owned(),
             (Some(thread), Some(Person { pid, alive: true })) => format!("{pid}/{thread}"),
             (Some(thread), Some(Person { pid, alive: false })) => format!("{pid}/{thread} dead"),
+            (Some(thread), None) if self.retained.contains(&thread) => format!("kept/{thread}"),
             (Some(thread), None) => format!("?/{thread} dead"),
         }
     }

@@ -1,4 +1,4 @@
-//! `store locks`: which transactions wait, for what, and which of them block others.
+//! `store locks`: transactions that wait for locks, and the transactions that block them.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -15,10 +15,9 @@ use super::seen::{Commands, ago, label, nanos, view};
 use crate::terminal::{Pace, seconds};
 use crate::{locks, output};
 
-/// Show which transactions wait for locks, for what, and which of them block others
+/// Show transactions that wait for locks, and the transactions that block them
 ///
-/// The store is looked at, and not opened: the command takes no slot, writes nothing, and costs the
-/// processes of the store nothing.
+/// The store is looked at and not opened: the command takes no slot and writes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store locks /tmp/shop
@@ -96,12 +95,12 @@ fn lines(store: &StoreView, graph: bool) -> anyhow::Result<Vec<String>> {
     Ok(found.blocked.iter().flat_map(|one| commands.blocked(one)).collect())
 }
 
-/// Transactions that block others, and below each those that wait for it.
+/// Blockers first, and below each blocker its waiters.
 fn tree(commands: &Commands<'_>, blocked: &[Blocked]) -> Vec<String> {
     let waits: HashSet<_> = blocked.iter().map(|one| one.waiter.owner).collect();
     let mut tree = Tree { commands, blocked, lines: Vec::new(), shown: HashSet::new() };
     let blockers = || blocked.iter().flat_map(|one| &one.blockers).map(|one| &one.transaction);
-    // First those that wait for nothing, then what is left: deadlocks that nobody has broken yet.
+    // Roots are blockers that do not wait; deadlocks that are not broken yet have none.
     for root in blockers().filter(|one| !waits.contains(&one.owner)).chain(blockers()) {
         tree.add(root, 0);
     }

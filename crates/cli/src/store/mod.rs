@@ -219,8 +219,9 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
     })
 }
 
-/// As a command opens it: with a small cache, which grows if another process asks for more. A checkpoint that it makes takes no
-/// history from the programs that have the store open, whatever bound is theirs.
+/// As a command opens it: with a small cache, which grows if another process asks for more. A
+/// checkpoint that it makes takes no history from the programs that have the store open, whatever
+/// bound is theirs.
 fn small(create: bool) -> Options {
     let read_only = READ_ONLY.load(Relaxed);
     let mut options = Options { create: create && !read_only, read_only, ..Options::default() };

@@ -1,4 +1,4 @@
-//! `store processes`: which processes have a store open, and what each of them does.
+//! `store processes`: the processes that have a store open, and their work.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,10 +12,9 @@ use super::rows::escape;
 use super::seen::{Commands, ago, label, nanos, short, view, wait};
 use crate::output;
 
-/// Show which processes have the store open, what each of them does, and what the log is kept for
+/// Show the processes that have the store open, their work, and what keeps the log
 ///
-/// The store is looked at, and not opened: the command takes no slot, writes nothing, and costs the
-/// processes of the store nothing.
+/// The store is looked at and not opened: the command takes no slot and writes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store processes /tmp/shop
@@ -65,7 +64,7 @@ fn row(commands: &Commands<'_>, of: &StoreProcess) -> Value {
     })
 }
 
-/// What is no process's.
+/// The last line: everything that belongs to no process.
 fn rest(commands: &Commands<'_>, found: &Processes) -> Value {
     let rows =
         |all: &[TransactionInfo]| all.iter().map(|one| commands.row(one)).collect::<Vec<_>>();
@@ -131,7 +130,7 @@ fn about(of: &TransactionInfo) -> String {
     text
 }
 
-/// What keeps the oldest part of the log, beside recovery.
+/// Names the transaction, snapshot or pin that keeps the oldest part of the log.
 fn longest(found: &Processes) -> Option<String> {
     let mut all: Vec<(u64, String)> = Vec::new();
     for one in &found.processes {

@@ -5,7 +5,6 @@ use latchwork_store::{AnyKey, Key, KeyPart, Raw, Store, Table, TableInfo, Uuid};
 use serde_json::{Value, json};
 
 use super::keys;
-use super::rows::escape;
 use super::types::{self, Type, Variant};
 
 /// A table of a store.
@@ -19,7 +18,7 @@ pub(super) struct Records {
     keys_are_json: bool,
 }
 
-/// What an argument is read as, where it is not text.
+/// An argument as JSON.
 fn parsed(argument: &str) -> anyhow::Result<Value> {
     serde_json::from_str(argument).with_context(|| format!("{argument}: no JSON"))
 }
@@ -95,7 +94,7 @@ fn zipped(of: &[&Type], values: &[&Value], open: bool) -> anyhow::Result<Vec<Key
     of.iter().zip(values).map(|(of, value)| part(of, value)).collect()
 }
 
-/// A part of a key as JSON, by its type; as what it is if it is no key of the type.
+/// A part of a key as JSON, by its type; without the type if it does not fit.
 fn part_json(of: &Type, part: &KeyPart) -> Value {
     match (of, part) {
         (Type::Option(of), part) if *part != KeyPart::Null => part_json(of, part),
@@ -198,7 +197,7 @@ impl Records {
                 Ok(bytes)
             }
         };
-        let shown = || escape(given.get(..40).unwrap_or(given));
+        let shown = || given.get(..40).unwrap_or(given).escape_ascii();
         read()
             .with_context(|| format!("{}: no value of the table, which has {}", shown(), self.said))
     }

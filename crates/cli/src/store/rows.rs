@@ -1,6 +1,6 @@
-//! `store put`, `get`, `del`, `scan`: records of one table. Keys and values are written and printed by
-//! the types of the table (`records.rs`); without types keys are text or JSON (`keys.rs`), and values
-//! are bytes.
+//! `store put`, `get`, `del`, `scan`: records of one table. Keys and values are written and printed
+//! by the types of the table (`records.rs`); without types keys are text or JSON (`keys.rs`), and
+//! values are bytes.
 
 use std::borrow::Cow;
 use std::ffi::OsString;

@@ -54,8 +54,7 @@ impl<'p> Commands<'p> {
         format!("{}{label}", self.party(of))
     }
 
-    /// A transaction that waits: two lines or more, the second and all after it for each that
-    /// blocks it.
+    /// A waiting transaction, and a line for each transaction that blocks it.
     pub(super) fn blocked(&self, blocked: &Blocked) -> Vec<String> {
         let mut lines = vec![self.waits(&blocked.waiter)];
         for other in &blocked.blockers {
@@ -68,7 +67,7 @@ impl<'p> Commands<'p> {
         lines
     }
 
-    /// A transaction that waits: a line.
+    /// A waiting transaction.
     pub(super) fn waits(&self, of: &TransactionInfo) -> String {
         format!("{} {}", self.who(of), wait(of))
     }
@@ -89,7 +88,7 @@ impl<'p> Commands<'p> {
         })
     }
 
-    /// A transaction that waits, and those that block it, for programs.
+    /// A waiting transaction and its blockers, for programs.
     pub(super) fn blocked_row(&self, blocked: &Blocked) -> Value {
         let blockers = blocked.blockers.iter().map(|other| {
             let mut row = self.row(&other.transaction);
@@ -102,7 +101,7 @@ impl<'p> Commands<'p> {
     }
 }
 
-/// What a transaction waits for, and how long.
+/// The lock that a transaction waits for, and how long.
 pub(super) fn wait(of: &TransactionInfo) -> String {
     of.waits.as_ref().map_or(String::new(), |waits| {
         let key = escape(format!("{}/{}", waits.table, waits.key).as_bytes());

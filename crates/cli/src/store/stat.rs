@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use latchwork_machine::Shared;
 use latchwork_region::{Options, Region};
+use latchwork_store::Sizes;
 use serde_json::json;
 
 use super::rows::escape;
@@ -68,6 +69,32 @@ fn bytes_in(folder: &Path) -> u64 {
     entries.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum()
 }
 
+/// The sizes in force, for programs.
+fn sizes_row(sizes: &Sizes) -> serde_json::Value {
+    json!({
+        "cache": sizes.cache, "page": sizes.page, "log_buffer": sizes.log_buffer,
+        "log_segment": sizes.log_segment, "locks": sizes.locks, "threads": sizes.threads,
+    })
+}
+
+/// The same for people.
+fn write_sizes(out: &mut dyn Write, sizes: &Sizes) -> std::io::Result<()> {
+    writeln!(
+        out,
+        "sizes      pages of {} kB, cache to {} MB, log buffer to {} MB, segments to {} MB",
+        sizes.page >> 10,
+        sizes.cache >> 20,
+        sizes.log_buffer >> 20,
+        sizes.log_segment >> 20,
+    )?;
+    writeln!(
+        out,
+        "           {} thread slots, locks to {} MB",
+        output::count(sizes.threads.into()),
+        output::count(sizes.locks >> 20),
+    )
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = &args.path;
     let memory = memory(path);
@@ -89,10 +116,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             "memory_beside": memory.as_ref().map(|memory| memory.is_beside(path)),
             "prepared": prepared.len(), "prepared_since": kept_from,
             "file_system": latchwork_store::file_system(path)?.name,
-            "sizes": {
-                "cache": sizes.cache, "page": sizes.page, "log_buffer": sizes.log_buffer,
-                "log_segment": sizes.log_segment, "locks": sizes.locks, "threads": sizes.threads,
-            },
+            "sizes": sizes_row(&sizes),
         }))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -100,20 +124,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         writeln!(out, "tables     {}", tables.len())?;
         writeln!(out, "data       {} kB", data / 1000)?;
         writeln!(out, "log        {} kB, its end at {end}", log / 1000)?;
-        writeln!(
-            out,
-            "sizes      pages of {} kB, cache to {} MB, log buffer to {} MB, segments to {} MB",
-            sizes.page >> 10,
-            sizes.cache >> 20,
-            sizes.log_buffer >> 20,
-            sizes.log_segment >> 20,
-        )?;
-        writeln!(
-            out,
-            "           {} thread slots, locks to {} MB",
-            output::count(sizes.threads.into()),
-            output::count(sizes.locks >> 20),
-        )?;
+        write_sizes(out, &sizes)?;
         if let Some(from) = kept_from {
             writeln!(out, "prepared   {}, which keep the log from {from} on", prepared.len())?;
         }

@@ -1,14 +1,14 @@
 //! `store top`: what goes on in a store, live.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use latchwork_store::{Activity, ProcessState, Processes, Store, StoreProcess};
+use latchwork_store::{Activity, ProcessState, Processes, StoreProcess};
 use serde_json::{Value, json};
 
-use super::seen::Commands;
+use super::seen::{Commands, view};
 use super::{open, print_json};
 use crate::output;
 use crate::terminal::Pace;
@@ -17,6 +17,8 @@ use crate::terminal::Pace;
 const BLOCKED: usize = 5;
 
 /// Watch commits, the log, snapshots and locks, stopped processes and blocked transactions
+///
+/// An open store is looked at and not opened, so no stopped process can block the command.
 ///
 /// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
 #[derive(clap::Args)]
@@ -42,7 +44,9 @@ struct Look {
 }
 
 impl Look {
-    fn take(store: &Store) -> anyhow::Result<Self> {
+    fn take(path: &Path) -> anyhow::Result<Self> {
+        let closed = || anyhow::anyhow!("{}: all processes have closed the store", path.display());
+        let store = view(path)?.ok_or_else(closed)?;
         Ok(Self { at: Instant::now(), now: store.activity()?, seen: store.processes()? })
     }
 
@@ -55,11 +59,15 @@ impl Look {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let store = open(&args.path, false)?;
-    let mut before = Look::take(&store)?;
+    // A closed store is opened, so that there is something to see.
+    let _opened = match view(&args.path) {
+        Ok(Some(_)) => None,
+        _ => Some(open(&args.path, false)?),
+    };
+    let mut before = Look::take(&args.path)?;
     let Some(screen) = args.pace.screen() else {
         std::thread::sleep(args.pace.interval);
-        let look = Look::take(&store)?;
+        let look = Look::take(&args.path)?;
         let rates = look.rates(&before);
         if args.pace.json {
             print_json(&row(&look, rates))?;
@@ -70,7 +78,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     args.pace.watch(&screen, args.pace.interval, |_| {
-        let look = Look::take(&store)?;
+        let look = Look::take(&args.path)?;
         let lines = frame(&look, look.rates(&before));
         before = look;
         Ok(lines)

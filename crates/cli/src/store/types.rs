@@ -15,7 +15,7 @@ use serde_json::{Map, Number, Value, json};
 
 use super::keys;
 
-/// How deep types may lie in each other: what a file says is not to exhaust the stack.
+/// The depth of nested types: a damaged file must not exhaust the stack.
 const DEPTH: usize = 64;
 
 /// A type, as [`latchwork_store::Type`] describes it.
@@ -180,7 +180,7 @@ impl Type {
         matches!(self, Self::Option(_) | Self::Json) || *self == Self::Tuple(Vec::new())
     }
 
-    /// What it has, if it is a tuple or a struct.
+    /// The parts of a tuple or a struct; none of other types.
     pub(super) fn parts(&self) -> Option<Vec<&Type>> {
         match self {
             Self::Tuple(parts) => Some(parts.iter().collect()),
@@ -222,7 +222,7 @@ impl Type {
     }
 }
 
-/// The variant that a JSON value names, and what it says of its parts.
+/// The variant that a JSON value names, and the values of its parts.
 pub(super) fn variant<'t, 'v>(
     variants: &'t [Variant],
     value: &'v Value,

@@ -1,9 +1,10 @@
 //! An owner in hand: what it remembers of its cell. What it does is in the folders above.
 
-use core::cell::{Cell, OnceCell};
+use core::cell::{Cell, OnceCell, RefCell};
 
 use latchwork_machine::{ConstMachine, Native};
 
+use crate::ids::OwnerId;
 use crate::memory::Memory;
 use crate::memory::cells::{BiasWord, ObjectAt, OwnerCell, Request, RequestAt, Small, WeakPage};
 use crate::memory::journal::Journal;
@@ -50,6 +51,8 @@ pub struct Owner<'s, M: ConstMachine = Native> {
 #[derive(Default)]
 pub(crate) struct Watch {
     pub(crate) want: Cell<u8>,
+    /// The owners in the way when it came to its deadline, and whether each holds.
+    pub(crate) blockers: RefCell<Vec<(OwnerId, bool)>>,
     #[cfg(feature = "tracing")]
     pub(crate) traced: events::Traced,
 }

@@ -71,8 +71,8 @@ pub struct OwnerInfo {
     pub priority: u32,
     /// Whether somebody decided that it is to fail.
     pub aborted: bool,
-    /// When it began, or the first attempt of the same work, by the monotonic clock, in nanoseconds:
-    /// see [`OwnerOptions::age`](crate::OwnerOptions::age).
+    /// When it began, or the first attempt of the same work, by the monotonic clock, in
+    /// nanoseconds: see [`OwnerOptions::age`](crate::OwnerOptions::age).
     pub began: u64,
 }
 

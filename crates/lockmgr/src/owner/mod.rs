@@ -2,6 +2,7 @@
 
 pub(crate) mod adopted;
 pub(crate) mod batch;
+pub(crate) mod blockers;
 pub(crate) mod handle;
 pub(crate) mod holdings;
 pub(crate) mod locks;

@@ -91,6 +91,8 @@ impl<M: ConstMachine> Owner<'_, M> {
                 return Ok(end);
             }
             if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                // If this fails, the error names no owner.
+                let _ = self.note_blockers();
                 let gone = self.withdraw(Outcome::TimedOut)?;
                 return Ok(if gone { Err(Error::TimedOut) } else { Ok(()) });
             }

@@ -201,6 +201,8 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
             return Ok(Some(end));
         }
         if self.wait.deadline().is_some_and(|deadline| deadline.passed::<M>()) {
+            // If this fails, the error names no owner.
+            let _ = owner.note_blockers();
             return Ok(Some(if owner.cancel()? { Err(Error::TimedOut) } else { Ok(()) }));
         }
         waiting.looks.look(owner, self.wait)?;

@@ -104,6 +104,8 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             return Ok(Some(end));
         }
         if matches!(self.wait, Wait::Until(deadline) if deadline.passed::<M>()) {
+            // If this fails, the error names no owner.
+            let _ = owner.note_blockers();
             // It is withdrawn when the request is dropped, also if its ticket came meanwhile.
             return Ok(Some(Err(Error::TimedOut)));
         }

@@ -5,7 +5,7 @@
 //! exchange fails if the first page went and came back meanwhile (Treiber 1986). The count has 28
 //! bits, which wrap after 268 s of a million pushes a second. That gives one page to two threads
 //! only if a thread stops between its load of the word and its exchange, which are some ten
-//! instructions, and goes on when the file had exactly a multiple of 2^28 pushes, with the same
+//! instructions, and continues when the file had exactly a multiple of 2^28 pushes, with the same
 //! first page.
 //!
 //! ```text

@@ -9,9 +9,9 @@
 //! | 2 | `active` | | 2 | each frame beyond it: written, evicted |
 //! | 3 | `target` | | 3 | `active`; the frames' memory goes back |
 //!
-//! A pool that is to [grow by itself](crate::Options::frames_wanted) does so in steps, where a thread
-//! that needs a frame finds that all were used. That thread may hold pages, so it does not wait for
-//! the latch.
+//! A pool that is to [grow by itself](crate::Options::frames_wanted) does so in steps, where a
+//! thread that needs a frame finds that all were used. That thread may hold pages, so it does not
+//! wait for the latch.
 //!
 //! A thread that had the old `target` in hand may still take a frame beyond the new one. It looks
 //! at `target` again under the frame's latch: if the thread that resizes has had that latch before,

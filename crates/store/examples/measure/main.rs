@@ -4,6 +4,7 @@
 //! cargo run --release -p latchwork-store --example measure -- hot-rows
 //! cargo run --release -p latchwork-store --example measure -- damaged-page 100
 //! cargo run --release -p latchwork-store --example measure -- left-open 100000
+//! cargo run --release -p latchwork-store --example measure -- seeing
 //! cargo run --release -p latchwork-store --example measure -- steep
 //! ```
 //!
@@ -20,6 +21,7 @@ mod calls;
 mod damaged_page;
 mod hot_rows;
 mod left_open;
+mod seeing;
 mod steep;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +34,7 @@ const USAGE: &str = "usage: measure WHAT
   hot-rows            threads that change the same one or two rows
   damaged-page [MIB]  a page is made anew from so much log (100)
   left-open [ROWS]    opening after a crash that found so many changed records (100000)
+  seeing              looking at locks and processes of a store at full load
   steep               what one more costs beside 100, 1,000 and 10,000
   calls KIND [CALLS]  for callgrind: get, get-long, get-rw, put, range-10, scan-100, transfer
                       (1000)";
@@ -54,6 +57,7 @@ fn number(said: &[String], usual: u64) -> Result<u64, Fault> {
 fn run(what: &str, said: &[String]) -> Result<(), Fault> {
     match (what, said) {
         ("hot-rows", []) => in_folder(hot_rows::run),
+        ("seeing", []) => in_folder(seeing::run),
         ("steep", []) => in_folder(steep::run),
         ("damaged-page", [] | [_]) => {
             let mib = number(said, 100)?;

@@ -3,6 +3,7 @@
 
 use core::fmt;
 use core::ops::RangeBounds;
+use std::sync::Arc;
 
 use latchwork_lockmgr::{Error as LocksError, OwnerOptions, Wait};
 use latchwork_log::{Lsn, Mode};
@@ -15,6 +16,7 @@ use crate::tables::Tables;
 use crate::txn::Contended;
 use crate::txn::steps::Step;
 use crate::typed::{Rows, WriteTxn};
+use crate::user::User;
 use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
 
 /// The transaction of a session that goes with it.
@@ -56,10 +58,14 @@ impl<M: ConstMachine> Store<M> {
     /// It has a thread slot of its own. A server has one transaction for each client that is at
     /// work, and [`write`](Self::write) where a closure will do.
     ///
-    /// A thread that has two of them, and asks in one for what the other has locked, waits for
-    /// ever: nobody can know that it alone would end the other. [`begin_with`](Self::begin_with)
-    /// limits the wait. For a table that another thread is just making it waits ten seconds at
-    /// most, for no deadlock is found there: then the call fails with [`Error::Lock`].
+    /// A thread that has two of them, and asks in one for what the other has locked, gets
+    /// [`Error::OwnTransaction`] at once: a transaction counts as that of the thread that called it
+    /// last. A program that hands one to another thread, and then waits for it, uses
+    /// [`begin_with`](Self::begin_with): that waits for its time, and its error says that the lock
+    /// was held by a transaction of this thread. In the closure of a transaction any call that
+    /// wants what the transaction has locked fails so at once. For a table that another thread is
+    /// just making it waits ten seconds at most, for no deadlock is found there: then the call
+    /// fails with [`Error::Lock`].
     ///
     /// # Errors
     ///
@@ -174,6 +180,7 @@ impl<M: ConstMachine> Transaction<M> {
         let worker = &unsafe { session.forever() }.worker;
         let owner = OwnerOptions { label: self.options.label, age, ..OwnerOptions::default() };
         let owner = worker.locks()?.owner_with(&owner)?;
+        worker.user.forget();
         let mut txn = Txn::new(worker, owner, worker.slot(), self.options.level);
         txn.set_wait(self.wait());
         txn.set_contended(contended);
@@ -212,6 +219,11 @@ impl<M: ConstMachine> Transaction<M> {
         self.options.mode.unwrap_or(self.store.home().sizes.mode)
     }
 
+    /// Who uses it.
+    pub(crate) fn user(&self) -> Result<Arc<User<M>>, Error> {
+        Ok(self.session.as_ref().ok_or_else(over)?.get().worker.user.clone())
+    }
+
     pub(crate) fn store(&self) -> &Store<M> {
         &self.store
     }
@@ -238,7 +250,9 @@ impl<M: ConstMachine> Transaction<M> {
         &mut self,
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
+        let stays = !self.in_steps;
         let (txn, tables) = self.parts()?;
+        let _in_closure = tables.kept.worker.user.enter(stays);
         txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables }))
     }
 
@@ -249,6 +263,7 @@ impl<M: ConstMachine> Transaction<M> {
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Step<R>, Error> {
         let (txn, tables) = self.parts()?;
+        let _in_closure = tables.kept.worker.user.enter(false);
         txn.step_behind(before, |txn| txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables })))
     }
 

@@ -139,15 +139,16 @@ impl<M: ConstMachine> Store<M> {
         home.manager.region().check()?;
         let (store, name) = (Arc::as_ptr(home).addr(), sequence.name);
         let next = |claims: &mut Claims| claims.all.get_mut(&(store, name))?.left.next();
-        let kept = CLAIMED.try_with(|claims| next(&mut claims.borrow_mut()));
-        if let Some(number) = kept.map_err(|_| ending())? {
+        let claimed = CLAIMED.try_with(|claims| next(&mut claims.borrow_mut()));
+        if let Some(number) = claimed.map_err(|_| ending())? {
             return Ok(number);
         }
         let mut left = self.claim(sequence)?;
         let number = left.next().ok_or_else(over)?;
         let home: Arc<dyn Any> = home.clone();
         let claimed = Claimed { store: Arc::downgrade(&home), left };
-        CLAIMED.with_borrow_mut(|claims| claims.put(store, name, claimed));
+        // A copy of the name: one in a library that is unloaded would be gone.
+        CLAIMED.with_borrow_mut(|claims| claims.put(store, kept(name), claimed));
         Ok(number)
     }
 

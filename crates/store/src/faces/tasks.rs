@@ -4,6 +4,7 @@
 use core::fmt;
 use core::future::{Future, poll_fn};
 use core::ops::{Deref, DerefMut, RangeBounds};
+use core::pin::pin;
 use core::task::Poll;
 use std::sync::{Arc, Mutex};
 
@@ -88,7 +89,9 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// Of the tasks of a process so many have a transaction at a time as a quarter of the store's
     /// [`threads`](crate::Sizes::threads); the next ones wait for their turn. So a task that has
-    /// one does not begin another one inside.
+    /// one does not begin another one inside. A call in the closure's future that wants what the
+    /// transaction has locked fails at once with [`Error::OwnTransaction`], as in
+    /// [`write`](Self::write).
     ///
     /// The closure has the transaction for as long as its future runs, and is called again, with a
     /// new one, after a deadlock. It is no `AsyncFnMut`: a future that calls one is not `Send` as
@@ -173,9 +176,14 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, E> {
         let mut tx = self.begin_async_with(patience).await?;
         let (mut runs, wait, owner) = (0, tx.wait, Arc::default());
+        let user = tx.inner.user()?;
         loop {
             runs += 1;
-            let ran = body(Lent { tx: Some(tx), owner: Arc::clone(&owner) }).await;
+            let ran = {
+                let lent = Lent { tx: Some(tx), owner: Arc::clone(&owner) };
+                let mut ran = pin!(user.run(|| body(lent)));
+                poll_fn(|cx| user.run(|| ran.as_mut().poll(cx))).await
+            };
             tx = locked(&owner).take().ok_or_else(kept)?;
             let failed = match ran {
                 Ok(value) => match tx.end().await {
@@ -206,7 +214,9 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// A transaction of a task, which ends it: as [`begin`](Self::begin). Waits for its turn, see
-    /// [`write_async`](Self::write_async).
+    /// [`write_async`](Self::write_async). A task that has two of them, and asks in one for what
+    /// the other has locked, waits for ever, because nothing says which task would end the other:
+    /// [`begin_async_with`](Self::begin_async_with) limits the wait.
     ///
     /// # Errors
     ///
@@ -255,8 +265,8 @@ impl<M: ConstMachine> Waited<'_, M> {
         // SAFETY: the session is that of the transaction, which is borrowed for as long as the
         // future lives, and is sent with what borrows it.
         let waiting = unsafe { txn.wait_for(&awaited, wait) };
-        if let Err(why) = waiting.await {
-            return Err(self.tx.inner.txn()?.not_had(&awaited, why));
+        if let Err(failed) = waiting.await {
+            return Err(self.tx.inner.txn()?.not_had(&awaited, failed));
         }
         match awaited.is_kept() {
             true => self.locks.push(*awaited),

@@ -15,16 +15,18 @@ use crate::Error;
 use crate::error::of_tree;
 use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
+use crate::user::{Used, User};
 
 /// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default. Memory is taken
-    /// as it is used. Of several processes that have a store open the one that asks for most counts.
+    /// as it is used. Of several processes that have a store open the one that asks for most
+    /// counts.
     pub cache: u64,
     /// Bytes up to which the cache may grow while the store is open, if another process asks for
-    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process sets
-    /// as many addresses aside, and a byte of memory is used for each page.
+    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process
+    /// sets as many addresses aside, and a byte of memory is used for each page.
     pub cache_max: u64,
     /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two; 8,192 by
     /// default.
@@ -168,11 +170,19 @@ pub(crate) struct Home<M: ConstMachine> {
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
     /// What of its calls to the disk this process has counted in shared memory.
     pub(crate) published: Mutex<Calls>,
+    /// Who uses the transactions of this process's thread slots.
+    pub(crate) users: Mutex<HashMap<u32, Arc<User<M>>>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }
 
 impl<M: ConstMachine> Home<M> {
+    /// Who uses the transaction of a thread slot.
+    pub(crate) fn used(&self, slot: u32) -> Used {
+        let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.get(&slot).map_or(Used::ByAnother, |user| user.used())
+    }
+
     /// The table that has the tree, as errors name it.
     pub(crate) fn table(&self, tree: u32) -> String {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);

@@ -13,6 +13,7 @@ use crate::files::scribe::{Part, Scribe};
 use crate::files::turn::State;
 use crate::files::worker::{Leave, Worker};
 use crate::tables::{CATALOG, KEPT_BYTES};
+use crate::user::Used;
 use crate::{Commits, Error, Stamp};
 
 impl<M: ConstMachine> Worker<M> {
@@ -158,6 +159,14 @@ impl<M: ConstMachine> Drop for UnfinishedWrite<'_, M> {
 impl<M: ConstMachine> Engine for Worker<M> {
     fn table(&self, tree: u32) -> String {
         self.home.table(tree)
+    }
+
+    fn used(&self, slot: u32) -> Used {
+        self.home.used(slot)
+    }
+
+    fn is_nested(&self) -> bool {
+        self.user.is_nested()
     }
 
     #[inline]

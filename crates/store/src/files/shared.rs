@@ -457,16 +457,16 @@ impl<M: ConstMachine> Shared<M> {
     }
 }
 
-/// The lines of the slots, looked at: nothing is stored.
+/// Reads the lines of the slots and writes nothing.
 #[derive(Debug)]
 pub(crate) struct SlotLines<M: ConstMachine> {
     area: Area<M>,
 }
 
 impl<M: ConstMachine> SlotLines<M> {
-    /// Those beside a region, which may be a view; none if there are none of this layout.
+    /// Opens the lines of a region, which may be a view; none if it has none of this layout.
     pub(crate) fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
-        // One that is there keeps its own sizes.
+        // An existing area keeps its own sizes.
         let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
         let area = match region.area("store", &sizes) {
             Ok(area) => area,
@@ -483,8 +483,14 @@ impl<M: ConstMachine> SlotLines<M> {
         if at + LINE > self.area.words()? {
             return Ok(None);
         }
-        // Relaxed: it is looked at, and nothing is done about it.
+        // Relaxed: it is printed, and no decision depends on it.
         Ok(self.area.word(at)?.load(Relaxed).checked_sub(1))
+    }
+
+    /// The number of transactions of dead processes that were undone.
+    pub(crate) fn undone(&self) -> Result<u64, Error> {
+        // Relaxed: as above.
+        Ok(self.area.word(UNDONE)?.load(Relaxed))
     }
 
     /// The slot whose thread makes a checkpoint.
@@ -496,7 +502,7 @@ impl<M: ConstMachine> SlotLines<M> {
 }
 
 impl<M: ConstMachine> Shared<M> {
-    /// The same lines, to be looked at.
+    /// Reads the same lines.
     pub(crate) fn lines(&self) -> SlotLines<M> {
         SlotLines { area: self.area.clone() }
     }

@@ -80,6 +80,7 @@ impl<M: ConstMachine> Home<M> {
             prepared: Mutex::default(),
             published: Mutex::default(),
             names: RwLock::new(HashMap::from([(CATALOG, CATALOG_NAME.to_owned())])),
+            users: Mutex::default(),
             _undo: undo,
         });
         let _ = known.set(Arc::downgrade(&home));

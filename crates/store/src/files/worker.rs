@@ -19,6 +19,8 @@ use crate::files::home::Home;
 use crate::files::kinds::END;
 use crate::files::meter::Locked;
 use crate::files::turn::State;
+use crate::user::User;
+use crate::wakers::locked;
 
 /// Bytes of a record without a payload, and some.
 pub(crate) const SMALL: u64 = 128;
@@ -79,6 +81,8 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) home: Arc<Home<M>>,
     /// How many migrations had begun when the tables that its transaction uses were looked up.
     pub(crate) tables_at: Cell<u64>,
+    /// Who uses its transaction.
+    pub(crate) user: Arc<User<M>>,
     /// Where the slot committed last.
     pub(crate) last_commit: Cell<u64>,
     /// Whether its slot has a root in hand of which no transaction goes on.
@@ -139,12 +143,15 @@ impl<M: ConstMachine> Worker<M> {
         }
         let last = home.log.commits_of(log.slot(), |_, commit| Some(commit.0))?.unwrap_or(0);
         let migrations = home.shared.migrations()?;
+        let user = Arc::<User<M>>::default();
+        locked(&home.users).insert(log.slot(), user.clone());
         let worker = Self {
             handle,
             log,
             own,
             home,
             tables_at: Cell::new(migrations),
+            user,
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),
             commits: Cell::new(0),
@@ -269,6 +276,10 @@ impl<M: ConstMachine> Drop for Worker<M> {
     fn drop(&mut self) {
         self.leave_notes();
         self.publish();
+        // In the child of a fork a thread that is not there may have the mutex.
+        if self.home.manager.region().check().is_ok() {
+            locked(&self.home.users).remove(&self.log.slot());
+        }
     }
 }
 

@@ -19,11 +19,11 @@
 //! | 26, 27 | `false`, `true` | nothing |
 //! | 30 | a UUID | its 16 bytes |
 //!
-//! An integer's bytes do not depend on its type; nor do those of bytes. The catalog records the type
-//! all the same: a table of `u32` keys is opened as one of `u64` after a migration. Floats are in the order of `total_cmp`: -0.0 and 0.0
-//! are two keys, in this order, and NaNs are at both ends, by their sign. Decoding accepts exactly
-//! what encoding writes: two keys are equal if and only if their bytes are. (Of an `Option` in an
-//! `Option`, `None` and `Some(None)` are one key.)
+//! An integer's bytes do not depend on its type; nor do those of bytes. The catalog records the
+//! type all the same: a table of `u32` keys is opened as one of `u64` after a migration. Floats are
+//! in the order of `total_cmp`: -0.0 and 0.0 are two keys, in this order, and NaNs are at both
+//! ends, by their sign. Decoding accepts exactly what encoding writes: two keys are equal if and
+//! only if their bytes are. (Of an `Option` in an `Option`, `None` and `Some(None)` are one key.)
 
 mod any;
 mod number;
@@ -125,8 +125,8 @@ impl core::error::Error for KeyError {}
 ///
 /// Use `#[derive(Key)]` of the facade where possible. A type of one's own is best written as one
 /// that is a key already, as below. A type that writes bytes of its own describes itself as
-/// [`Type::Own`] with a name that is changed together with the bytes. It keeps to these rules, which
-/// the store does not check:
+/// [`Type::Own`] with a name that is changed together with the bytes. It keeps to these rules,
+/// which the store does not check:
 ///
 /// - The order of the bytes is the order of the keys, and equal keys have equal bytes.
 /// - `take` takes what `append` wrote, no more and no less, whatever part of a key follows.

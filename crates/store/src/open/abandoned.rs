@@ -5,8 +5,8 @@
 //!
 //! - it is this user's, and says of which store it is;
 //! - no process holds a slot of its region, in any namespace, or it has no region;
-//! - the store's folder is not there, and the nearest folder around it that is there has the numbers
-//!   that it had.
+//! - the store's folder is not there, and the nearest folder around it that is there has the
+//!   numbers that it had.
 //!
 //! The last rule tells a folder that was removed from one that this process does not see: a disk
 //! that is not mounted, or a folder of another mount namespace, is below a folder with other
@@ -16,7 +16,7 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use latchwork_machine::Shared as Machine;
 use latchwork_region::{Error as RegionError, Options, Region};
@@ -29,12 +29,6 @@ use super::text_file::read_file;
 pub(super) fn note_of(path: &Path) -> String {
     let around = path.ancestors().skip(1).map(|around| numbers(around).unwrap_or_default());
     format!("{}\n{}\n", path.display(), around.collect::<Vec<_>>().join(" "))
-}
-
-/// The store that such a file names; none if its process died as it wrote it.
-pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
-    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
 }
 
 /// Device and inode number.

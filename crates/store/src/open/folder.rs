@@ -11,13 +11,15 @@ use latchwork_machine::{ConstMachine, Deadline, Machine as _, Shared as Machine}
 use latchwork_region::Unforked;
 use rustix::fs::{AtFlags, Mode, OFlags};
 
-use super::identity::{FORMAT, Identity, convert_identity, parse_identity};
+use super::group::share;
+use super::identity::{Identity, convert_identity, parse_identity};
 use super::memory::{SHM, Told, is_place, memory_left, named_for, parse, places, take_away};
 use super::no_store;
-use super::owner::{is_own, share};
+use super::owner::is_own;
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
 use crate::files::home::Sizes;
+use crate::format::FORMAT;
 use crate::{Error, Refusal};
 
 /// How often, and after how long each time, it is looked whether those that are closing, or are
@@ -68,27 +70,28 @@ impl Locked {
     /// Waits until the file is locked for this process alone.
     pub(super) fn alone(file: File) -> Result<Self, std::io::Error> {
         let locked = Self::new(file)?;
+        locked.lock().map(|()| locked)
+    }
+
+    fn lock(&self) -> std::io::Result<()> {
         loop {
-            match locked.file.lock() {
+            match self.file.lock() {
                 // A signal came.
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
-                done => return done.map(|()| locked),
+                done => return done,
             }
         }
     }
 
-    /// The same, for so long. Says which process has the lock if that is another one then, if it
-    /// can be told.
-    pub(super) fn alone_within(
-        file: File,
-        wait: Duration,
-    ) -> Result<Result<Self, Option<u32>>, std::io::Error> {
-        let (deadline, locked) = (Deadline::after::<Machine>(wait), Self::new(file)?);
+    /// Locks the file for this process alone, and waits at most so long. If another process has the
+    /// lock then, returns its number, where that is known.
+    fn lock_within(&self, wait: Duration) -> std::io::Result<Result<(), Option<u32>>> {
+        let deadline = Deadline::after::<Machine>(wait);
         loop {
-            match locked.file.try_lock() {
-                Ok(()) => return Ok(Ok(locked)),
+            match self.file.try_lock() {
+                Ok(()) => return Ok(Ok(())),
                 Err(TryLockError::WouldBlock) if deadline.passed::<Machine>() => {
-                    return Ok(Err(holder(&locked.file)));
+                    return Ok(Err(holder(&self.file)));
                 }
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(why)) if why.kind() == ErrorKind::Interrupted => {}
@@ -113,22 +116,20 @@ pub(super) fn lock_opening(
     wait: Option<Duration>,
 ) -> Result<Locked, Error> {
     let said = |why: std::io::Error| refused(path, why);
-    let looked = file.try_clone().map_err(said)?;
-    let soon = wait.unwrap_or(SOON).min(SOON);
-    match Locked::alone_within(file, soon).map_err(said)? {
-        Ok(locked) => return Ok(locked),
-        // Processes that open a store or close it lock it for themselves. Readers in place keep it.
-        Err(_) if looked.try_lock_shared().is_ok() => {
-            let _ = looked.unlock();
-            return Err(refused(path, Refusal::ReadElsewhere));
-        }
-        Err(_) => {}
+    let (locked, soon) = (Locked::new(file).map_err(said)?, wait.unwrap_or(SOON).min(SOON));
+    if locked.lock_within(soon).map_err(said)?.is_ok() {
+        return Ok(locked);
     }
-    let locked = match wait {
-        None => Locked::alone(looked).map(Ok),
-        Some(wait) => Locked::alone_within(looked, wait.saturating_sub(soon)),
+    // Processes that open a store or close it lock it for themselves. Readers in place share it.
+    if locked.file.try_lock_shared().is_ok() {
+        return Err(refused(path, Refusal::ReadElsewhere));
+    }
+    let done = match wait {
+        None => locked.lock().map(Ok),
+        Some(wait) => locked.lock_within(wait.saturating_sub(soon)),
     };
-    locked.map_err(said)?.map_err(|process| refused(path, Refusal::BeingOpened { process }))
+    let done = done.map_err(said)?;
+    done.map(|()| locked).map_err(|process| refused(path, Refusal::BeingOpened { process }))
 }
 
 /// The process that has a file locked for itself, as proc_locks(5) has it: some file systems are

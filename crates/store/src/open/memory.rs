@@ -12,8 +12,8 @@
 //! | it has another path than `region` says | refused: moved, or a copy |
 //! | living processes have the memory and have not locked its `live` | refused: a copy |
 //! | no process lives, and its inode numbers are those that `region` says | joined as it was left |
-//! | other inode numbers, same mount namespace | the log is written to the files, which are recovered |
-//! | other inode numbers, another mount namespace | refused: it may be a copy in another container |
+//! | other inode numbers, same mount namespace | the log is written to the files: recovered |
+//! | other inode numbers, another mount namespace | refused: a copy in another container? |
 //!
 //! In one mount namespace a path leads to one folder at a time. So a folder with other inode
 //! numbers has replaced the first one, or is on a file system that numbers its files anew
@@ -34,9 +34,9 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
 use super::Place;
-use super::abandoned::store_of;
+use super::group::file_mode;
 use super::identity::random;
-use super::owner::{another, file_mode, of_memory};
+use super::owner::{another, of_memory};
 use super::text_file::{read_file, replace_file, write_file};
 use crate::error::refused;
 use crate::{Error, Refusal};
@@ -104,7 +104,6 @@ pub(crate) struct Told {
 
 /// The inodes of a store's folder, of its pages, and of the region that lies there, if it does;
 /// and the mount namespace in which the folder has its path.
-#[derive(PartialEq, Eq)]
 struct Files {
     folder: u64,
     data: u64,
@@ -113,6 +112,12 @@ struct Files {
 }
 
 impl Files {
+    /// Whether they are the same files, in whichever namespace.
+    fn is_of(&self, other: &Self) -> bool {
+        let numbers = |files: &Self| [files.folder, files.data, files.region];
+        numbers(self) == numbers(other)
+    }
+
     fn of(path: &Path, at: &Path) -> std::io::Result<Self> {
         let region = match at == path.join("memory") {
             true => fs::metadata(at.join("region"))?.ino(),
@@ -198,6 +203,12 @@ pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
     entries.filter(|at| is_place(at, path, id) && another(at).is_none() && is_for(at)).collect()
 }
 
+/// The store that the file `store` of memory names; none if its process died as it wrote it.
+pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
+    let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
+    Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
+}
+
 /// Whether memory of the store in this folder may be there, whatever number its file system had
 /// when it was made.
 pub(super) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
@@ -239,7 +250,7 @@ pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<L
     }
     // The lock of the living is on a file of this folder.
     let now = Files::of(path, &at).ok();
-    let same = alive || now.as_ref() == Some(&files);
+    let same = alive || now.as_ref().is_some_and(|now| now.is_of(&files));
     let may_be = |now: &Files| now.mounts == files.mounts && now.mounts != 0;
     if !same && !now.is_some_and(|now| may_be(&now) && now.region == files.region) {
         let what = "the folder, or its `data`, is a copy that was put in its place since: put \

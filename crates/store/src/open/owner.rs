@@ -6,11 +6,12 @@
 //! made so that members can read and write them. The memory of such a store lies in its folder, for
 //! only the owner of a folder in `/dev/shm` can remove it.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::group::is_shared;
 use super::identity::random;
 use super::text_file::create_new;
 use crate::error::refused;
@@ -26,28 +27,6 @@ fn me() -> u32 {
 pub(crate) fn another(path: &Path) -> Option<u32> {
     let owner = fs::symlink_metadata(path).ok()?.uid();
     (owner != me()).then_some(owner)
-}
-
-/// The bits of a folder that a group shares.
-const SHARED: u32 = 0o2020;
-
-/// Whether a group shares what is made in a folder.
-pub(super) fn is_shared(folder: &Path) -> bool {
-    fs::metadata(folder).is_ok_and(|about| about.mode() & SHARED == SHARED)
-}
-
-/// The permissions of a file in a store's folder.
-pub(super) fn file_mode(folder: &Path) -> u32 {
-    if is_shared(folder) { 0o660 } else { 0o600 }
-}
-
-/// Lets the group of a folder that it shares use a file that this user has made in it.
-pub(super) fn share(folder: &Path, file: &File) -> std::io::Result<()> {
-    let own = |about: fs::Metadata| about.uid() == me() && about.mode() & 0o060 != 0o060;
-    match is_shared(folder) && file.metadata().is_ok_and(own) {
-        true => file.set_permissions(fs::Permissions::from_mode(0o660)),
-        false => Ok(()),
-    }
 }
 
 /// Whether this process is a member of the group that shares a folder.

@@ -7,7 +7,7 @@ use std::path::Path;
 use latchwork_disk::within_limit;
 use rustix::fs::{Mode, OFlags};
 
-use super::owner::share;
+use super::group::share;
 
 /// Opens a file with a descriptor that is none of the standard ones. One that is made may be read
 /// and written by all whom the process's mask lets.

@@ -4,6 +4,7 @@ use latchwork_disk::Calls;
 use latchwork_log::Lsn;
 use latchwork_machine::ConstMachine;
 
+use crate::tools::view::StoreView;
 use crate::{Error, Store};
 
 /// What goes on in a store, of one moment: counts since its memory was made, and what there is now.
@@ -42,6 +43,50 @@ pub struct Activity {
     pub undone: u64,
     /// What else the log is kept for: names, and from where on.
     pub pins: Vec<(String, u64)>,
+}
+
+impl<M: ConstMachine> StoreView<M> {
+    /// Counts as [`Store::activity`] does, without a latch: no thread of the store, stopped or not,
+    /// can block this call.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts.
+    pub fn activity(&self) -> Result<Activity, Error> {
+        let least = |one: Option<u64>, other: u64| Some(one.map_or(other, |one| one.min(other)));
+        let (log, region, locks) = (&self.log, self.region(), self.locks.look()?);
+        let [end, flushed, redo, oldest] = log.ends()?.map(|at| at.0);
+        let mut found = Activity {
+            end,
+            written: log.written()?.0,
+            flushed,
+            redo,
+            oldest,
+            locks: locks.rows.len() as u64,
+            transactions: locks.owners.len() as u64,
+            undone: self.lines.undone()?,
+            ..Activity::default()
+        };
+        let retained: Vec<u32> =
+            region.threads().filter(|thread| thread.retained).map(|thread| thread.slot).collect();
+        for slot in 0..region.threads_high() {
+            found.commits += log.commits_of(slot)?;
+            if let Some(first) = log.open_of(slot)? {
+                found.writing += 1;
+                found.oldest_write = least(found.oldest_write, first.0);
+                if retained.contains(&slot) {
+                    found.prepared += 1;
+                    found.oldest_prepared = least(found.oldest_prepared, first.0);
+                }
+            }
+            if let Some(from) = self.lines.snapshot(slot)? {
+                found.snapshots += 1;
+                found.oldest_snapshot = least(found.oldest_snapshot, from);
+            }
+        }
+        found.pins = log.pins()?.into_iter().map(|pin| (pin.name, pin.lsn.0)).collect();
+        Ok(found)
+    }
 }
 
 impl<M: ConstMachine> Store<M> {

@@ -1,8 +1,8 @@
-//! Which transactions hold and wait for which locks, and which of them block others.
+//! Lists locks, transactions that wait for them, and transactions that block others.
 
 use std::time::Duration;
 
-use latchwork_lockmgr::{LockInfo, OwnerId, granular};
+use latchwork_lockmgr::{LockInfo, granular};
 use latchwork_machine::ConstMachine;
 
 use crate::tools::view::{Look, StoreView, TransactionInfo, mode_in_words};
@@ -18,7 +18,7 @@ pub struct StoreLock {
     pub table: String,
     /// The key, or the range, in words.
     pub key: String,
-    /// What it allows: `read`, `read to write`, `write`, ..
+    /// The mode: see [`LockWait::mode`](crate::LockWait::mode).
     pub mode: &'static str,
     /// Whether it is held; else it is waited for.
     pub held: bool,
@@ -30,9 +30,9 @@ pub struct StoreLock {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocked {
-    /// The one that waits; its [`waits`](TransactionInfo::waits) says for what.
+    /// The waiting transaction; its [`waits`](TransactionInfo::waits) names the lock.
     pub waiter: TransactionInfo,
-    /// Those that block it: those that hold the lock first.
+    /// The blocking transactions: holders of the lock first.
     pub blockers: Vec<Blocker>,
 }
 
@@ -44,12 +44,12 @@ pub struct Blocker {
     pub transaction: TransactionInfo,
     /// The mode in which it holds the lock, or waits for it before the other does.
     pub mode: &'static str,
-    /// Whether it holds the lock; else it waits for it, too, and comes first.
+    /// Whether it holds the lock; else it waits for it and comes first.
     pub holds: bool,
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// All locks that are held or waited for.
+    /// Lists all locks that are held or waited for.
     ///
     /// # Errors
     ///
@@ -58,7 +58,7 @@ impl<M: ConstMachine> StoreView<M> {
         let look = self.look()?;
         let mut locks = Vec::new();
         for row in &look.snapshot.rows {
-            let Some(transaction) = self.of_owner(&look, row.owner) else { continue };
+            let Some(transaction) = look.transaction(row.owner) else { continue };
             let (table, key) = look.names.of(&row.object, row.range.as_ref());
             let range = row.range.as_ref();
             if row.held.is_some() && !range.is_some_and(|range| range.waiting) {
@@ -76,25 +76,25 @@ impl<M: ConstMachine> StoreView<M> {
         Ok(locks)
     }
 
-    /// The transactions that wait for locks, the longest waiting first, and those that block them.
+    /// Lists the transactions that wait for locks, the longest wait first, and their blockers.
     ///
     /// # Errors
     ///
     /// Those of the parts.
     pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
         let look = self.look()?;
-        Ok(self.blocked_in(&look))
+        Ok(Self::blocked_in(&look))
     }
 
-    pub(super) fn blocked_in(&self, look: &Look) -> Vec<Blocked> {
+    pub(super) fn blocked_in(look: &Look) -> Vec<Blocked> {
         let mut all: Vec<(usize, Blocked)> = Vec::new();
         for edge in look.snapshot.edges(Some(&granular::modes())) {
             let (row, other) = (&look.snapshot.rows[edge.row], &look.snapshot.rows[edge.blocker]);
-            let Some(blocker) = self.blocker(look, other, edge.hard) else { continue };
+            let Some(blocker) = blocker(look, other, edge.hard) else { continue };
             match all.last_mut().filter(|(at, _)| *at == edge.row) {
                 Some((_, blocked)) => blocked.blockers.push(blocker),
                 None => {
-                    let Some(waiter) = self.of_owner(look, row.owner) else { continue };
+                    let Some(waiter) = look.transaction(row.owner) else { continue };
                     all.push((edge.row, Blocked { waiter, blockers: vec![blocker] }));
                 }
             }
@@ -105,21 +105,16 @@ impl<M: ConstMachine> StoreView<M> {
         all.sort_by_key(|blocked| core::cmp::Reverse(waited(blocked)));
         all
     }
+}
 
-    fn blocker(&self, look: &Look, row: &LockInfo, holds: bool) -> Option<Blocker> {
-        let transaction = self.of_owner(look, row.owner)?;
-        let mode = if holds { row.held } else { row.wanted };
-        Some(Blocker { transaction, mode: mode_in_words(row.range.as_ref(), mode), holds })
-    }
-
-    fn of_owner(&self, look: &Look, owner: OwnerId) -> Option<TransactionInfo> {
-        let found = look.snapshot.owners.iter().find(|found| found.owner == owner)?;
-        Some(self.transaction(look, found))
-    }
+fn blocker(look: &Look, row: &LockInfo, holds: bool) -> Option<Blocker> {
+    let transaction = look.transaction(row.owner)?;
+    let mode = if holds { row.held } else { row.wanted };
+    Some(Blocker { transaction, mode: mode_in_words(row.range.as_ref(), mode), holds })
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// The transactions of all processes that wait for locks, and those that block them: see
+    /// Lists the transactions of all processes that wait for locks, and their blockers: see
     /// [`StoreView::blocked`].
     ///
     /// # Errors

@@ -1,24 +1,16 @@
 //! Names of locks in words: tables and keys.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
 use latchwork_lockmgr::RangeInfo;
-use latchwork_machine::ConstMachine;
-use latchwork_tree::Node;
 
-use crate::error::{key_in_words, of_tree};
+use crate::lock_error::{key_in_words, of_tree};
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::long::PIECES;
-use crate::tables::{CATALOG, CATALOG_NAME, INNER, root_of};
-use crate::tools::view::StoreView;
+use crate::tables::{CATALOG, CATALOG_NAME};
 use crate::txn::IDS;
 
-/// Pages of the catalog that are read at most.
-const PAGES_MAX: u32 = 10_000;
-
-/// What locks of a store are called.
+/// Translates names of locks of a store into tables and keys.
 #[derive(Clone, Debug, Default)]
 pub struct LockNames {
     tables: HashMap<u32, String>,
@@ -69,61 +61,5 @@ fn range_in_words(range: &RangeInfo) -> String {
         Some(to) => format!("{from} up to {}", key_in_words(to)),
         None if range.from.is_empty() => "all keys".to_owned(),
         None => format!("{from} and all keys after it"),
-    }
-}
-
-impl<M: ConstMachine> StoreView<M> {
-    /// The names of tables by their trees, as far as the catalog's pages can be read: one that is
-    /// just being changed or written is missing.
-    pub(super) fn tables(&self) -> HashMap<u32, String> {
-        let mut tables = HashMap::new();
-        let _ = self.read_catalog(&mut tables);
-        tables
-    }
-
-    /// None if a page cannot be read.
-    fn read_catalog(&self, tables: &mut HashMap<u32, String>) -> Option<()> {
-        let mut page = u64::from(CATALOG);
-        for _ in 0..PAGES_MAX {
-            let words = self.page(page)?;
-            let node = Node::of(&words[..])?;
-            if node.level() > 0 {
-                page = node.first_child()?;
-                continue;
-            }
-            for index in 0..node.count() {
-                let key = node.key(index)?;
-                if key.starts_with(INNER) {
-                    return Some(());
-                }
-                if node.is_ghost(index)? {
-                    continue;
-                }
-                if let Ok(tree) = root_of(&node.value(index)?) {
-                    tables.insert(tree, String::from_utf8_lossy(&key).into_owned());
-                }
-            }
-            page = node.right()??;
-        }
-        None
-    }
-
-    /// The words of a page, from memory, or from the file if it is not there.
-    fn page(&self, number: u64) -> Option<Vec<u64>> {
-        let pool = self.pool.as_ref()?;
-        let (file, _) = pool.files().ok()?.into_iter().next()?;
-        let read = pool.looker().read(file, number, |page| {
-            let mut words = vec![0; page.len()];
-            page.copy(0, &mut words).map(|()| words)
-        });
-        if let Ok(words) = read {
-            return Some(words);
-        }
-        let mut bytes = vec![0; file.page_bytes() as usize];
-        let at = number.checked_mul(bytes.len() as u64)?;
-        File::open(self.data.as_ref()?).ok()?.read_exact_at(&mut bytes, at).ok()?;
-        latchwork_pool::sound(number, &bytes).ok()?;
-        let (words, _) = bytes.as_chunks();
-        Some(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Which processes have the store open, what each of them does, and what the log is kept for.
+//! Lists the processes that have a store open, their work, and the reasons why the log is kept.
 
 use core::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct StoreProcess {
     pub pid: u32,
     /// Whether it runs.
     pub state: ProcessState,
-    /// Its command line; none where that is not to be seen, as in another pid namespace.
+    /// Its command line; none if it cannot be read, as in another pid namespace.
     pub command: Option<String>,
     /// How long ago it began, likewise.
     pub age: Option<Duration>,
@@ -29,8 +29,8 @@ pub struct StoreProcess {
     pub transactions: Vec<TransactionInfo>,
     /// Its snapshots.
     pub snapshots: Vec<SnapshotInfo>,
-    /// What its threads hold for a moment and others wait for: of a process that runs they may have
-    /// let go of it by now, and one that is stopped has it until it goes on.
+    /// Short-term claims of its threads, such as latches. A running process may have released them
+    /// already; a stopped process keeps them until it continues.
     pub holds: Vec<Holding>,
 }
 
@@ -44,7 +44,7 @@ pub struct SnapshotInfo {
     pub log_kept: u64,
 }
 
-/// What a thread holds for a moment, and other threads wait for without a limit.
+/// A short-term claim of a thread. Other threads wait for it without a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Holding {
@@ -56,7 +56,7 @@ pub enum Holding {
     Checkpoint,
     /// A part of the table of locks.
     LockTable(u32),
-    /// What another process left, which it repairs.
+    /// The right to repair the work of a dead process.
     Repair,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Holding {
     }
 }
 
-/// The processes of a store, and what the log is kept for.
+/// The processes of a store, and the reasons why the log is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Processes {
@@ -88,15 +88,15 @@ pub struct Processes {
     pub blocked: Vec<Blocked>,
     /// Bytes of log that are kept.
     pub log_kept: u64,
-    /// Those of them that a recovery would read: the next checkpoint gives up the others, as far as
-    /// no transaction, snapshot or pin needs them.
+    /// The bytes that a recovery would read. The next checkpoint releases the others, as far as no
+    /// transaction, snapshot or pin needs them.
     pub redo: u64,
-    /// What else the log is kept for: its name, and how many bytes.
+    /// Pins of the log: the name of each, and the bytes that it keeps.
     pub pins: Vec<(String, u64)>,
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// The processes of the store, and what each of them does.
+    /// Lists the processes of the store, their transactions, snapshots and claims.
     ///
     /// # Errors
     ///
@@ -104,10 +104,10 @@ impl<M: ConstMachine> StoreView<M> {
     pub fn processes(&self) -> Result<Processes, Error> {
         let look = self.look()?;
         let holds = self.holds(&look)?;
-        let mut found = Processes { blocked: self.blocked_in(&look), ..Processes::default() };
+        let mut found = Processes { blocked: Self::blocked_in(&look), ..Processes::default() };
         for (process, state) in &look.processes {
             let row = self.process(&look, process, *state, &holds)?;
-            // A dead one without threads is swept.
+            // A dead process without threads is swept.
             if process.alive || row.threads != 0 {
                 found.processes.push(row);
             }
@@ -115,8 +115,8 @@ impl<M: ConstMachine> StoreView<M> {
         for owner in &look.snapshot.owners {
             let thread = owner.thread.and_then(|thread| look.threads.get(&thread));
             match thread {
-                Some((_, _, true)) => found.prepared.push(self.transaction(&look, owner)),
-                None => found.orphans.push(self.transaction(&look, owner)),
+                Some((_, _, true)) => found.prepared.extend(look.transaction(owner.owner)),
+                None => found.orphans.extend(look.transaction(owner.owner)),
                 Some(_) => {}
             }
         }
@@ -156,14 +156,14 @@ impl<M: ConstMachine> StoreView<M> {
             command: process.command(),
             age: process.age(),
             threads: threads.len() as u64,
-            transactions: owners.map(|owner| self.transaction(look, owner)).collect(),
+            transactions: owners.filter_map(|owner| look.transaction(owner.owner)).collect(),
             snapshots,
             holds: holds.collect(),
         })
     }
 
-    /// What threads hold for a moment. Pages are looked at where a process does not run: there are
-    /// many.
+    /// Collects the short-term claims of all threads. Pages are read only if a process does not
+    /// run, because there are many.
     fn holds(&self, look: &Look) -> Result<Vec<(u32, Holding)>, Error> {
         let mut holds: Vec<(u32, Holding)> =
             self.log.work()?.into_iter().map(|(slot, work)| (slot, Holding::Log(work))).collect();
@@ -189,8 +189,7 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// The processes that have the store open, this one among them, and what each of them does: see
-    /// [`StoreView::processes`].
+    /// Lists the processes that have the store open, with this one: see [`StoreView::processes`].
     ///
     /// # Errors
     ///

@@ -29,8 +29,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// Those of [`checkpoint`](Self::checkpoint); [`Error::Disk`] if the device fails. A file system
-    /// that cannot punch holes is no error: the bytes on the disk stay then.
+    /// Those of [`checkpoint`](Self::checkpoint); [`Error::Disk`] if the device fails. A file
+    /// system that cannot punch holes is no error: the bytes on the disk stay then.
     ///
     /// # Examples
     ///

@@ -16,8 +16,8 @@
 //! Bytes from space to `~` stand for themselves, but the backslash, which is `\\`; all others are
 //! `\x` and two hexadecimal digits. So a tab is in a record's line, once, and in no other, and no
 //! line of a table can pass for one of the format. A table whose types the store does not know has
-//! no lines of types, nor has one of format 1, which is read as well. Tables are in the order of their names, records
-//! in that of their keys.
+//! no lines of types, nor has one of format 1, which is read as well. Tables are in the order of
+//! their names, records in that of their keys.
 //!
 //! Nothing that a dump says is believed: a line has a bound, each count is counted again, and what
 //! is out of order, twice there, or behind the end is refused by its line's number. What is damaged

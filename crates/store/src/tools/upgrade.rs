@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::Error;
-use crate::open::{FORMAT, convert};
+use crate::format::FORMAT;
+use crate::open::convert;
 
 /// What [`upgrade`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

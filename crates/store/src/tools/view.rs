@@ -1,8 +1,8 @@
-//! A store that processes have open, looked at by one that takes no part: it has no slot, takes no
-//! latch and stores nothing, so the store works as if it were not there.
+//! Inspects a store without taking part in it: a view has no slot, takes no latch and writes
+//! nothing to shared memory, so it cannot disturb the processes of the store.
 //!
-//! What is read is of no one instant. A lock or a transaction that ends meanwhile may be shown, and
-//! what it leads to may be missing.
+//! A view does not read all words at the same instant. It may show a lock or a transaction that
+//! ends during the call.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use latchwork_disk::System;
-use latchwork_lockmgr::{OwnerId, OwnerInfo, RangeInfo, Snapshot, View};
+use latchwork_lockmgr::{LockInfo, OwnerId, OwnerInfo, RangeInfo, Snapshot, View};
 use latchwork_log::LogView;
 use latchwork_machine::{Clock, ConstMachine, Shared as Machine};
 use latchwork_pool::Pool;
@@ -20,13 +20,14 @@ use latchwork_region::{Options, ProcessInfo, ProcessState, Region};
 use crate::error::refused;
 use crate::files::shared::SlotLines;
 use crate::open::{OF, told};
+use crate::tools::catalog::tables;
 use crate::tools::names::LockNames;
 use crate::{Error, Refusal, Store};
 
-/// A store that other processes have open, looked at.
+/// An inspection of a store that processes have open.
 ///
-/// It needs the right to read the shared memory. Making one and asking it cost the time to read the
-/// memory of locks, a millisecond or so, and the store's processes nothing.
+/// It needs the right to read the shared memory. Each call reads the memory of all locks, which
+/// takes milliseconds; it blocks no other process, and no other process blocks it.
 #[derive(Debug)]
 pub struct StoreView<M: ConstMachine = Machine> {
     pub(super) locks: View<M>,
@@ -41,9 +42,9 @@ pub struct StoreView<M: ConstMachine = Machine> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionInfo {
-    /// The owner of its locks: what `latchwork locks kill` ends.
+    /// The owner of its locks, as `latchwork locks kill` takes it.
     pub owner: OwnerId,
-    /// Its process; none if that is not known, as of a prepared transaction.
+    /// Its process; none if it is not known: a prepared transaction has no process.
     pub pid: Option<u32>,
     /// Whether that process runs.
     pub state: ProcessState,
@@ -71,13 +72,13 @@ pub struct LockWait {
     pub table: String,
     /// The key, or the range, in words. Of a key of more than 12 bytes the first four are known.
     pub key: String,
-    /// What the transaction wants: `read`, `read to write`, `write`, ..
+    /// The mode: `read`, `read to write`, `write`, `read range` or `read range to write`.
     pub mode: &'static str,
     /// How long it has waited.
     pub since: Duration,
 }
 
-/// What was found at one look, from which all answers are made.
+/// The result of one inspection, the source of all answers.
 pub(super) struct Look {
     pub(super) snapshot: Snapshot,
     pub(super) names: LockNames,
@@ -87,10 +88,13 @@ pub(super) struct Look {
     /// Where the log ends.
     pub(super) end: u64,
     now: u64,
+    /// By their owners.
+    transactions: HashMap<OwnerId, TransactionInfo>,
 }
 
 impl StoreView {
-    /// Looks at the store in a folder; none if no process has it open, and none left memory.
+    /// Inspects the store in a folder; none if it is closed: no process has it open, and no killed
+    /// process left memory.
     ///
     /// # Errors
     ///
@@ -125,7 +129,7 @@ impl StoreView {
         let path = path.as_ref();
         let Some(at) = region_file(path)? else { return Ok(None) };
         let region = match Region::view(&at, &Options { mode: 0o777, ..Options::default() }) {
-            // It is closed meanwhile, or its memory is another container's.
+            // Closed since the first look; else the memory is in another container.
             Err(latchwork_region::Error::NotFound) if region_file(path)?.is_none() => {
                 return Ok(None);
             }
@@ -134,11 +138,13 @@ impl StoreView {
             }
             region => region?,
         };
-        Self::of_region(&region, Some(path))
+        let strange = "another version's memory, or a process is just opening the store: try again";
+        let view = Self::of_region(&region, Some(path))?;
+        view.map(Some).ok_or_else(|| Error::Engine(format!("{}: {strange}", path.display())))
     }
 
-    /// The same, of its region; none if the region is no store's. `folder` is the store's: without
-    /// it the memory says which it is.
+    /// Inspects the store of a region; none if the region is not part of a store. `folder` is the
+    /// store's folder: without it, tables whose catalog pages are not in memory have no names.
     ///
     /// # Errors
     ///
@@ -155,35 +161,41 @@ impl StoreView {
     }
 }
 
-/// The region file of the store in a folder: what `latchwork locks` and `pool` look at. None if no
-/// process has the store open, and none left memory.
+/// Returns the region file of the store in a folder, which `latchwork locks` and `pool` inspect;
+/// none if the store is closed.
 ///
 /// # Errors
 ///
-/// [`Error::Open`]: [`Refusal::NoStore`]; what the folder's file `region` says cannot be read.
+/// [`Error::Open`]: [`Refusal::NoStore`]; also if the folder's file `region` cannot be read.
 pub fn region_file(path: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
     let path = path.as_ref();
     let said = |why: std::io::Error| refused(path, why);
     if !path.join("identity").try_exists().map_err(said)? {
         return Err(refused(path, Refusal::NoStore));
     }
-    Ok(told(path)?.filter(|told| told.now).map(|told| told.at.join("region")))
+    let here = fs::canonicalize(path).map_err(said)?;
+    // A copy of the folder names the memory of the original. A folder that was moved has its own.
+    let is_own = |of: &Path| of == here || !of.exists();
+    let found = told(path)?.filter(|told| told.now && is_own(&told.of));
+    Ok(found.map(|told| told.at.join("region")))
 }
 
-/// The folder of the store whose memory a region file is of; none if the region is no store's.
+/// Returns the folder of the store to which a region file belongs; none if it is not part of a
+/// store.
 pub fn store_of_region(region: impl AsRef<Path>) -> Option<PathBuf> {
     let text = fs::read_to_string(region.as_ref().parent()?.join(OF)).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n')?))
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// What locks of the store are called: tables and keys in words.
+    /// Reads the names of tables, to translate names of locks.
     ///
     /// # Errors
     ///
     /// Those of the parts.
     pub fn lock_names(&self) -> Result<LockNames, Error> {
-        Ok(LockNames::new(self.tables()))
+        let tables = self.pool.as_ref().map(|pool| tables(pool, self.data.as_deref()));
+        Ok(LockNames::new(tables.unwrap_or_default()))
     }
 
     pub(super) fn region(&self) -> &Region<M> {
@@ -197,21 +209,30 @@ impl<M: ConstMachine> StoreView<M> {
         let threads = region.threads().map(|thread| {
             (thread.slot, (thread.process, thread.process_generation, thread.retained))
         });
-        Ok(Look {
+        let mut look = Look {
             snapshot,
             names: self.lock_names()?,
             processes: processes.collect(),
             threads: threads.collect(),
             end: self.log.ends()?[0].0,
             now: M::now(Clock::Monotonic),
-        })
+            transactions: HashMap::new(),
+        };
+        let mut rows: HashMap<OwnerId, Vec<&LockInfo>> = HashMap::new();
+        look.snapshot.rows.iter().for_each(|row| rows.entry(row.owner).or_default().push(row));
+        let of = |owner: &OwnerInfo| rows.get(&owner.owner).map_or(&[][..], Vec::as_slice);
+        let owners = look.snapshot.owners.iter();
+        let all = owners.map(|owner| (owner.owner, self.transaction(&look, owner, of(owner))));
+        let all = all.collect();
+        look.transactions = all;
+        Ok(look)
     }
 
-    /// The transaction of an owner.
-    pub(super) fn transaction(&self, look: &Look, owner: &OwnerInfo) -> TransactionInfo {
-        let rows = || look.snapshot.rows.iter().filter(|row| row.owner == owner.owner);
+    /// The transaction of an owner, which holds and wants these locks.
+    fn transaction(&self, look: &Look, owner: &OwnerInfo, rows: &[&LockInfo]) -> TransactionInfo {
+        let rows = || rows.iter().copied();
         let waits = rows().find(|row| row.wanted.is_some()).map(|row| {
-            // A waiter for a range has the range that it wants itself, and waits for another's.
+            // A waiter for a range holds a claim on it, and waits for the claim of another owner.
             let own = rows().filter_map(|row| row.range.as_ref()).find(|range| range.waiting);
             let (table, key) = match own {
                 Some(range) => look.names.of(&row.object, Some(range)),
@@ -244,6 +265,11 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl Look {
+    /// The transaction of an owner; none if it has ended during the look.
+    pub(super) fn transaction(&self, owner: OwnerId) -> Option<TransactionInfo> {
+        self.transactions.get(&owner).cloned()
+    }
+
     /// The process of a thread slot, unless that is retained or has another by now.
     pub(super) fn process(&self, thread: u32) -> Option<(ProcessInfo, ProcessState)> {
         let (slot, generation, retained) = *self.threads.get(&thread)?;
@@ -254,7 +280,7 @@ impl Look {
     }
 }
 
-/// What a lock is for, as people say it.
+/// The mode of a lock in words.
 pub(super) fn mode_in_words(
     range: Option<&RangeInfo>,
     mode: Option<latchwork_lockmgr::Mode>,
@@ -273,7 +299,7 @@ pub(super) fn mode_in_words(
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Looks at this store as another process can.
+    /// Inspects this store as another process can.
     ///
     /// # Errors
     ///

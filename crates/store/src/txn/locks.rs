@@ -3,14 +3,34 @@
 use core::ops::Bound;
 
 use latchwork_lockmgr::granular::X;
-use latchwork_lockmgr::{Error as LocksError, KeyRange, Mode, RangeKind};
+use latchwork_lockmgr::{Blocker, Error as LocksError, KeyRange, Mode, RangeKind, Step, Wait};
 use latchwork_machine::ConstMachine;
 
 use super::Txn;
 use crate::Error;
 use crate::engine::{Engine, WRITER};
 use crate::events::Begun;
+use crate::lock_error::{Holder, KeyBounds};
 use crate::lock_name::{LOCK_NAME, lock_name};
+use crate::user::Used;
+
+/// Why a lock was not had.
+pub(crate) enum Failed {
+    Locks(LocksError),
+    /// The thread would wait for itself: for this transaction.
+    Own(Box<Holder>),
+}
+
+impl From<LocksError> for Failed {
+    fn from(why: LocksError) -> Self {
+        Self::Locks(why)
+    }
+}
+
+/// The ends of a range, for an error.
+fn owned(range: KeyRange<'_>) -> Box<KeyBounds> {
+    Box::new((range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec)))
+}
 
 /// The key at which a range begins.
 pub(super) fn first_of(range: &KeyRange<'_>) -> Vec<u8> {
@@ -27,26 +47,79 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         let length = lock_name(tree, key, &mut bytes);
         let name = &bytes[..length];
         let begun = Begun::now::<M>();
-        let locked = match self.owner.lock_with(name, mode, self.wait) {
-            Err(LocksError::Count) => self.lock_once_more(name, mode),
+        let locked = match self.take(name, mode) {
+            Err(Failed::Locks(LocksError::Count)) => self.lock_once_more(name, mode),
             locked => locked,
         };
         begun.lock::<M>(locked.is_ok(), || (self.engine.table(tree), key.to_vec()));
-        locked.map_err(|why| {
+        locked.map_err(|failed| {
+            let why = match failed {
+                Failed::Locks(why) => why,
+                Failed::Own(holder) => return self.own_error(tree, key, None, holder),
+            };
             self.note_key(&why, tree, key, mode);
             if mode == X {
                 self.note_contended(&why, tree, key);
             }
-            Error::Lock { table: self.engine.table(tree), key: key.to_vec(), why }
+            self.lock_error(tree, key, None, why)
         })
     }
 
     /// Asks for a lock that the transaction has asked for as often as the lock manager counts. All
     /// of them go at its end, together: so one of them may go now, with which the lock stays.
     #[cold]
-    fn lock_once_more(&self, name: &[u8], mode: Mode) -> Result<(), LocksError> {
+    fn lock_once_more(&self, name: &[u8], mode: Mode) -> Result<(), Failed> {
         self.owner.unlock(name)?;
-        self.owner.lock_with(name, mode, self.wait)
+        self.take(name, mode)
+    }
+
+    #[inline]
+    fn take(&self, name: &[u8], mode: Mode) -> Result<(), Failed> {
+        match self.owner.request(name, mode, self.wait)? {
+            Step::Granted => Ok(()),
+            Step::Waiting => self.wait_for_lock(),
+        }
+    }
+
+    /// Waits for a lock that was asked for, unless the thread would wait for itself.
+    #[cold]
+    fn wait_for_lock(&self) -> Result<(), Failed> {
+        if let Some(holder) = self.own_holder()
+            && self.owner.cancel()?
+        {
+            return Err(Failed::Own(holder));
+        }
+        let deadline = if let Wait::Until(deadline) = self.wait { Some(deadline) } else { None };
+        Ok(self.owner.finish(deadline)?)
+    }
+
+    /// The transaction of the calling thread that holds what this one waits for, if the thread can
+    /// go on only after this call: it is in a closure of that transaction, or would wait without
+    /// end for one that it used last.
+    #[cold]
+    pub(super) fn own_holder(&self) -> Option<Box<Holder>> {
+        let patient = matches!(self.wait, Wait::Detect) && !self.in_steps;
+        if !patient && !self.engine.is_nested() {
+            return None;
+        }
+        let is_own = |used| used == Used::InClosure || patient && used == Used::Last;
+        // Where they cannot be looked at, it waits.
+        let holders = self.owner.holders().ok()?;
+        let (owner, _) = holders.into_iter().find(|(_, slot)| is_own(self.engine.used(*slot)))?;
+        Some(Box::new(Holder::of(self.owner.describe(owner).ok()?, true)))
+    }
+
+    /// The error of a thread that would wait for itself.
+    #[cold]
+    pub(super) fn own_error(
+        &self,
+        tree: u32,
+        key: &[u8],
+        range: Option<KeyRange<'_>>,
+        holder: Box<Holder>,
+    ) -> Error {
+        let (table, range) = (self.engine.table(tree), range.map(owned));
+        Error::OwnTransaction { table, key: key.to_vec(), range, holder }
     }
 
     /// Takes a range's lock.
@@ -58,16 +131,67 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     ) -> Result<(), Error> {
         let space = self.engine.keyspace(tree);
         let begun = Begun::now::<M>();
-        let locked = self.owner.lock_range(&space, range, kind, self.wait);
+        let locked = self.take_range(&space, range, kind);
         begun.lock::<M>(locked.is_ok(), || (self.engine.table(tree), first_of(&range)));
-        locked.map_err(|why| {
-            self.note_range(&why, tree, range, kind);
+        locked.map_err(|failed| {
             let key = first_of(&range);
+            let why = match failed {
+                Failed::Locks(why) => why,
+                Failed::Own(holder) => {
+                    let range = (kind != WRITER).then_some(range);
+                    return self.own_error(tree, &key, range, holder);
+                }
+            };
+            self.note_range(&why, tree, range, kind);
             if kind == WRITER {
                 self.note_contended_place(&why, tree, &key);
             }
-            Error::Lock { table: self.engine.table(tree), key, why }
+            // A writer's range is its key.
+            self.lock_error(tree, &key, (kind != WRITER).then_some(range), why)
         })
+    }
+
+    fn take_range(&self, space: &[u8], range: KeyRange<'_>, kind: RangeKind) -> Result<(), Failed> {
+        let request = self.owner.request_range(space, range, kind, self.wait)?;
+        if request.step() == Step::Waiting
+            && let Some(holder) = self.own_holder()
+        {
+            // The request is withdrawn.
+            return Err(Failed::Own(holder));
+        }
+        Ok(request.finish()?)
+    }
+
+    /// The error of a lock that was not granted: it names the transactions in the way.
+    #[cold]
+    pub(super) fn lock_error(
+        &self,
+        tree: u32,
+        key: &[u8],
+        range: Option<KeyRange<'_>>,
+        why: LocksError,
+    ) -> Error {
+        let blockers = match &why {
+            LocksError::TimedOut => self.owner.blockers(),
+            LocksError::Deadlock(cycle) => {
+                cycle.get(1).map(|next| self.owner.describe(next.owner)).into_iter().collect()
+            }
+            _ => Ok(Vec::new()),
+        };
+        // Where they cannot be looked at, none is named.
+        let blockers = blockers.unwrap_or_default().into_iter();
+        Error::Lock {
+            table: self.engine.table(tree),
+            key: key.to_vec(),
+            range: range.map(owned),
+            why,
+            holders: blockers.map(|blocker| self.holder(blocker)).collect(),
+        }
+    }
+
+    fn holder(&self, blocker: Blocker) -> Holder {
+        let used = blocker.thread.map(|slot| self.engine.used(slot));
+        Holder::of(blocker, matches!(used, Some(Used::Last | Used::InClosure)))
     }
 
     /// Gives a record's lock back once.

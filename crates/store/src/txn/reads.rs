@@ -58,6 +58,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         if there {
             self.whole(tree, key, value)?;
         }
+        self.engine.same_tables()?;
         self.still_open()?;
         Ok(there)
     }
@@ -188,6 +189,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
                 batch.stop_behind(index, back);
             }
         }
+        self.engine.same_tables()?;
         self.still_open()
     }
 

@@ -20,12 +20,12 @@ use super::{Level, Savepoint, Txn};
 use crate::Error;
 use crate::engine::{Engine, WRITER};
 use crate::lock_name::{LOCK_NAME, lock_name};
+use crate::txn::locks::Failed;
 
 /// A lock that was not free.
 #[derive(Debug)]
 pub(crate) struct Awaited {
     tree: u32,
-    table: String,
     key: Vec<u8>,
     what: What,
 }
@@ -40,9 +40,11 @@ enum What {
 }
 
 impl Awaited {
-    /// What is said if the lock was not had.
-    pub(crate) fn error(&self, why: LocksError) -> Error {
-        Error::Lock { table: self.table.clone(), key: self.key.clone(), why }
+    /// The range, if the caller asked for a range.
+    fn range(&self) -> Option<KeyRange<'_>> {
+        let What::Range(_, (from, to), kind) = &self.what else { return None };
+        let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        (*kind != WRITER).then_some(KeyRange { from, to })
     }
 
     /// Whether the call finds the lock held when it is made again.
@@ -60,7 +62,14 @@ pub(crate) enum Step<R> {
 }
 
 /// A lock of a transaction that a task waits for.
-pub(crate) enum Waiting<'w, M: ConstMachine> {
+pub(crate) struct Waiting<'w, 't, E: Engine, M: ConstMachine> {
+    txn: &'w Txn<'t, E, M>,
+    lock: Lock<'w, M>,
+    /// Whether it has looked who holds the lock.
+    looked: bool,
+}
+
+enum Lock<'w, M: ConstMachine> {
     Record(LockFuture<'w, 'w, 'w, M>),
     Range(RangeFuture<'w, 'w, 'w, M>),
 }
@@ -68,16 +77,25 @@ pub(crate) enum Waiting<'w, M: ConstMachine> {
 // SAFETY: what is not `Send` in it is that it borrows the transaction, which is made for one thread
 // at a time. It may be had only together with the session that it is of, which may be sent
 // (`idle.rs`), by one who has both for himself alone: `Txn::wait_for`.
-unsafe impl<M: ConstMachine> Send for Waiting<'_, M> {}
+unsafe impl<E: Engine, M: ConstMachine> Send for Waiting<'_, '_, E, M> {}
 
-impl<M: ConstMachine> Future for Waiting<'_, M> {
-    type Output = Result<(), LocksError>;
+impl<E: Engine, M: ConstMachine> Future for Waiting<'_, '_, E, M> {
+    type Output = Result<(), Failed>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.get_mut() {
-            Self::Record(future) => Pin::new(future).poll(cx),
-            Self::Range(future) => Pin::new(future).poll(cx),
+        let Self { txn, lock, looked } = self.get_mut();
+        let polled = match lock {
+            Lock::Record(future) => Pin::new(future).poll(cx),
+            Lock::Range(future) => Pin::new(future).poll(cx),
+        };
+        if polled.is_pending()
+            && !core::mem::replace(looked, true)
+            && let Some(holder) = txn.own_holder()
+        {
+            // The request is withdrawn when this is dropped.
+            return Poll::Ready(Err(Failed::Own(holder)));
         }
+        polled.map_err(Failed::Locks)
     }
 }
 
@@ -100,14 +118,14 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         make: impl FnOnce(Wait) -> Result<u32, Error>,
     ) -> Result<u32, Error> {
         self.guard(|txn| match make(txn.wait) {
-            Err(Error::Lock { table, key, why: LocksError::TimedOut })
+            Err(Error::Lock { key, why: LocksError::TimedOut, .. })
                 if txn.in_steps && key == name.as_bytes() =>
             {
                 let mut bytes = [0; LOCK_NAME];
                 let length = lock_name(catalog, &key, &mut bytes);
                 let what = What::Free(bytes[..length].to_vec());
-                let awaited = Awaited { tree: catalog, table, key, what };
-                let why = awaited.error(LocksError::NotGranted);
+                let why = txn.lock_error(catalog, &key, None, LocksError::NotGranted);
+                let awaited = Awaited { tree: catalog, key, what };
                 txn.awaited.set(Some(Box::new(awaited)));
                 Err(why)
             }
@@ -166,18 +184,17 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         &'w self,
         awaited: &'w Awaited,
         wait: Wait,
-    ) -> Waiting<'w, M> {
-        match &awaited.what {
-            What::Record(name, mode) => {
-                Waiting::Record(self.owner.lock_async_with(name, *mode, wait))
-            }
-            What::Free(name) => Waiting::Record(self.owner.lock_async_with(name, X, wait)),
+    ) -> Waiting<'w, 't, E, M> {
+        let lock = match &awaited.what {
+            What::Record(name, mode) => Lock::Record(self.owner.lock_async_with(name, *mode, wait)),
+            What::Free(name) => Lock::Record(self.owner.lock_async_with(name, X, wait)),
             What::Range(space, (from, to), kind) => {
                 let (from, to) = (from.as_ref(), to.as_ref());
                 let range = KeyRange { from: from.map(Vec::as_slice), to: to.map(Vec::as_slice) };
-                Waiting::Range(self.owner.lock_range_async(space, range, *kind, wait))
+                Lock::Range(self.owner.lock_range_async(space, range, *kind, wait))
             }
-        }
+        };
+        Waiting { txn: self, lock, looked: false }
     }
 
     /// The call for which it waited is done. A lock that such a call does not keep goes: it was
@@ -197,7 +214,13 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     }
 
     /// It did not get a lock: says so, and fails if it can only be rolled back.
-    pub(crate) fn not_had(&mut self, awaited: &Awaited, why: LocksError) -> Error {
+    pub(crate) fn not_had(&mut self, awaited: &Awaited, failed: Failed) -> Error {
+        let why = match failed {
+            Failed::Locks(why) => why,
+            Failed::Own(holder) => {
+                return self.own_error(awaited.tree, &awaited.key, awaited.range(), holder);
+            }
+        };
         match &awaited.what {
             What::Record(_, X) => self.note_contended(&why, awaited.tree, &awaited.key),
             What::Range(_, _, WRITER) => {
@@ -205,7 +228,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             }
             _ => {}
         }
-        let error = awaited.error(why);
+        let error = self.lock_error(awaited.tree, &awaited.key, awaited.range(), why);
         match self.guard(|_| Err::<(), _>(error.clone())) {
             Ok(()) => error,
             Err(error) => error,
@@ -223,8 +246,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let mut bytes = [0; LOCK_NAME];
             let length = lock_name(tree, key, &mut bytes);
             let what = What::Record(bytes[..length].to_vec(), mode);
-            let table = self.engine.table(tree);
-            self.awaited.set(Some(Box::new(Awaited { tree, table, key: key.to_vec(), what })));
+            self.awaited.set(Some(Box::new(Awaited { tree, key: key.to_vec(), what })));
         }
     }
 
@@ -240,8 +262,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             let ends = (range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec));
             let space = self.engine.keyspace(tree).to_vec();
             let (key, what) = (super::locks::first_of(&range), What::Range(space, ends, kind));
-            let table = self.engine.table(tree);
-            self.awaited.set(Some(Box::new(Awaited { tree, table, key, what })));
+            self.awaited.set(Some(Box::new(Awaited { tree, key, what })));
         }
     }
 }

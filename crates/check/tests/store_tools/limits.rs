@@ -1,0 +1,130 @@
+//! Processes that may have few addresses, descriptors or threads: each call succeeds or returns
+//! an error, and no thread panics.
+
+use std::fs;
+use std::panic::set_hook;
+
+use latchwork_store::{Error, Store};
+
+use crate::stage::{Place, ROWS, options};
+
+/// What a child says by its exit code.
+const DONE: i32 = 0;
+const REFUSED: i32 = 1;
+const PANICKED: i32 = 101;
+
+/// A user that has no other processes.
+const USER: u32 = 54_399;
+
+fn work(place: &Place) -> Result<(), Error> {
+    let store = Store::open_with(place.at("one"), &options())?;
+    store.put(&ROWS, 7, b"pear")?;
+    store.checkpoint()?;
+    store.close().map(drop)
+}
+
+/// Does the work in a child that may have so many of a resource, and as which user. Returns its
+/// exit code, or minus the signal that ended it.
+fn limited(place: &Place, limit: (libc::__rlimit_resource_t, u64), user: Option<u32>) -> i32 {
+    // SAFETY: this process has one thread that is at work.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it ends this process, as it is.
+        set_hook(Box::new(|_| unsafe { libc::_exit(PANICKED) }));
+        let limits = libc::rlimit { rlim_cur: limit.1, rlim_max: limit.1 };
+        // SAFETY: the limits outlive the call.
+        let mut bounded = unsafe { libc::setrlimit(limit.0, &limits) } == 0;
+        if let Some(user) = user {
+            // SAFETY: it takes no pointer.
+            bounded &= unsafe { libc::setuid(user) } == 0;
+        }
+        let code = match work(place) {
+            _ if !bounded => PANICKED,
+            Ok(()) => DONE,
+            Err(_) => REFUSED,
+        };
+        // SAFETY: as above.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: a place for the status of a child.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    match libc::WIFEXITED(status) {
+        true => libc::WEXITSTATUS(status),
+        false => -libc::WTERMSIG(status),
+    }
+}
+
+/// Raises a limit until the work is done three times in a row, by steps that may depend on it.
+/// Returns how often it was refused.
+fn sweep(
+    place: &Place,
+    resource: libc::__rlimit_resource_t,
+    limits: impl Iterator<Item = u64>,
+    user: Option<u32>,
+) -> u32 {
+    let (mut refused, mut in_a_row) = (0, 0);
+    for limit in limits {
+        let code = limited(place, (resource, limit), user);
+        assert!([DONE, REFUSED].contains(&code), "limit {limit}: ended with {code}");
+        refused += u32::from(code == REFUSED);
+        in_a_row = if code == DONE { in_a_row + 1 } else { 0 };
+        if in_a_row == 3 {
+            return refused;
+        }
+    }
+    panic!("the work was never done");
+}
+
+/// Bytes of addresses that this process has.
+fn addresses() -> u64 {
+    let pages = fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn opens_with_few_descriptors_and_addresses() {
+    let Some(place) = Place::told() else { return };
+    assert!(sweep(&place, libc::RLIMIT_NOFILE, 3..60, None) > 5);
+    // By what is set aside at once, and finely where threads begin.
+    let (now, mut least, mut most) = (addresses(), 0_u64, 1 << 36);
+    while most - least > 1 << 20 {
+        let middle = (least + most) / 2;
+        match limited(&place, (libc::RLIMIT_AS, now + middle), None) {
+            DONE => most = middle,
+            code => {
+                assert_eq!(code, REFUSED, "{middle} bytes of addresses");
+                least = middle;
+            }
+        }
+    }
+    let fine = (now + least).saturating_sub(24 << 20)..now + least + (64 << 20);
+    assert!(sweep(&place, libc::RLIMIT_AS, fine.step_by(192 << 10), None) > 5);
+    fs::write(place.at("done"), "").unwrap();
+}
+
+#[test]
+fn opens_with_few_threads() {
+    let Some(place) = Place::told() else { return };
+    sweep(&place, libc::RLIMIT_NPROC, 1..30, Some(USER));
+    fs::write(place.at("done"), "").unwrap();
+}
+
+#[test]
+fn few_descriptors_or_addresses_are_errors() {
+    let place = Place::new("limits");
+    let test = "limits::opens_with_few_descriptors_and_addresses";
+    let ended = place.start(test).wait().unwrap();
+    assert!(place.at("done").exists(), "{ended}");
+}
+
+#[test]
+fn few_threads_are_errors() {
+    let place = Place::new("threads");
+    if std::os::unix::fs::chown(&place.path, Some(USER), None).is_err() {
+        println!("SKIPPED: only root can be another user");
+        return;
+    }
+    let ended = place.start("limits::opens_with_few_threads").wait().unwrap();
+    assert!(place.at("done").exists(), "{ended}");
+}
