@@ -451,9 +451,14 @@ fn stat_says_where_the_memory_is() {
 fn help_has_examples() {
     let words =
         ["clear", "dump", "load", "backup", "restore", "log", "pages", "salvage", "compact", "top"];
-    for word in
-        words.into_iter().chain(["sync-test", "forget-memory", "prepared", "locks", "processes"])
-    {
+    for word in words.into_iter().chain([
+        "sync-test",
+        "forget-memory",
+        "prepared",
+        "locks",
+        "processes",
+        "metrics",
+    ]) {
         let help = done(&[word, "--help"]);
         assert!(help.contains("Example"), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");

@@ -36,15 +36,14 @@ pub(crate) struct SalvageArgs {
 
 /// Write a store into a new one, whose pages are full, or return free pages to the file system
 ///
-/// A new store is of one moment. In both forms other processes may write meanwhile; the new store
-/// has nothing of that.
+/// Other processes may write meanwhile. A new store has the records of one moment.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store compact /tmp/shop /tmp/shop-small
   latchwork store compact /tmp/shop --in-place
 
-With a new folder: when no process has the old store open, and it is not needed any more, the new one
-can be given its name. Ctrl-C removes the new one as long as records are written.
+With a new folder: when no process has the old store open, and it is not needed any more, the new
+one can be given its name. Ctrl-C removes the new one as long as records are written.
 With --in-place: pages without records become free, and the file system gets the room of all free
 pages. The length of the file stays, and pages that are half empty stay so. Ctrl-C ends it; what was
 freed stays free, and the next run goes on.
