@@ -18,7 +18,7 @@
 //! Size and state are one word. Memory order: `end` passes `base` + size only after the word says
 //! so, so a thread that has loaded `end` (Acquire), and then the word, has a size that fits.
 
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Machine};
 use latchwork_region::Area;
 
 use crate::{Error, Options};
@@ -88,6 +88,9 @@ impl Size {
     }
 }
 
+/// The words of a run of bytes, which may go on at the beginning of the buffer.
+type Parts<'a, M> = (&'a [<M as Machine>::AtomicU64], &'a [<M as Machine>::AtomicU64]);
+
 /// The buffer as it is now.
 pub(crate) struct Buffer<'a, M: ConstMachine> {
     area: &'a Area<M>,
@@ -104,11 +107,7 @@ impl<'a, M: ConstMachine> Buffer<'a, M> {
 
     /// The words from `lsn` on, `count` of them: those up to the end of the buffer, and those that
     /// go on at its beginning.
-    pub(crate) fn parts(
-        &self,
-        lsn: u64,
-        count: usize,
-    ) -> Result<(&'a [M::AtomicU64], &'a [M::AtomicU64]), Error> {
+    pub(crate) fn parts(&self, lsn: u64, count: usize) -> Result<Parts<'a, M>, Error> {
         let place = self.place(lsn);
         let first = (count as u64).min(self.mask + 1 - place);
         let rest = (count as u64 - first).min(self.mask + 1);

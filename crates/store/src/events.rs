@@ -26,6 +26,7 @@ mod sink {
 
     impl Begun {
         #[inline(always)]
+        #[allow(clippy::extra_unused_type_parameters, reason = "as with the feature")]
         pub(crate) fn now<M: ConstMachine>() -> Self {
             Self
         }
