@@ -48,7 +48,7 @@ fn power_loss_at_each_call_of_creation_leaves_a_store_that_opens() {
             disk.crash();
             disk.restart(seed);
             let bytes = disk.peek(Path::new("/home/store/data")).map_or(0, |data| data.len());
-            (odd, trials) = (odd + u32::from(bytes % (16 << 10) != 0), trials + 1);
+            (odd, trials) = (odd + u32::from(!bytes.is_multiple_of(16 << 10)), trials + 1);
             let case = format!("call {call}, seed {seed}, {bytes} bytes of data, {made:?}");
             create(&disk).unwrap_or_else(|why| panic!("{case}: {why}"));
         }
