@@ -187,8 +187,8 @@ fn damaged_headers_say_what_is_wrong() {
     };
     check(0, b"SQLite format 3", Error::Foreign);
     check(0, &[0; 80], Error::Foreign);
-    check(8, &4u32.to_ne_bytes(), Error::Version { found: 4, known: 5 });
-    check(8, &6u32.to_ne_bytes(), Error::Version { found: 6, known: 5 });
+    check(8, &4u32.to_ne_bytes(), Error::Version { found: 4, known: 6 });
+    check(8, &7u32.to_ne_bytes(), Error::Version { found: 7, known: 6 });
     let other = 0x0102_0304_u32.swap_bytes();
     check(12, &other.to_ne_bytes(), Error::Endian);
     check(12, &7u32.to_ne_bytes(), Error::Corrupt { what: "byte-order mark", at: 12 });

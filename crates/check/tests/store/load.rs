@@ -467,7 +467,7 @@ fn a_transaction_that_did_not_get_its_table_commits_nothing() {
         tx.put(&WRITTEN, b"k", b"new").unwrap();
         let refused = tx.put(&LOADED, b"k", b"new").unwrap_err();
         assert!(matches!(refused, Error::Lock { .. }), "{refused:?}");
-        assert_eq!(tx.commit(), Err(refused));
+        assert_eq!(tx.commit(), Err(Error::Aborted { why: Box::new(refused) }));
         end();
     });
     assert_eq!(store.get(&WRITTEN, b"k"), Ok(Some(b"old".to_vec())));

@@ -24,6 +24,8 @@ const PAGE: usize = 4096;
 /// Bytes of an area before its first word, and of a slot's line.
 const HEAD: usize = 1 << 16;
 const LINE: usize = 64;
+/// Thread slots: 200, and 16 of sweepers.
+const SLOTS: usize = 216;
 /// Where a line has the word of a thread that writes.
 const TURN: usize = 16;
 
@@ -99,7 +101,8 @@ fn place(mappings: &[Mapping], at: usize) -> String {
 /// The lines of the slots in the store's own area, those that say something.
 fn told(area: &Mapping) -> Vec<usize> {
     let first = area.from + HEAD - area.offset + 512;
-    let lines = (first..area.to - LINE).step_by(LINE);
+    // What threads count lies behind the lines, of which each slot has two.
+    let lines = (first..first + SLOTS * 2 * LINE).step_by(LINE);
     let says = |at: &usize| {
         // SAFETY: it lies in the mapping, and is a word that is read as one.
         let word =

@@ -306,8 +306,14 @@ fn a_last_record_that_cannot_be_read_stops_no_other() {
                 let fill = || (0..2500).try_for_each(|n| lost.put(&TABLE, &key(2000), &value(n)));
                 thread::scope(|scope| scope.spawn(fill).join().unwrap())?;
                 lost.sync()?;
-                let path = format!("/home/store/log/{:016x}", at / (4 << 20));
-                assert!(disk.damage(Path::new(&path), 4096 + at % (4 << 20), &[0; 64]));
+                // Segments of 512 KiB, 512 KiB, 1 MiB, 2 MiB, and then of 4 MiB.
+                let (mut number, mut from, mut length) = (0, 0, 512 << 10);
+                while at >= from + length {
+                    (number, from) = (number + 1, from + length);
+                    length = from.min(4 << 20);
+                }
+                let path = format!("/home/store/log/{number:016x}");
+                assert!(disk.damage(Path::new(&path), 4096 + at - from, &[0; 64]));
                 Err::<(), _>(Error::Rejected(String::new()))
             });
             assert!(!matches!(ended, Err(Error::Rejected(_))), "it was rolled back");
