@@ -88,7 +88,7 @@ enum Word {
     },
     /// Read and write a store that others may have open, and look into it
     Store {
-        /// Open the store for reading, also on read-only media; commands that would write fail
+        /// Open the store for reading only: commands that would write fail
         #[arg(long, global = true)]
         read_only: bool,
         #[command(subcommand)]

@@ -89,7 +89,9 @@ fn what_is_put_is_had_until_it_is_removed() {
     assert_eq!(done(&["scan", s, "pear", "fig"]), "");
     assert_eq!(done(&["scan", s, "--reverse", "--limit", "1"]), "pear\t-4\n");
     assert_eq!(done(&["scan", s, "--table", "cities"]), "Bergen\twet\n");
-    assert_eq!(done(&["scan", s, "--table", "rivers"]), "");
+    let none = store(&["scan", s, "--table", "rivers"]);
+    assert_eq!((none.status.code(), text(&none.stdout)), (Some(1), String::new()));
+    assert!(text(&none.stderr).contains("there is no table rivers"), "{}", text(&none.stderr));
     assert_eq!(said(&["del", s, "pear"]), (0, String::new()));
     assert_eq!(said(&["del", s, "pear"]), (1, String::new()));
     assert_eq!(said(&["del", s, "pear", "--table", "rivers"]), (1, String::new()));

@@ -153,7 +153,7 @@ fn a_damaged_dump_makes_no_store() {
     };
     with(dump.replace("\twet", "\tdry"), "checksum");
     with(dump[..dump.len() - 1].to_owned(), "cut off");
-    with(dump.replace("records 1", "records 2"), "line 6");
+    with(dump.replace("records 1", "records 2"), "line 8");
     with(dump.replace("dump 2", "dump 9"), "format 9");
     with("pear\t3\n".to_owned(), "no dump");
     with(dump.replace("page 8192", "page 1"), "checksum");
