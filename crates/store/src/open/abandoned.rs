@@ -1,8 +1,7 @@
 //! Memory in `/dev/shm` that no process has open and whose store's folder was removed.
 //!
 //! It is removed when this user opens any store. The file `store` in the memory names the store's
-//! folder, and its device and inode numbers and those of each folder around it. Memory is abandoned
-//! if
+//! folder, and the device and inode numbers of each folder around it. Memory is abandoned if
 //!
 //! - it is this user's, and says of which store it is;
 //! - no process holds a slot of its region, in any namespace, or it has no region;
@@ -12,8 +11,8 @@
 //! The last rule tells a folder that was removed from one that this process does not see: a disk
 //! that is not mounted, or a folder of another mount namespace, is below a folder with other
 //! numbers. Such memory stays, and so does that of a folder on a file system whose inode numbers
-//! change. So does that of a folder that has another name in the same place. A folder that was moved
-//! to another place counts as removed. A store that is being made has its folder.
+//! change, and that of a store that has another name in the same place. A folder that was moved to
+//! another place counts as removed. A store that is being made has its folder.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -29,7 +28,7 @@ use super::text_file::read_file;
 
 /// What the file `store` of memory says for the store in this folder.
 pub(super) fn note_of(path: &Path) -> String {
-    let around = path.ancestors().map(|around| numbers(around).unwrap_or_default());
+    let around = path.ancestors().skip(1).map(|around| numbers(around).unwrap_or_default());
     format!("{}\n{}\n", path.display(), around.collect::<Vec<_>>().join(" "))
 }
 
@@ -61,11 +60,10 @@ fn is_removed(at: &Path) -> Option<bool> {
     if !is_absent(path) {
         return Some(false);
     }
-    let mut numbers_then = numbers_then.split(' ');
-    if is_renamed(path, numbers_then.next()?) {
+    if is_renamed(at, path) {
         return Some(false);
     }
-    let around = path.ancestors().skip(1).zip(numbers_then);
+    let around = path.ancestors().skip(1).zip(numbers_then.split(' '));
     for (around, then) in around.filter(|(_, then)| !then.is_empty()) {
         if !is_absent(around) {
             return Some(numbers(around).as_deref() == Some(then));
@@ -74,11 +72,16 @@ fn is_removed(at: &Path) -> Option<bool> {
     None
 }
 
-/// Whether a folder with these numbers has another name beside the one that it had.
-fn is_renamed(path: &Path, then: &str) -> bool {
+/// Whether the store that memory is of has another name next to the one that it had.
+fn is_renamed(memory: &Path, path: &Path) -> bool {
+    let name = memory.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX));
+    let Some((id, _)) = name.and_then(|name| name.split_once('-')) else { return false };
+    let is_it = |store: &Path| {
+        let identity = read_file(&store.join("identity")).unwrap_or_default();
+        identity.split(|byte| *byte == b'\n').nth(1) == Some(id.as_bytes())
+    };
     let entries = path.parent().and_then(|around| fs::read_dir(around).ok());
-    let mut all = entries.into_iter().flatten().flatten();
-    all.any(|entry| numbers(&entry.path()).as_deref() == Some(then))
+    entries.into_iter().flatten().flatten().any(|entry| is_it(&entry.path()))
 }
 
 fn is_absent(path: &Path) -> bool {
