@@ -72,16 +72,17 @@ fn is_removed(at: &Path) -> Option<bool> {
     None
 }
 
-/// Whether the store that memory is of has another name next to the one that it had.
+/// Whether a folder next to the one that the store had names this memory: the store's own folder,
+/// under another name, or a copy that has none of its own.
 fn is_renamed(memory: &Path, path: &Path) -> bool {
-    let name = memory.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX));
-    let Some((id, _)) = name.and_then(|name| name.split_once('-')) else { return false };
-    let is_it = |store: &Path| {
-        let identity = read_file(&store.join("identity")).unwrap_or_default();
-        identity.split(|byte| *byte == b'\n').nth(1) == Some(id.as_bytes())
+    use std::os::unix::ffi::OsStrExt;
+
+    let names_it = |folder: &Path| {
+        let region = read_file(&folder.join("region")).unwrap_or_default();
+        region.split(|byte| *byte == b'\n').nth(1) == Some(memory.as_os_str().as_bytes())
     };
     let entries = path.parent().and_then(|around| fs::read_dir(around).ok());
-    entries.into_iter().flatten().flatten().any(|entry| is_it(&entry.path()))
+    entries.into_iter().flatten().flatten().any(|entry| names_it(&entry.path()))
 }
 
 fn is_absent(path: &Path) -> bool {
