@@ -244,7 +244,7 @@ impl<M: ConstMachine> Session<M> {
         }
         let lsn = shared.end.0.load(Relaxed);
         // Before anything is changed. A record may lie across the end of the buffer.
-        let (front, rest) = self.log.buffer()?.parts(lsn, bytes as usize / 8)?;
+        let (front, rest) = self.log.buffer_in(shared)?.parts(lsn, bytes as usize / 8)?;
         self.note(shared, slot, lsn);
         if !record.is_system() {
             self.chain(slot, lsn, record.is_last());

@@ -107,12 +107,15 @@ impl<'a, M: ConstMachine> Buffer<'a, M> {
 
     /// The words from `lsn` on, `count` of them: those up to the end of the buffer, and those that
     /// go on at its beginning.
+    #[inline]
     pub(crate) fn parts(&self, lsn: u64, count: usize) -> Result<Parts<'a, M>, Error> {
-        let place = self.place(lsn);
-        let first = (count as u64).min(self.mask + 1 - place);
-        let rest = (count as u64 - first).min(self.mask + 1);
-        let front = self.area.slice(self.at + place, first)?;
-        Ok((front, self.area.slice(self.at, rest)?))
+        let (place, count) = (self.place(lsn), count as u64);
+        let ahead = self.mask + 1 - place;
+        if count <= ahead {
+            return Ok((self.area.slice(self.at + place, count)?, &[]));
+        }
+        let front = self.area.slice(self.at + place, ahead)?;
+        Ok((front, self.area.slice(self.at, (count - ahead).min(self.mask + 1))?))
     }
 
     /// The word at `lsn`.
@@ -120,6 +123,7 @@ impl<'a, M: ConstMachine> Buffer<'a, M> {
         Ok(self.area.word(self.at + self.place(lsn))?)
     }
 
+    #[inline]
     fn place(&self, lsn: u64) -> u64 {
         (lsn.wrapping_sub(self.base) / 8) & self.mask
     }

@@ -12,11 +12,18 @@ use crate::{Error, Log, Session};
 impl<M: ConstMachine> Log<M> {
     /// The buffer. A thread that reads what lies before an end has loaded that end before.
     pub(crate) fn buffer(&self) -> Result<Buffer<'_, M>, Error> {
-        let (inner, size) = (&self.inner, self.buffer_size(self.shared()?)?);
+        self.buffer_in(self.shared()?)
+    }
+
+    /// The same, for a caller that has the shared words.
+    #[inline]
+    pub(crate) fn buffer_in(&self, shared: &Shared<M>) -> Result<Buffer<'_, M>, Error> {
+        let (inner, size) = (&self.inner, self.buffer_size(shared)?);
         Ok(Buffer::new(&inner.area, inner.buffer_at, inner.buffer_base, size))
     }
 
     /// How large it is.
+    #[inline]
     pub(crate) fn buffer_size(&self, shared: &Shared<M>) -> Result<Size, Error> {
         // Relaxed: see the head of `buffer.rs`.
         let size = Size::of(shared.buffer_size.load(Relaxed));

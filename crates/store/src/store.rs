@@ -552,7 +552,10 @@ impl<M: ConstMachine> Store<M> {
         mode: Option<Mode>,
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
-        if let Some(newest) = self.settles(at, mode)? {
+        // A commit in mode `None` waits for nothing.
+        if let Some(newest) = self.settles(at, mode)?
+            && mode != Mode::None
+        {
             worker.wait_for_commit(at, newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
         // A transaction that could not be rolled back keeps its pages in hand for a sweep.

@@ -36,7 +36,7 @@ impl<M: ConstMachine> Worker<M> {
     }
 
     /// Waits until what lies before `newest` is as durable as the mode says, and counts how long
-    /// that took a commit at this position. In a mode that waits for nothing no clock is read.
+    /// that took a commit at this position.
     ///
     /// # Errors
     ///
@@ -47,9 +47,6 @@ impl<M: ConstMachine> Worker<M> {
         newest: Lsn,
         mode: Mode,
     ) -> Result<(), LogError> {
-        if mode == Mode::None {
-            return self.log.commit(newest, mode);
-        }
         let from = now::<M>();
         if let Err(why) = self.log.commit(newest, mode) {
             events::sync_failed(&why);
