@@ -210,9 +210,15 @@ impl<M: ConstMachine> Pool<M> {
     ///
     /// [`Error::Region`] in the child of a fork.
     pub fn wanted(&self) -> Result<u32, Error> {
-        // Relaxed: a number.
-        let wanted = self.inner.head.word(WANTED)?.load(Relaxed);
-        Ok((wanted.min(u64::from(self.inner.config.frames_max)) as u32).max(self.active()?))
+        let asked = self.asked()?.min(u64::from(self.inner.config.frames_max));
+        Ok((asked as u32).max(self.active()?))
+    }
+
+    /// Frames that any process asked for with [`Options::frames_wanted`](crate::Options); 0 for
+    /// none.
+    pub(crate) fn asked(&self) -> Result<u64, Error> {
+        // Relaxed: a number that publishes nothing.
+        Ok(self.inner.head.word(WANTED)?.load(Relaxed))
     }
 
     /// Bytes of a frame.

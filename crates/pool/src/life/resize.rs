@@ -17,7 +17,8 @@
 //! at `target` again under the frame's latch: if the thread that resizes has had that latch before,
 //! it sees the new one; if not, that thread comes to the frame later, and evicts it.
 //!
-//! Death: the latch is let go; `target` may be below `active`, which the next resize ends. Frames
+//! Death: the latch is released; `target` may be below `active`. The next resize ends that, and so
+//! does growth in a pool that was asked to have as many frames. Frames
 //! are not unmapped: a reader that is stopped in one that went reads zeros, and fails to validate.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -115,8 +116,18 @@ impl<M: ConstMachine> Handle<'_, M> {
             return Ok(None);
         }
         let Some(_alone) = pool.head_latch(RESIZE_LATCH)?.try_lock(self) else { return Ok(None) };
-        let (now, wanted) = (pool.active()?, pool.wanted()?);
-        if now != active || pool.target()? != active || active >= wanted {
+        let (now, target) = (pool.active()?, pool.target()?);
+        if target != active {
+            return Ok(None);
+        }
+        // The thread that resized was killed in between: all frames below `now` have their memory.
+        if now > target && u64::from(now) <= pool.asked()? {
+            // Release: synchronizes with the Acquire in `target`, as in `enlarge`.
+            pool.inner.head.word(TARGET)?.store(u64::from(now), Release);
+            return Ok(Some(now));
+        }
+        let wanted = pool.wanted()?;
+        if now != active || active >= wanted {
             return Ok(None);
         }
         let frames = wanted.min(active.saturating_add(active.min(most)));
