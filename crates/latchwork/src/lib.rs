@@ -1,46 +1,34 @@
-//! The synchronisation core of a storage engine.
-//!
-//! This crate re-exports what a user wants and holds nothing else. [`latch`] has the latches and a
-//! table of which to take; [`lockmgr`] has locks by name, for owners that wait for each other, and
-//! [`region`] the memory in which many processes share them; [`pool`] has pages of files in that
-//! memory, read and written through a [`disk`]; [`store`] is the store that processes write at
-//! once; [`machine`] has what all run on.
+//! An embedded key-value store with serializable transactions that several processes write at the
+//! same time, and the layers below it.
 //!
 //! ```
-//! use latchwork::latch::Mutex;
+//! use latchwork::store::{Error, Store, Table};
 //!
-//! let sum = Mutex::new(0);
-//! std::thread::scope(|scope| {
-//!     for _ in 0..4 {
-//!         scope.spawn(|| *sum.lock() += 1);
-//!     }
-//! });
-//! assert_eq!(*sum.lock(), 4);
-//! ```
+//! const FRUIT: Table<&str, u64> = Table::new("fruit");
 //!
-//! Locks that processes share, which no death can stop:
-//!
-//! ```
-//! use latchwork::lockmgr::{Error, Manager, Options, granular::{self, IX, S, X}};
-//! use latchwork::{machine::Shared, region::{self, Region}};
-//!
-//! # let file = std::env::temp_dir().join(format!("latchwork-doc-{}", std::process::id()));
-//! # let end = (|| {
-//! let region = Region::<Shared>::open_or_create(&file, &region::Options::default())?;
-//! let manager = Manager::new(region, granular::modes(), Options::default())?;
-//! let session = manager.session()?;
-//! let (writer, reader) = (session.owner()?, session.owner()?);
-//! writer.lock(b"accounts", IX)?;
-//! writer.lock(b"accounts/7", X)?;
-//! assert_eq!(reader.try_lock(b"accounts", S), Err(Error::NotGranted));
-//! writer.release_all()?;
-//! reader.lock(b"accounts", S)?;
-//! # Ok::<(), Error>(())
-//! # })();
-//! # std::fs::remove_file(&file).ok();
-//! # end?;
+//! # let path = std::env::temp_dir().join(format!("latchwork-front-{}", std::process::id()));
+//! let store = Store::open(&path)?; // every process makes the same call
+//! store.write(|tx| {
+//!     let pears = tx.get_for_update(&FRUIT, "pear")?.unwrap_or(0);
+//!     tx.put(&FRUIT, "pear", pears + 1)
+//! })?;
+//! assert_eq!(store.get(&FRUIT, "pear")?, Some(1));
+//! # drop(store);
+//! # std::fs::remove_dir_all(&path).unwrap();
 //! # Ok::<(), Error>(())
 //! ```
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`store`] | transactions, tables, snapshots; start here |
+//! | [`lockmgr`] | locks by name for the owners of transactions, with deadlock detection |
+//! | [`pool`], [`disk`] | pages of files in shared memory; files, real or simulated |
+//! | [`region`] | memory that processes share and that outlives each of them |
+//! | [`latch`] | short locks of 4 to 16 bytes, and a table of which to take |
+//! | [`machine`] | words, waiting, time and place: what all of them run on |
+//!
+//! This crate only re-exports. Each module names its errors, its limits and what happens when a
+//! process dies.
 
 pub use latchwork_disk as disk;
 pub use latchwork_latch as latch;
@@ -56,7 +44,8 @@ pub mod store {
     pub use latchwork_store::*;
 }
 
-/// The programs of the README are compiled, and run but for the one that makes a folder.
+/// Compiles the programs of the README and of the page about latches.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
-struct Readme;
+#[doc = include_str!("../../../docs/latches.md")]
+struct Pages;
