@@ -1,0 +1,39 @@
+//! The C interface of Latchwork: what `include/latchwork.h` declares.
+//!
+//! Every call runs under [`call::call`](call), which catches panics and hands errors out. What a
+//! pointer of the caller's refers to is a handle ([`handle`]) whose first word says its type.
+//! `docs/c.md` is the guide; the header is made of this crate by `scripts/capi header`.
+
+#![warn(clippy::all)]
+#![allow(clippy::missing_safety_doc, reason = "where it is public it is written")]
+
+mod call;
+mod fork;
+mod handle;
+
+// The header has the functions in this order.
+pub mod codes;
+
+pub mod failure;
+
+pub mod buf;
+
+pub mod store;
+
+pub mod table;
+
+pub mod record;
+
+pub mod range;
+
+pub mod scan;
+
+pub mod snapshot;
+
+pub mod txn;
+
+pub mod attempts;
+
+pub mod cursor;
+
+pub mod done;
