@@ -30,6 +30,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define LW_BUF_INIT { NULL, 0, 0 }
 #define LW_OPTIONS_INIT { sizeof(lw_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -187,6 +188,65 @@ typedef enum lw_mode {
     LW_MODE_PERIODIC = 4,
 } lw_mode;
 
+// What a part of a key is: an `lw_part_kind` in `lw_part.kind`, and which member of `of` has it.
+typedef enum lw_part_kind {
+    // Nothing: `None` of an option.
+    LW_PART_NULL = 0,
+    // Bytes: `data` and `len`.
+    LW_PART_BYTES = 1,
+    // Text in UTF-8: `data` and `len`.
+    LW_PART_TEXT = 2,
+    // Here a tuple inside the key begins.
+    LW_PART_BEGIN = 3,
+    // Here the tuple that was begun last ends.
+    LW_PART_END = 4,
+    // An integer, of any integer type: `of.i64`.
+    LW_PART_I64 = 5,
+    // An integer, of any integer type: `of.u64`. It is encoded as the same number as an `i64` is.
+    LW_PART_U64 = 6,
+    // An integer of 128 bits: `of.wide`, little-endian.
+    LW_PART_I128 = 7,
+    // An integer of 128 bits without a sign: `of.wide`, little-endian.
+    LW_PART_U128 = 8,
+    // `of.f32`.
+    LW_PART_F32 = 9,
+    // `of.f64`.
+    LW_PART_F64 = 10,
+    // `of.u64`: 0 is false, another number true.
+    LW_PART_BOOL = 11,
+    // `of.wide`: the 16 bytes of a UUID.
+    LW_PART_UUID = 12,
+} lw_part_kind;
+
+// The modes that locks have.
+typedef enum lw_modes {
+    // Granular locks of databases: modes 0 to 5 are IS, IX, S, SIX, U, X.
+    LW_MODES_GRANULAR = 0,
+    // Readers and writers: modes 0 and 1 are S and X.
+    LW_MODES_SHARED = 1,
+    // Berkeley DB's: modes 0 to 8 are NG, READ, WRITE, WAIT, IWRITE, IREAD, IWR, READ_UNCOMMITTED,
+    // WWRITE, with the numbers that they have there.
+    LW_MODES_BERKELEY = 2,
+    // Berkeley DB's Concurrent Data Store: modes 0 to 4 are NG, READ, WRITE, WAIT, IWRITE.
+    LW_MODES_BERKELEY_CDS = 3,
+    // PostgreSQL's table locks: modes 0 to 7 are ACCESS SHARE to ACCESS EXCLUSIVE.
+    LW_MODES_POSTGRES = 4,
+} lw_modes;
+
+// What an operation of a batch does.
+typedef enum lw_op_kind {
+    // `lw_owner_lock_timeout` with `mode` and `time_ms`.
+    LW_OP_LOCK = 0,
+    // `lw_owner_unlock`.
+    LW_OP_UNLOCK = 1,
+    // Releases a lock as often as it was taken.
+    LW_OP_RELEASE_NAME = 2,
+    // Releases all locks in modes that do not write.
+    LW_OP_RELEASE_READS = 3,
+    // `lw_owner_release_all`.
+    LW_OP_RELEASE_ALL = 4,
+} lw_op_kind;
+
 // The attempts of one transaction: a retry loop without a callback. One thread uses it at a time.
 typedef struct lw_attempts lw_attempts;
 
@@ -197,6 +257,13 @@ typedef struct lw_cursor lw_cursor;
 // Why a call failed, as an object: a code, a text for people, the table and the key concerned, and
 // the error that led to this one. Plain memory: it may be used by any thread, and after a fork.
 typedef struct lw_error lw_error;
+
+// A lock manager. All threads may use it at the same time.
+typedef struct lw_locks lw_locks;
+
+// An owner of locks: a transaction, or a task of the program. It may move between threads, with
+// its locks; one thread uses it at a time. If its process dies its locks are released.
+typedef struct lw_owner lw_owner;
 
 // The state of all tables at one moment. It holds no lock, and no writer waits for it; but the log
 // is kept from its position on, or some day its calls return `LW_TOO_OLD`. It may move between
@@ -362,6 +429,117 @@ typedef struct lw_row {
 // call returns. It must be short: while it runs no other commit of the process is reported. It must
 // not close the store, throw an exception, or end its thread.
 typedef void (*lw_done_fn)(void *context, int code, struct lw_error *error);
+
+// The number that a part of a key is.
+typedef union lw_part_of {
+    // Of `LW_PART_I64`.
+    int64_t i64;
+    // Of `LW_PART_U64` and `LW_PART_BOOL`.
+    uint64_t u64;
+    // Of `LW_PART_F32`.
+    float f32;
+    // Of `LW_PART_F64`.
+    double f64;
+    // Of `LW_PART_I128`, `LW_PART_U128` and `LW_PART_UUID`.
+    uint8_t wide[16];
+} lw_part_of;
+
+// A part of a key. The functions `lw_part_text`, `lw_part_u64`, .. of this header make one.
+typedef struct lw_part {
+    // An `lw_part_kind`.
+    uint32_t kind;
+    // Not used; 0.
+    uint32_t reserved;
+    // The number, of kinds that are one.
+    union lw_part_of of;
+    // The bytes of `LW_PART_BYTES` and `LW_PART_TEXT`.
+    const void *data;
+    // How many bytes.
+    size_t len;
+} lw_part;
+
+// A function that is called with each prepared transaction: its id, and when it was prepared, in
+// milliseconds since 1970. It returns 0 to go on; any other number ends the call, which returns
+// it. It must not throw an exception or jump (`longjmp`) out of the call that it is in.
+typedef int (*lw_prepared_fn)(void *context, const void *gid, size_t gid_len, uint64_t when_ms);
+
+// How a lock manager is opened. Initialise it with `LW_LOCKS_OPTIONS_INIT`. A number that is 0 is
+// the default, in brackets.
+typedef struct lw_locks_options {
+    // The size of this struct.
+    size_t size;
+    // An `lw_modes` (granular). All processes of a region say the same.
+    uint32_t modes;
+    // Not used; 0.
+    uint32_t reserved;
+    // How many processes may have the region open: 1 to 4,096 (256).
+    uint32_t processes;
+    // How many owners and threads may use it at a time: 1 to 32,752 (2,048).
+    uint32_t threads;
+    // To how many bytes it may grow, up to 2^36 (2^36); each process reserves as many addresses.
+    uint64_t limit;
+} lw_locks_options;
+
+// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until the
+// function that gets it returns.
+typedef struct lw_lock {
+    // The size of this struct.
+    size_t size;
+    // The id of the owner.
+    uint64_t owner;
+    // The label of the owner: `label_len` bytes.
+    const char *label;
+    // Bytes of the label.
+    size_t label_len;
+    // The name of the lock.
+    const void *name;
+    // Bytes of the name.
+    size_t name_len;
+    // The mode that is held, or -1.
+    int held;
+    // The mode that is waited for, or -1.
+    int wanted;
+    // How often it was taken.
+    uint32_t count;
+    // Not used; 0.
+    uint32_t reserved;
+    // For how many nanoseconds it has been waited for, or 0.
+    uint64_t waited_ns;
+} lw_lock;
+
+// A function that is called with each lock. It returns 0 to go on; any other number ends the call,
+// which returns it. It must not throw an exception or jump (`longjmp`) out of the call that it is
+// in.
+typedef int (*lw_lock_fn)(void *context, const struct lw_lock *lock);
+
+// What an owner is. Initialise it with `LW_OWNER_OPTIONS_INIT`.
+typedef struct lw_owner_options {
+    // The size of this struct.
+    size_t size;
+    // The victims of deadlocks are chosen from the owners with the lowest priority; 0 is 100.
+    uint32_t priority;
+    // Not used; 0.
+    uint32_t reserved;
+    // What `lw_owner_age` returned at an earlier attempt: it is as old as that one was, so that it
+    // is not the victim again. 0 is now.
+    uint64_t age;
+    // A text for people; 32 bytes are kept. NULL is none.
+    const char *label;
+} lw_owner_options;
+
+// An operation of a batch.
+typedef struct lw_op {
+    // An `lw_op_kind`.
+    uint32_t kind;
+    // The mode of `LW_OP_LOCK`.
+    int mode;
+    // The name of the lock, of the first three kinds.
+    const void *name;
+    // Bytes of the name.
+    size_t name_len;
+    // How long `LW_OP_LOCK` waits: 0 is not at all, UINT64_MAX no limit.
+    uint64_t time_ms;
+} lw_op;
 
 #ifdef __cplusplus
 extern "C" {
@@ -1171,6 +1349,506 @@ int lw_done_next(struct lw_store *store,
                  int *code,
                  struct lw_error **why,
                  struct lw_error **error);
+
+// Encodes a key of several parts, in place of what `key` has. One part alone is the key of a table
+// of that type ("u64"), several are that of a tuple ("(str,u64)"). The order of the encoded bytes
+// is that of the parts. O(length).
+//
+// Errors:
+// `LW_TOO_LONG` for more than 1,890 bytes; `LW_FORMAT` for text that is not UTF-8; `LW_MISUSE`.
+//
+// The caller ensures:
+// `parts` has `count` parts, whose bytes can be read; the buffer is initialised.
+int lw_key_encode(const struct lw_part *parts,
+                  size_t count,
+                  struct lw_buf *key,
+                  struct lw_error **error);
+
+// Decodes a key into its parts, of which `parts` has room for `most`; `*count` is how many the key
+// has. Integers come back as `LW_PART_I64` if they fit, else as `LW_PART_U64`, `LW_PART_I128` or
+// `LW_PART_U128`. Bytes and text lie in `text`, until that is used again. O(length).
+//
+// Errors:
+// `LW_TOO_LONG` if the key has more than `most` parts: `*count` says how many, and `parts` has the
+// first ones. `LW_FORMAT` if the bytes are no encoded key.
+//
+// The caller ensures:
+// The bytes of the key can be read; `parts` is a place for `most` parts; the buffer is initialised.
+int lw_key_decode(const void *key,
+                  size_t key_len,
+                  struct lw_part *parts,
+                  size_t most,
+                  size_t *count,
+                  struct lw_buf *text,
+                  struct lw_error **error);
+
+// Prepares a transaction: the first of two phases. The object is freed, whatever this returns.
+// From then on the transaction is neither committed nor rolled back, and holds its locks, over any
+// death and a crash of the machine, until some process decides with `lw_commit_prepared` or
+// `lw_roll_back_prepared`. The id has 1 to 128 bytes. As durable as the mode says on return.
+//
+// Errors:
+// `LW_PREPARED` if an undecided transaction has this id; `LW_TOO_LONG`; those of `lw_commit`: then
+// it was rolled back. `LW_PREPARE_UNKNOWN`: it is prepared, and a crash of the machine may take
+// that back.
+//
+// The caller ensures:
+// The transaction is alive; the bytes of the id can be read.
+int lw_prepare(struct lw_txn *tx,
+               const void *gid,
+               size_t gid_len,
+               struct lw_error **error);
+
+// Commits a prepared transaction, of this process or another one.
+//
+// Errors:
+// `LW_NOT_PREPARED`; `LW_COMMIT_UNKNOWN`, `LW_THREADS`, `LW_READ_ONLY`, `LW_IO`.
+//
+// The caller ensures:
+// The store is alive; the bytes of the id can be read.
+int lw_commit_prepared(struct lw_store *store,
+                       const void *gid,
+                       size_t gid_len,
+                       struct lw_error **error);
+
+// Rolls a prepared transaction back, of this process or another one.
+//
+// Errors:
+// `LW_NOT_PREPARED`; `LW_THREADS`, `LW_READ_ONLY`, `LW_IO`.
+//
+// The caller ensures:
+// The store is alive; the bytes of the id can be read.
+int lw_roll_back_prepared(struct lw_store *store,
+                          const void *gid,
+                          size_t gid_len,
+                          struct lw_error **error);
+
+// Calls `each` for all transactions that are prepared and not decided, oldest first.
+//
+// Errors:
+// `LW_IO`, `LW_THREADS`; what `each` returns.
+//
+// The caller ensures:
+// The store is alive; `each` returns.
+int lw_prepared(struct lw_store *store,
+                lw_prepared_fn each,
+                void *context,
+                struct lw_error **error);
+
+// Returns the version of the library, such as "0.1.0". The text is static. Never fails.
+const char *lw_version(void);
+
+// Gives out the next number of a sequence, which no other caller gets, in any process. A thread
+// claims `batch` numbers at a time (0 is 64), by a short transaction of its own, so most calls
+// touch no shared memory. There are gaps: a number is given out whether the caller's transaction
+// commits or not. A sequence begins with 1.
+//
+// Errors:
+// Those of `lw_put`; `LW_FAILED` at the end of the sequence.
+//
+// The caller ensures:
+// The store is alive; the name ends with a zero; `number` is a place for a number.
+int lw_sequence_next(struct lw_store *store,
+                     const char *name,
+                     uint64_t batch,
+                     uint64_t *number,
+                     struct lw_error **error);
+
+// Writes a list of the tables as JSON: an array of objects with `name`, `key`, `value` (types as
+// text, or null), `version` and `migrating`. A zero follows the text, and is not counted in
+// `len`.
+//
+// Errors:
+// `LW_THREADS`, `LW_DAMAGED`, `LW_IO`.
+//
+// The caller ensures:
+// The store is alive; the buffer is initialised.
+int lw_tables(struct lw_store *store,
+              struct lw_buf *out,
+              struct lw_error **error);
+
+// Writes counts and sizes of the store, of all processes, as JSON: an object whose names are those
+// of `docs/metrics.md`. A metric with a label is an object of its own. A zero follows the text,
+// and is not counted in `len`.
+//
+// Errors:
+// `LW_THREADS`, `LW_IO`.
+//
+// The caller ensures:
+// The store is alive; the buffer is initialised.
+int lw_stats(struct lw_store *store,
+             struct lw_buf *out,
+             struct lw_error **error);
+
+// Looks at every page of every table. Others may write meanwhile. `*pages` is how many pages are
+// used; `faults` receives a JSON array with an object for each table that is damaged: `table` (null
+// for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
+// store).
+//
+// Errors:
+// `LW_DAMAGED` if there is a fault; `LW_THREADS`, `LW_IO`.
+//
+// The caller ensures:
+// The store is alive; `pages` is NULL or a place for a number; the buffer is NULL or initialised.
+int lw_verify(struct lw_store *store,
+              uint64_t *pages,
+              struct lw_buf *faults,
+              struct lw_error **error);
+
+// Copies the store into a folder that does not exist yet, while others write. The copy has all that
+// was committed when this was called; it is a store, which opens as one does after a crash.
+//
+// Errors:
+// `LW_OPEN` if there is something at the path; `LW_NO_SPACE`, `LW_DAMAGED`, `LW_IO`: then nothing
+// is there.
+//
+// The caller ensures:
+// The store is alive; `path` ends with a zero.
+int lw_backup(struct lw_store *store,
+              const char *path,
+              struct lw_error **error);
+
+// Makes a store in a folder that does not exist yet, of a copy that `lw_backup` has made, or of
+// another store that no process has open.
+//
+// Errors:
+// `LW_OPEN` if there is something at `to`; `LW_NO_STORE`, `LW_IN_USE`, `LW_DAMAGED`,
+// `LW_NO_SPACE`, `LW_IO`: then nothing is at `to`.
+//
+// The caller ensures:
+// Both paths end with a zero.
+int lw_restore(const char *from, const char *to, struct lw_error **error);
+
+// Looks for processes and threads that have died, and rolls back what they have left; `*ended` is
+// how many. Calls that meet a lock of a dead process do this by themselves.
+//
+// Errors:
+// `LW_READ_ONLY`, `LW_NO_SPACE`, `LW_IO`.
+//
+// The caller ensures:
+// The store is alive; `ended` is NULL or a place for a number.
+int lw_sweep(struct lw_store *store,
+             uint64_t *ended,
+             struct lw_error **error);
+
+// Opens a lock manager in a region: a file in `/dev/shm` or on another file system of this machine,
+// which is created if it does not exist, and stays. If `path` is NULL it is a private one of this
+// process. `options` may be NULL.
+//
+// Errors:
+// `LW_FOREIGN` if the file is something else, or has locks with other modes; `LW_PERMISSION`,
+// `LW_VERSION`, `LW_NO_SPACE`, `LW_THREADS`, `LW_OPTIONS`, `LW_DAMAGED`, `LW_IO`.
+//
+// The caller ensures:
+// `path` is NULL or ends with a zero; the options were initialised.
+int lw_locks_open(const char *path,
+                  const struct lw_locks_options *options,
+                  struct lw_locks **locks,
+                  struct lw_error **error);
+
+// Closes a lock manager. Its owners go on: each holds the region until it is freed. NULL is
+// allowed.
+//
+// The caller ensures:
+// The manager is NULL or alive, and no other call uses it.
+void lw_locks_close(struct lw_locks *locks);
+
+// Finds the number of a mode by its name: "S", "X", "READ", ..
+//
+// Errors:
+// `LW_NOT_FOUND`.
+//
+// The caller ensures:
+// The manager is alive; the name ends with a zero; `mode` is a place for a number.
+int lw_locks_mode(struct lw_locks *locks, const char *name, int *mode, struct lw_error **error);
+
+// Looks for deadlocks among all owners that wait, and ends each by aborting one of them: its call
+// returns `LW_CONFLICT`. `*broken` is how many there were. Owners that wait do this by themselves.
+//
+// Errors:
+// `LW_THREADS`, `LW_IO`.
+//
+// The caller ensures:
+// The manager is alive; `broken` is NULL or a place for a number.
+int lw_locks_detect(struct lw_locks *locks,
+                    uint64_t *broken,
+                    struct lw_error **error);
+
+// Releases the locks of processes that have died; `*ended` is how many owners that were. Owners
+// that wait do this by themselves.
+//
+// Errors:
+// `LW_THREADS`, `LW_DAMAGED`, `LW_IO`.
+//
+// The caller ensures:
+// The manager is alive; `ended` is NULL or a place for a number.
+int lw_locks_sweep(struct lw_locks *locks, uint64_t *ended, struct lw_error **error);
+
+// Has an owner fail: its wait, if it waits, and all its requests from now on return `LW_KILLED`. It
+// keeps its locks until it releases them. The id is that of `lw_owner_id` or `lw_locks_list`.
+//
+// Errors:
+// `LW_NOT_FOUND` if there is no such owner; `LW_THREADS`.
+//
+// The caller ensures:
+// The manager is alive.
+int lw_locks_kill(struct lw_locks *locks,
+                  uint64_t owner,
+                  struct lw_error **error);
+
+// Calls `each` for every lock that is held or waited for, by any process. The list is of about one
+// moment; no lock waits for it.
+//
+// Errors:
+// `LW_THREADS`, `LW_DAMAGED`; what `each` returns.
+//
+// The caller ensures:
+// The manager is alive; `each` returns.
+int lw_locks_list(struct lw_locks *locks,
+                  lw_lock_fn each,
+                  void *context,
+                  struct lw_error **error);
+
+// Creates an owner. It takes a thread slot of the region and 20 KiB until it is freed; a program
+// with many short tasks renews one owner for each task. `options` may be NULL.
+//
+// Errors:
+// `LW_THREADS`, `LW_LOCKS_FULL`, `LW_NO_SPACE`, `LW_OPTIONS`.
+//
+// The caller ensures:
+// The manager is alive; the options were initialised.
+int lw_owner_new(struct lw_locks *locks,
+                 const struct lw_owner_options *options,
+                 struct lw_owner **owner,
+                 struct lw_error **error);
+
+// Releases all locks of an owner, and makes it a new owner with another id: cheaper than freeing it
+// and creating another one. `options` may be NULL.
+//
+// Errors:
+// Those of `lw_owner_new`: then it is the owner that it was, with its locks.
+//
+// The caller ensures:
+// The owner is alive; the options were initialised.
+int lw_owner_renew(struct lw_owner *owner,
+                   const struct lw_owner_options *options,
+                   struct lw_error **error);
+
+// Releases all locks of an owner, and frees it. NULL is allowed.
+//
+// The caller ensures:
+// The owner is NULL or alive.
+void lw_owner_free(struct lw_owner *owner);
+
+// Returns the id of an owner, which is the same in all processes.
+//
+// Errors:
+// `LW_MISUSE`, `LW_FORKED`.
+//
+// The caller ensures:
+// The owner is alive; `id` is a place for a number.
+int lw_owner_id(struct lw_owner *owner, uint64_t *id, struct lw_error **error);
+
+// Returns how old an owner is, for the next attempt of its task: see `lw_owner_options`.
+//
+// Errors:
+// `LW_MISUSE`, `LW_FORKED`.
+//
+// The caller ensures:
+// The owner is alive; `age` is a place for a number.
+int lw_owner_age(struct lw_owner *owner, uint64_t *age, struct lw_error **error);
+
+// Takes a lock, and waits for it until it is granted or the owner is the victim of a deadlock. An
+// owner that holds the lock takes it once more, in the stronger of both modes. The name has 1 to
+// 4,000 bytes.
+//
+// Errors:
+// `LW_CONFLICT`: a deadlock; the owner keeps its other locks, and must release them. `LW_KILLED`,
+// `LW_TOO_LONG`, `LW_OPTIONS` for a mode that does not exist, `LW_LOCKS_FULL`, `LW_NO_SPACE`.
+//
+// The caller ensures:
+// The owner is alive; the bytes of the name can be read.
+int lw_owner_lock(struct lw_owner *owner,
+                  const void *name,
+                  size_t name_len,
+                  int mode,
+                  struct lw_error **error);
+
+// Takes a lock if it is free.
+//
+// Errors:
+// `LW_NOT_GRANTED`, an answer, if it is not; those of `lw_owner_lock`.
+//
+// The caller ensures:
+// The owner is alive; the bytes of the name can be read.
+int lw_owner_try_lock(struct lw_owner *owner,
+                      const void *name,
+                      size_t name_len,
+                      int mode,
+                      struct lw_error **error);
+
+// Takes a lock, and waits for it for this many milliseconds at most; 0 does not wait, and
+// UINT64_MAX is no limit.
+//
+// Errors:
+// `LW_TIMEOUT`; `LW_NOT_GRANTED` if the time is 0; those of `lw_owner_lock`.
+//
+// The caller ensures:
+// The owner is alive; the bytes of the name can be read.
+int lw_owner_lock_timeout(struct lw_owner *owner,
+                          const void *name,
+                          size_t name_len,
+                          int mode,
+                          uint64_t time_ms,
+                          struct lw_error **error);
+
+// Releases a lock once: it is free for others when it was released as often as it was taken.
+//
+// Errors:
+// `LW_NOT_HELD`, `LW_TOO_LONG`.
+//
+// The caller ensures:
+// The owner is alive; the bytes of the name can be read.
+int lw_owner_unlock(struct lw_owner *owner,
+                    const void *name,
+                    size_t name_len,
+                    struct lw_error **error);
+
+// Releases all locks of an owner. O(locks).
+//
+// Errors:
+// `LW_MISUSE`, `LW_FORKED`, `LW_DAMAGED`.
+//
+// The caller ensures:
+// The owner is alive.
+int lw_owner_release_all(struct lw_owner *owner, struct lw_error **error);
+
+// Says in which mode an owner holds a lock, and how often it took it.
+//
+// Errors:
+// `LW_NOT_FOUND` if it does not hold it: `*mode` is -1 and `*count` 0.
+//
+// The caller ensures:
+// The owner is alive; the bytes of the name can be read; `mode` and `count` are NULL or places for
+// numbers.
+int lw_owner_holds(struct lw_owner *owner,
+                   const void *name,
+                   size_t name_len,
+                   int *mode,
+                   uint32_t *count,
+                   struct lw_error **error);
+
+// Does several operations, one after the other, and stops at the first that fails; `*done` is how
+// many were done. Other owners may see, and get, what lies between two operations.
+//
+// Errors:
+// `LW_NOT_GRANTED` and the errors of the operation that failed. `LW_OPTIONS`, `LW_MISUSE` and
+// `LW_TOO_LONG` if an operation is wrong: then none was done.
+//
+// The caller ensures:
+// The owner is alive; `operations` has `count` operations, whose names can be read; `done` is NULL
+// or a place for a number.
+int lw_owner_batch(struct lw_owner *owner,
+                   const struct lw_op *operations,
+                   size_t count,
+                   size_t *done,
+                   struct lw_error **error);
+
+// The parts of a key, for lw_key_encode:
+//
+//     lw_part parts[] = { lw_part_text("ann"), lw_part_u64(8) };
+//     lw_key_encode(parts, 2, &key, &error);
+
+static inline lw_part lw_part_of_kind(uint32_t kind)
+{
+    lw_part part = { 0, 0, { 0 }, NULL, 0 };
+    part.kind = kind;
+    return part;
+}
+
+// Nothing.
+static inline lw_part lw_part_null(void) { return lw_part_of_kind(LW_PART_NULL); }
+
+// The beginning of a tuple inside a key.
+static inline lw_part lw_part_begin(void) { return lw_part_of_kind(LW_PART_BEGIN); }
+
+// The end of a tuple inside a key.
+static inline lw_part lw_part_end(void) { return lw_part_of_kind(LW_PART_END); }
+
+// Bytes, which are read by lw_key_encode.
+static inline lw_part lw_part_bytes(const void *data, size_t len)
+{
+    lw_part part = lw_part_of_kind(LW_PART_BYTES);
+    part.data = data;
+    part.len = len;
+    return part;
+}
+
+// Text that ends with a zero, which is read by lw_key_encode.
+static inline lw_part lw_part_text(const char *text)
+{
+    lw_part part = lw_part_of_kind(LW_PART_TEXT);
+    part.data = text;
+    part.len = strlen(text);
+    return part;
+}
+
+// Text of this many bytes, which are read by lw_key_encode.
+static inline lw_part lw_part_text_n(const char *text, size_t len)
+{
+    lw_part part = lw_part_of_kind(LW_PART_TEXT);
+    part.data = text;
+    part.len = len;
+    return part;
+}
+
+// An integer.
+static inline lw_part lw_part_i64(int64_t number)
+{
+    lw_part part = lw_part_of_kind(LW_PART_I64);
+    part.of.i64 = number;
+    return part;
+}
+
+// An integer.
+static inline lw_part lw_part_u64(uint64_t number)
+{
+    lw_part part = lw_part_of_kind(LW_PART_U64);
+    part.of.u64 = number;
+    return part;
+}
+
+// A floating-point number.
+static inline lw_part lw_part_f32(float number)
+{
+    lw_part part = lw_part_of_kind(LW_PART_F32);
+    part.of.f32 = number;
+    return part;
+}
+
+// A floating-point number.
+static inline lw_part lw_part_f64(double number)
+{
+    lw_part part = lw_part_of_kind(LW_PART_F64);
+    part.of.f64 = number;
+    return part;
+}
+
+// A truth value.
+static inline lw_part lw_part_bool(int is)
+{
+    lw_part part = lw_part_of_kind(LW_PART_BOOL);
+    part.of.u64 = is != 0;
+    return part;
+}
+
+// The 16 bytes of a UUID.
+static inline lw_part lw_part_uuid(const uint8_t bytes[16])
+{
+    lw_part part = lw_part_of_kind(LW_PART_UUID);
+    memcpy(part.of.wide, bytes, 16);
+    return part;
+}
 
 #ifdef __cplusplus
 }  // extern "C"

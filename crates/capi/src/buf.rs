@@ -51,6 +51,16 @@ impl<'b> Buf<'b> {
         self.add(bytes)
     }
 
+    /// Takes bytes away at the end: they stay behind it.
+    pub(crate) fn cut(&mut self, bytes: usize) {
+        self.0.len = self.0.len.saturating_sub(bytes);
+    }
+
+    /// The address of a byte that it has, or of the end.
+    pub(crate) fn address(&self, at: usize) -> *const c_void {
+        self.0.data.cast::<u8>().wrapping_add(at).cast_const().cast()
+    }
+
     /// Adds bytes behind those that it has.
     #[inline]
     pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Failure> {

@@ -37,3 +37,13 @@ pub mod attempts;
 pub mod cursor;
 
 pub mod done;
+
+pub mod keys;
+
+pub mod prepared;
+
+pub mod tools;
+
+pub mod locks;
+
+pub mod owner;
