@@ -77,6 +77,9 @@
 // that no serial order has.
 #define LW_READ_COMMITTED 1
 
+// The transaction waits for no lock: a call that would have to wait returns `LW_TIMEOUT`.
+#define LW_NO_WAIT 2
+
 // What a call returns: 0; or an answer, which is positive; or an error, which is negative.
 //
 // Each code is one case that a program can act on. Text for people is in the `lw_error`. Numbers
@@ -390,7 +393,7 @@ typedef int (*lw_record_fn)(void *context,
 typedef struct lw_txn_options {
     // The size of this struct.
     size_t size;
-    // `LW_READ_COMMITTED`, or 0.
+    // `LW_READ_COMMITTED`, `LW_NO_WAIT`, or 0.
     uint32_t flags;
     // When the commit returns: an `lw_mode`.
     uint32_t mode;
@@ -399,7 +402,7 @@ typedef struct lw_txn_options {
     // Not used; 0.
     uint32_t reserved;
     // For how many milliseconds it waits for locks, and is run again by a retry loop; 0 is 10,000,
-    // and for `lw_begin` no limit. UINT64_MAX is no limit. 1 is the least.
+    // and for `lw_begin` no limit. UINT64_MAX is no limit.
     uint64_t time_ms;
     // A text for people, which errors and tools show; 32 bytes at most are kept. NULL is none. The
     // process keeps each text until it ends: do not make new ones all the time.

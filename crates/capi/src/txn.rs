@@ -71,6 +71,8 @@ impl Txn {
 /// Reads may change before the transaction ends, and no range is held: less waiting, and histories
 /// that no serial order has.
 pub const LW_READ_COMMITTED: u32 = 1;
+/// The transaction waits for no lock: a call that would have to wait returns `LW_TIMEOUT`.
+pub const LW_NO_WAIT: u32 = 2;
 
 /// How a transaction runs. Initialise it with `LW_TXN_OPTIONS_INIT`.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
@@ -79,7 +81,7 @@ pub const LW_READ_COMMITTED: u32 = 1;
 pub struct lw_txn_options {
     /// The size of this struct.
     pub size: usize,
-    /// `LW_READ_COMMITTED`, or 0.
+    /// `LW_READ_COMMITTED`, `LW_NO_WAIT`, or 0.
     pub flags: u32,
     /// When the commit returns: an `lw_mode`.
     pub mode: u32,
@@ -88,7 +90,7 @@ pub struct lw_txn_options {
     /// Not used; 0.
     pub reserved: u32,
     /// For how many milliseconds it waits for locks, and is run again by a retry loop; 0 is 10,000,
-    /// and for `lw_begin` no limit. UINT64_MAX is no limit. 1 is the least.
+    /// and for `lw_begin` no limit. UINT64_MAX is no limit.
     pub time_ms: u64,
     /// A text for people, which errors and tools show; 32 bytes at most are kept. NULL is none. The
     /// process keeps each text until it ends: do not make new ones all the time.
@@ -120,7 +122,7 @@ pub(crate) unsafe fn patience(at: *const lw_txn_options) -> Result<(Patience, bo
     // SAFETY: the caller's promise.
     let given = unsafe { options_of(at)? };
     let mut patience = Patience::default();
-    if given.flags & !LW_READ_COMMITTED != 0 {
+    if given.flags & !(LW_READ_COMMITTED | LW_NO_WAIT) != 0 {
         let text = format!("flags {:#x} of a transaction do not exist", given.flags);
         return Err(Failure::Other(LW_OPTIONS, text));
     }
@@ -132,13 +134,17 @@ pub(crate) unsafe fn patience(at: *const lw_txn_options) -> Result<(Patience, bo
         0 => {}
         ms => patience.time = Duration::from_millis(ms).min(ALWAYS),
     }
+    let no_wait = given.flags & LW_NO_WAIT != 0;
+    if no_wait {
+        patience.time = Duration::ZERO;
+    }
     if !given.label.is_null() {
         // SAFETY: the caller's promise.
         let label = unsafe { text_of(given.label, "label")? };
         // A name of a table is kept once for all equal ones, and a label is another name.
         patience.label = Bytes::named(&label[..label.floor_char_boundary(32)]).name();
     }
-    Ok((patience, given.time_ms != 0))
+    Ok((patience, no_wait || given.time_ms != 0))
 }
 
 /// Begins a transaction, which the caller ends with `lw_commit`, `lw_roll_back` or `lw_txn_free`.
