@@ -20,7 +20,7 @@ struct field {
 };
 
 // Makes a struct a type of keys and values: the same as a derived one in Rust. Specialise it with a
-// tuple of its fields in the order in which they are stored, at most 6 of them.
+// tuple of its fields in the order in which they are stored.
 //
 //     struct order { std::string what; std::uint32_t count; };
 //     template <> struct lw::fields<order> {
