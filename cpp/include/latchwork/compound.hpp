@@ -62,9 +62,9 @@ struct parts {
         to.length_at(at, static_cast<std::uint32_t>(length > 0xffffffff ? 0xffffffff : length));
     }
     template <class Part>
-    static Part take_value(reader &from, bool last)
+    static Part take_value(reader &from, std::size_t &left)
     {
-        if (last) return codec<Part>::take_value(from.rest());
+        if (--left == 0) return codec<Part>::take_value(from.rest());
         std::size_t length = codec<Part>::width;
         if (length == no_width) length = take_little<std::uint32_t>(from.take(4));
         return codec<Part>::take_value(from.take(length));
@@ -93,7 +93,7 @@ struct parts {
         check(bytes);
         reader from(bytes);
         std::size_t left = sizeof...(Parts);
-        return std::tuple<Parts...>{take_value<Parts>(from, --left == 0)...};
+        return std::tuple<Parts...>{take_value<Parts>(from, left)...};
     }
     static void describe(std::string &to)
     {
@@ -219,16 +219,16 @@ private:
         -> detail::parts<std::decay_t<decltype(std::declval<T &>().*(std::declval<Fields>().member))>...>;
     using parts = decltype(types_of(fields<T>::of));
 
-    template <class... Parts>
-    static T made(std::tuple<Parts...> &&from)
+    template <class Tuple>
+    static T made(Tuple &&from)
+    {
+        return made(from, std::make_index_sequence<std::tuple_size_v<Tuple>>());
+    }
+    template <class Tuple, std::size_t... At>
+    static T made(Tuple &from, std::index_sequence<At...>)
     {
         T made{};
-        std::apply(
-            [&](const auto &...field) {
-                std::apply(
-                    [&](Parts &...part) { ((made.*(field.member) = std::move(part)), ...); }, from);
-            },
-            fields<T>::of);
+        ((made.*(std::get<At>(fields<T>::of).member) = std::move(std::get<At>(from))), ...);
         return made;
     }
     // Calls a function with all members.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct record {
 namespace detail {
 
 using cursor_handle = std::unique_ptr<lw_cursor, free_with<lw_cursor_free>>;
+using snapshot_handle = std::unique_ptr<lw_snapshot, free_with<lw_snapshot_free>>;
 
 template <class K, class V>
 record<K, V> record_of(const lw_row &row)
@@ -53,6 +55,7 @@ struct ends {
 // Which functions of the C library a range calls. `ahead` is how many records are taken at a time.
 struct snapshot_calls {
     using object = lw_snapshot;
+    static constexpr auto get_with = lw_snapshot_get_with;
     static constexpr auto cursor = lw_snapshot_cursor;
     static constexpr auto count = lw_snapshot_count;
     static constexpr auto scan = lw_snapshot_scan;
@@ -62,6 +65,7 @@ struct snapshot_calls {
 // A loop over a transaction may write: the next record is what the table has then.
 struct txn_calls {
     using object = lw_txn;
+    static constexpr auto get_with = lw_txn_get_with;
     static constexpr auto cursor = lw_txn_cursor;
     static constexpr auto count = lw_txn_count;
     static constexpr auto scan = lw_txn_scan;
@@ -101,16 +105,16 @@ int on_record(void *context, const void *key, std::size_t key_len, const void *v
 
 }  // namespace detail
 
-// A place between two records of a range. It must not outlive its snapshot or transaction: then
+// A place on a record of a range, or between two. It must not outlive its snapshot or transaction: then
 // its calls throw lw::misuse. One thread uses it at a time.
 template <class K, class V>
 class cursor {
 public:
     cursor(lw_cursor *handle) noexcept : handle_(handle) {}
 
-    // Moves over the next record and returns it; none at the end.
+    // Moves to the next record and returns it; none at the end.
     std::optional<record<K, V>> next() { return moved(lw_cursor_next); }
-    // Moves over the record before and returns it; none at the beginning.
+    // Moves to the record before and returns it; none at the beginning.
     std::optional<record<K, V>> prev() { return moved(lw_cursor_prev); }
     // Places the cursor before the first record whose key is not less than this one.
     void seek(const typename codec<K>::arg &key)
@@ -149,7 +153,11 @@ public:
     using key_arg = typename codec<K>::arg;
     using value_type = record<K, V>;
 
-    range(typename Calls::object *of, const table<K, V> &table) : of_(of), table_(table.get()) {}
+    range(typename Calls::object *of, const table<K, V> &table,
+          detail::snapshot_handle own = nullptr)
+        : own_(std::move(own)), of_(of), table_(table.get())
+    {
+    }
     range(range &&) noexcept = default;
     range &operator=(range &&) noexcept = default;
 
@@ -192,14 +200,16 @@ public:
     // Removes the records, and returns how many there were; not of a snapshot. O(records).
     std::uint64_t remove() const
     {
+        static_assert(std::is_same_v<Calls, detail::txn_calls>, "a snapshot is not written");
         std::uint64_t records = 0;
         lw_range range = ends_.get();
         detail::call(lw_txn_remove_range, of_, table_, &range, &records);
         return records;
     }
     // Returns the first record; with reverse() the last one.
-    std::optional<record<K, V>> first() const { return open().next(); }
-    lw::cursor<K, V> open() const
+    std::optional<record<K, V>> first() const { return cursor().next(); }
+    // Opens a cursor, which moves in both directions. The range may end before it.
+    lw::cursor<K, V> cursor() const
     {
         lw_cursor *made = nullptr;
         lw_range range = ends_.get();
@@ -235,14 +245,15 @@ public:
         iterator &operator++() { return of_->advance(), *this; }
         void operator++(int) { of_->advance(); }
 
-        friend bool operator==(const iterator &it, sentinel) { return it.of_->count_ == 0; }
-        friend bool operator!=(const iterator &it, sentinel) { return it.of_->count_ != 0; }
-        friend bool operator==(sentinel, const iterator &it) { return it.of_->count_ == 0; }
-        friend bool operator!=(sentinel, const iterator &it) { return it.of_->count_ != 0; }
+        friend bool operator==(const iterator &it, sentinel) { return it.ended(); }
+        friend bool operator!=(const iterator &it, sentinel) { return !it.ended(); }
+        friend bool operator==(sentinel, const iterator &it) { return it.ended(); }
+        friend bool operator!=(sentinel, const iterator &it) { return !it.ended(); }
 
     private:
         friend class range;
         explicit iterator(range *of) : of_(of) {}
+        bool ended() const { return of_->count_ == 0; }
         range *of_;
     };
 
@@ -309,6 +320,8 @@ private:
         detail::call(lw_cursor_next_some, cursor_.get(), rows_.data(), rows_.size(), &count_);
     }
 
+    // The snapshot, if no other object has it. It ends after the cursor.
+    detail::snapshot_handle own_;
     typename Calls::object *of_;
     const lw_table *table_;
     detail::ends ends_;

@@ -150,6 +150,7 @@ fn code_of_region(why: &RegionError) -> lw_code {
         R::Forked => LW_FORKED,
         R::NoSpace | R::FileLimit => LW_NO_SPACE,
         R::Full(_) => LW_LOCKS_FULL,
+        R::TooLarge(_) => LW_NO_MEMORY,
         R::Threads(_) | R::Processes(_) => LW_THREADS,
         R::Permission | R::ReadOnly | R::ForeignOwner(_) | R::TooOpen(_) => LW_PERMISSION,
         R::Options(_) => LW_OPTIONS,

@@ -77,7 +77,7 @@ fi
 (
     unset LD_LIBRARY_PATH
     root=$PWD/$work/root
-    DESTDIR=$root PREFIX=/opt/latchwork LIBDIR=/opt/latchwork/lib PROFILE=dev install_
+    DESTDIR=$root PREFIX=/opt/latchwork LIBDIR=/opt/latchwork/lib install_
     export PKG_CONFIG_PATH=$root/opt/latchwork/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
     cd "$work"
     # shellcheck disable=SC2046
@@ -92,7 +92,10 @@ say "installation: ok"
 
 # The tests of isolation, with a C program as each of their processes.
 compile role plain
+which=(-p latchwork-check)
+# With the features of the whole workspace, so that nothing is built twice.
+[ "$PROFILE" = dev ] || which=(--workspace --release)
 LATCHWORK_ROLE_PROGRAM=$PWD/$work/role-plain \
-    cargo test --quiet -p latchwork-check --test store -- between_processes >"$work/dialogues.log" 2>&1 ||
+    cargo test --quiet "${which[@]}" --test store -- between_processes >"$work/dialogues.log" 2>&1 ||
     { cat "$work/dialogues.log" >&2; die "the dialogues come out differently through the C interface"; }
 say "dialogues: ok"
