@@ -1,8 +1,11 @@
 //! `scripts/capi bench`: C `get`, `put` and a scan beside the Rust calls, in one process on one
 //! store, in turns. The loops in C are in `bench.c`.
 
+#![allow(improper_ctypes, reason = "opaque in C, and never more than a pointer")]
+
 use std::ffi::CString;
 use std::hint::black_box;
+use std::path::Path;
 use std::ptr::{null, null_mut};
 use std::time::Instant;
 
@@ -86,91 +89,116 @@ fn in_turns(name: &str, operations: u64, mut rust: impl FnMut(u64), mut c: impl 
     );
 }
 
+/// The objects of both sides, on one store.
+struct Both {
+    store: Store,
+    opened: *mut lw_store,
+    table: *mut lw_table,
+    snapshot: *mut lw_snapshot,
+}
+
+impl Both {
+    fn open(path: &Path) -> Self {
+        let mut options = Options::small();
+        options.sizes.mode = Mode::None;
+        let store = Store::open_with(path, &options).unwrap();
+        for number in 0..RECORDS {
+            store.put(&TABLE, &number.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        let text = CString::new(path.to_str().unwrap()).unwrap();
+        let (mut opened, mut table) = (null_mut(), null_mut());
+        // SAFETY: all zero is the default of each option.
+        let mut options: lw_options = unsafe { core::mem::zeroed() };
+        options.size = size_of::<lw_options>();
+        (options.mode, options.flags) = (lw_mode::LW_MODE_NONE as u32, LW_SMALL);
+        // SAFETY: a text that ends with a zero, and a place for a pointer.
+        let code =
+            unsafe { lw_open(text.as_ptr(), &raw const options, &raw mut opened, null_mut()) };
+        assert_eq!(code, 0);
+        // SAFETY: as above.
+        let code = unsafe { lw_table_new(c"bench".as_ptr(), null(), &raw mut table, null_mut()) };
+        assert_eq!(code, 0);
+        Self { store, opened, table, snapshot: null_mut() }
+    }
+
+    fn gets(&self) {
+        let c = |seed| {
+            // SAFETY: handles that are alive.
+            let bytes = unsafe { c_get(self.opened, self.table, RECORDS, OPERATIONS, seed) };
+            assert_eq!(bytes, 100 * OPERATIONS);
+        };
+        in_turns("get", OPERATIONS, |seed| rust_get(&self.store, seed), c);
+    }
+
+    fn puts(&self) {
+        let c = |seed| {
+            // SAFETY: handles that are alive.
+            let done = unsafe { c_put(self.opened, self.table, RECORDS, OPERATIONS, seed) };
+            assert_eq!(done, OPERATIONS);
+        };
+        in_turns("put", OPERATIONS, |seed| rust_put(&self.store, seed), c);
+    }
+
+    /// Reads of a snapshot of each side, of the same moment.
+    fn snapshots(&mut self) {
+        // SAFETY: a store that is alive, and a place for a pointer.
+        assert_eq!(unsafe { lw_snapshot_new(self.opened, &raw mut self.snapshot, null_mut()) }, 0);
+        let kept = self.store.snapshot().unwrap();
+        let mut value = Vec::new();
+        let rust = |mut seed: u64| {
+            for _ in 0..OPERATIONS {
+                let key = (next(&mut seed) % RECORDS).to_be_bytes();
+                let copy = |bytes: &[u8]| {
+                    value.clear();
+                    value.extend_from_slice(bytes);
+                };
+                black_box(kept.get_with(&TABLE, &key, copy).unwrap());
+            }
+        };
+        let c = |seed| {
+            // SAFETY: handles that are alive.
+            let bytes =
+                unsafe { c_snapshot_get(self.snapshot, self.table, RECORDS, OPERATIONS, seed) };
+            assert_eq!(bytes, 100 * OPERATIONS);
+        };
+        in_turns("snapshot get", OPERATIONS, rust, c);
+        let rust = |_| {
+            let mut bytes = 0;
+            let add = &mut |_: &[u8], value: &[u8]| {
+                bytes += value.len();
+                Ok(true)
+            };
+            kept.scan(&TABLE, .., add).unwrap();
+            assert_eq!(bytes as u64, 100 * RECORDS);
+        };
+        let c = |_| {
+            let mut count = 0;
+            // SAFETY: handles that are alive, and a place for a number.
+            let bytes = unsafe { c_scan(self.snapshot, self.table, &raw mut count) };
+            assert_eq!((count, bytes), (RECORDS, 100 * RECORDS));
+        };
+        in_turns("scan, a record", RECORDS, rust, c);
+    }
+
+    fn close(self) {
+        // SAFETY: it is alive, and not used afterwards.
+        unsafe { lw_snapshot_free(self.snapshot) };
+        // SAFETY: as above.
+        unsafe { lw_table_free(self.table) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { lw_close(self.opened, null_mut()) }, 0);
+    }
+}
+
 fn main() {
     let path = std::env::temp_dir().join(format!("latchwork-capi-bench-{}", std::process::id()));
-    let mut options = Options::small();
-    options.sizes.mode = Mode::None;
-    let store = Store::open_with(&path, &options).unwrap();
-    for number in 0..RECORDS {
-        store.put(&TABLE, &number.to_be_bytes(), &[7; 100]).unwrap();
-    }
-    let text = CString::new(path.to_str().unwrap()).unwrap();
-    let (mut opened, mut table, mut snapshot) = (null_mut(), null_mut(), null_mut());
-    let mut c_options: lw_options = unsafe { core::mem::zeroed() };
-    c_options.size = size_of::<lw_options>();
-    (c_options.mode, c_options.flags) = (lw_mode::LW_MODE_NONE as u32, LW_SMALL);
-    // SAFETY: texts that end with a zero, and places for pointers.
-    unsafe {
-        assert_eq!(lw_open(text.as_ptr(), &raw const c_options, &raw mut opened, null_mut()), 0);
-        assert_eq!(lw_table_new(c"bench".as_ptr(), null(), &raw mut table, null_mut()), 0);
-        assert_eq!(lw_snapshot_new(opened, &raw mut snapshot, null_mut()), 0);
-    }
-    println!(
-        "ns an operation (lower is better); {RECORDS} records of 100 bytes, no wait for the disk"
-    );
-    println!("                    median of {ROUNDS} rounds                      least");
+    let mut both = Both::open(&path);
+    println!("ns an operation (lower is better); {RECORDS} records of 100 bytes, mode none");
+    println!("                    median of {ROUNDS} rounds                    least");
     println!("                    Rust         C     more         Rust         C     more");
-    // SAFETY: handles that are alive.
-    let c = |seed| unsafe { c_get(opened, table, RECORDS, OPERATIONS, seed) };
-    in_turns(
-        "get",
-        OPERATIONS,
-        |seed| rust_get(&store, seed),
-        |seed| {
-            assert_eq!(c(seed), 100 * OPERATIONS);
-        },
-    );
-    // SAFETY: as above.
-    let c = |seed| unsafe { c_put(opened, table, RECORDS, OPERATIONS, seed) };
-    in_turns(
-        "put",
-        OPERATIONS,
-        |seed| rust_put(&store, seed),
-        |seed| {
-            assert_eq!(c(seed), OPERATIONS);
-        },
-    );
-    // SAFETY: as above.
-    unsafe { lw_snapshot_free(snapshot) };
-    // SAFETY: as above, and a place for a pointer.
-    unsafe { assert_eq!(lw_snapshot_new(opened, &raw mut snapshot, null_mut()), 0) };
-    let kept = store.snapshot().unwrap();
-    let mut value = Vec::new();
-    let rust = |mut seed: u64| {
-        for _ in 0..OPERATIONS {
-            let key = (next(&mut seed) % RECORDS).to_be_bytes();
-            let copy = |bytes: &[u8]| {
-                value.clear();
-                value.extend_from_slice(bytes);
-            };
-            black_box(kept.get_with(&TABLE, &key, copy).unwrap());
-        }
-    };
-    // SAFETY: as above.
-    let c = |seed| unsafe { c_snapshot_get(snapshot, table, RECORDS, OPERATIONS, seed) };
-    in_turns("snapshot get", OPERATIONS, rust, |seed| assert_eq!(c(seed), 100 * OPERATIONS));
-    let rust = |_| {
-        let mut bytes = 0;
-        let add = &mut |_: &[u8], value: &[u8]| {
-            bytes += value.len();
-            Ok(true)
-        };
-        kept.scan(&TABLE, .., add).unwrap();
-        assert_eq!(bytes as u64, 100 * RECORDS);
-    };
-    in_turns("scan, a record", RECORDS, rust, |_| {
-        let mut count = 0;
-        // SAFETY: as above, and a place for a number.
-        let bytes = unsafe { c_scan(snapshot, table, &raw mut count) };
-        assert_eq!((count, bytes), (RECORDS, 100 * RECORDS));
-    });
-    drop(kept);
-    // SAFETY: handles that are alive, and not used afterwards.
-    unsafe {
-        lw_snapshot_free(snapshot);
-        lw_table_free(table);
-        assert_eq!(lw_close(opened, null_mut()), 0);
-    }
-    drop(store);
+    both.gets();
+    both.puts();
+    both.snapshots();
+    both.close();
     std::fs::remove_dir_all(&path).unwrap();
 }

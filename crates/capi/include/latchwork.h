@@ -147,7 +147,8 @@ typedef enum lw_code {
     LW_TOO_LONG = -49,
     // The bytes are no encoded key, or not of the expected form.
     LW_FORMAT = -50,
-    // No thread slot is free: end transactions, snapshots and threads, or open the store with more.
+    // No thread slot is free: end transactions, snapshots and threads, or open the store with
+    // more.
     LW_THREADS = -51,
     // The memory for locks is full.
     LW_LOCKS_FULL = -52,
@@ -429,8 +430,8 @@ typedef struct lw_row {
 // A function that is called when a commit is as durable as its mode says, or is known not to be:
 // `code` is what `lw_commit` would have returned, and `error` belongs to the function, which frees
 // it. It is called once, by a thread of the library, or by the thread that commits before that
-// call returns. It must be short: while it runs no other commit of the process is reported. It must
-// not close the store, throw an exception, or end its thread.
+// call returns. It must be short: while it runs no other commit of the process is reported. It
+// must not close the store, throw an exception, or end its thread.
 typedef void (*lw_done_fn)(void *context, int code, struct lw_error *error);
 
 // The number that a part of a key is.
@@ -483,8 +484,8 @@ typedef struct lw_locks_options {
     uint64_t limit;
 } lw_locks_options;
 
-// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until the
-// function that gets it returns.
+// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until
+// the function that gets it returns.
 typedef struct lw_lock {
     // The size of this struct.
     size_t size;
@@ -1192,8 +1193,8 @@ void lw_attempts_free(struct lw_attempts *attempts);
 //
 // Errors:
 // What `body` returns, if that is not 0 and the transaction has not failed in a way that is
-// retryable: it was rolled back, and `*error` is NULL. `LW_DEADLINE`, with the last attempt's error
-// as its cause. Those of `lw_begin`, `lw_commit` and `lw_roll_back`.
+// retryable: it was rolled back, and `*error` is NULL. `LW_DEADLINE`, with the last attempt's
+// error as its cause. Those of `lw_begin`, `lw_commit` and `lw_roll_back`.
 //
 // The caller ensures:
 // The store is alive; the options were initialised; `body` returns.
@@ -1260,8 +1261,8 @@ int lw_cursor_next(struct lw_cursor *cursor,
 int lw_cursor_prev(struct lw_cursor *cursor, struct lw_row *row, struct lw_error **error);
 
 // Moves forwards by several records, and gives them out in `rows`, an array with room for `most`:
-// at least one and at most `most`, as many as are at hand; `*count` is how many. For a program that
-// reads long ranges, or to whom a call is expensive. All of them live until the next call.
+// at least one and at most `most`, as many as are at hand; `*count` is how many. For a program
+// that reads long ranges, or to whom a call is expensive. All of them live until the next call.
 //
 // Errors:
 // `LW_NOT_FOUND` if there is none: `*count` is 0. Those of `lw_cursor_next`; `LW_MISUSE` if `most`
@@ -1376,7 +1377,8 @@ int lw_key_encode(const struct lw_part *parts,
 // first ones. `LW_FORMAT` if the bytes are no encoded key.
 //
 // The caller ensures:
-// The bytes of the key can be read; `parts` is a place for `most` parts; the buffer is initialised.
+// The bytes of the key can be read; `parts` is a place for `most` parts; the buffer is
+// initialised.
 int lw_key_decode(const void *key,
                   size_t key_len,
                   struct lw_part *parts,
@@ -1484,8 +1486,8 @@ int lw_stats(struct lw_store *store,
              struct lw_error **error);
 
 // Looks at every page of every table. Others may write meanwhile. `*pages` is how many pages are
-// used; `faults` receives a JSON array with an object for each table that is damaged: `table` (null
-// for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
+// used; `faults` receives a JSON array with an object for each table that is damaged: `table`
+// (null for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
 // store).
 //
 // Errors:
@@ -1498,8 +1500,8 @@ int lw_verify(struct lw_store *store,
               struct lw_buf *faults,
               struct lw_error **error);
 
-// Copies the store into a folder that does not exist yet, while others write. The copy has all that
-// was committed when this was called; it is a store, which opens as one does after a crash.
+// Copies the store into a folder that does not exist yet, while others write. The copy has all
+// that was committed when this was called; it is a store, which opens as one does after a crash.
 //
 // Errors:
 // `LW_OPEN` if there is something at the path; `LW_NO_SPACE`, `LW_DAMAGED`, `LW_IO`: then nothing
@@ -1534,9 +1536,9 @@ int lw_sweep(struct lw_store *store,
              uint64_t *ended,
              struct lw_error **error);
 
-// Opens a lock manager in a region: a file in `/dev/shm` or on another file system of this machine,
-// which is created if it does not exist, and stays. If `path` is NULL it is a private one of this
-// process. `options` may be NULL.
+// Opens a lock manager in a region: a file in `/dev/shm` or on another file system of this
+// machine, which is created if it does not exist, and stays. If `path` is NULL it is a private one
+// of this process. `options` may be NULL.
 //
 // Errors:
 // `LW_FOREIGN` if the file is something else, or has locks with other modes; `LW_PERMISSION`,
@@ -1587,8 +1589,8 @@ int lw_locks_detect(struct lw_locks *locks,
 // The manager is alive; `ended` is NULL or a place for a number.
 int lw_locks_sweep(struct lw_locks *locks, uint64_t *ended, struct lw_error **error);
 
-// Has an owner fail: its wait, if it waits, and all its requests from now on return `LW_KILLED`. It
-// keeps its locks until it releases them. The id is that of `lw_owner_id` or `lw_locks_list`.
+// Has an owner fail: its wait, if it waits, and all its requests from now on return `LW_KILLED`.
+// It keeps its locks until it releases them. The id is that of `lw_owner_id` or `lw_locks_list`.
 //
 // Errors:
 // `LW_NOT_FOUND` if there is no such owner; `LW_THREADS`.
@@ -1625,8 +1627,8 @@ int lw_owner_new(struct lw_locks *locks,
                  struct lw_owner **owner,
                  struct lw_error **error);
 
-// Releases all locks of an owner, and makes it a new owner with another id: cheaper than freeing it
-// and creating another one. `options` may be NULL.
+// Releases all locks of an owner, and makes it a new owner with another id: cheaper than freeing
+// it and creating another one. `options` may be NULL.
 //
 // Errors:
 // Those of `lw_owner_new`: then it is the owner that it was, with its locks.

@@ -15,7 +15,8 @@ use latchwork_store::{Error, Patience, Store};
 use crate::call::{Answer, call, place};
 use crate::codes::lw_code::*;
 use crate::codes::lw_is_retryable;
-use crate::failure::{Failure, lw_error, misuse};
+use crate::error::lw_error;
+use crate::failure::{Failure, misuse};
 use crate::handle::{self, alone, kinds, shared};
 use crate::record::function;
 use crate::store::lw_store;
@@ -285,8 +286,8 @@ pub type lw_body_fn = Option<unsafe extern "C" fn(tx: *mut lw_txn, context: *mut
 /// # Errors
 ///
 /// What `body` returns, if that is not 0 and the transaction has not failed in a way that is
-/// retryable: it was rolled back, and `*error` is NULL. `LW_DEADLINE`, with the last attempt's error
-/// as its cause. Those of `lw_begin`, `lw_commit` and `lw_roll_back`.
+/// retryable: it was rolled back, and `*error` is NULL. `LW_DEADLINE`, with the last attempt's
+/// error as its cause. Those of `lw_begin`, `lw_commit` and `lw_roll_back`.
 ///
 /// # Safety
 ///

@@ -7,7 +7,8 @@ use latchwork_store::{Error, KEY_MAX, VALUE_MAX};
 
 use crate::codes::lw_code;
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error, misuse};
+use crate::error::{lw_error, report};
+use crate::failure::{Failure, misuse};
 
 pub(crate) type Answer = Result<lw_code, Failure>;
 
@@ -29,9 +30,9 @@ pub(crate) unsafe fn call(error: *mut *mut lw_error, body: impl FnOnce() -> Answ
             answer as c_int
         }
         // SAFETY: the caller's promise.
-        Ok(Err(failure)) => unsafe { failure.report(error) },
+        Ok(Err(failure)) => unsafe { report(failure, error) },
         // SAFETY: the caller's promise.
-        Err(panic) => unsafe { panicked(&*panic).report(error) },
+        Err(panic) => unsafe { report(panicked(&*panic), error) },
     }
 }
 

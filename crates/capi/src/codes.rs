@@ -75,7 +75,8 @@ pub enum lw_code {
     LW_TOO_LONG = -49,
     /// The bytes are no encoded key, or not of the expected form.
     LW_FORMAT = -50,
-    /// No thread slot is free: end transactions, snapshots and threads, or open the store with more.
+    /// No thread slot is free: end transactions, snapshots and threads, or open the store with
+    /// more.
     LW_THREADS = -51,
     /// The memory for locks is full.
     LW_LOCKS_FULL = -52,

@@ -13,7 +13,8 @@ use core::ops::Bound;
 
 use crate::call::{Answer, call, key_bytes, place};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error, misuse};
+use crate::error::lw_error;
+use crate::failure::{Failure, misuse};
 use crate::handle::{self, alone, kinds, shared};
 use crate::range::{Ends, Range, lw_range};
 use crate::scan::Reads;
@@ -98,6 +99,10 @@ struct Ahead {
     writes: u64,
 }
 
+/// An end of a range.
+type Limit = Bound<Vec<u8>>;
+
+/// How many records are read ahead at first, and at most.
 const FEW: usize = 16;
 const MANY: usize = 1024;
 const BYTES: usize = 256 << 10;
@@ -225,7 +230,7 @@ impl Cursor {
     }
 
     /// The rest of the range from where it is; none if that is empty.
-    fn rest(&self, backwards: bool) -> Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)> {
+    fn rest(&self, backwards: bool) -> Option<(Limit, Limit)> {
         let (from, to) = (self.range.from.clone(), self.range.to.clone());
         match (&self.at, backwards) {
             (At::End, false) | (At::Start, true) => None,
@@ -266,9 +271,9 @@ fn ended() -> Failure {
     misuse("the snapshot or the transaction of the cursor has ended, or was restarted")
 }
 
-/// Whether a bound lets in less from below than another one.
-fn later(one: Bound<Vec<u8>>, other: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
-    let place = |bound: &Bound<Vec<u8>>| match bound {
+/// The bound that lets in less from below.
+fn later(one: Limit, other: Limit) -> Limit {
+    let place = |bound: &Limit| match bound {
         Bound::Unbounded => None,
         Bound::Included(key) => Some((key.clone(), false)),
         Bound::Excluded(key) => Some((key.clone(), true)),
@@ -276,9 +281,9 @@ fn later(one: Bound<Vec<u8>>, other: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
     if place(&one) >= place(&other) { one } else { other }
 }
 
-/// The same from above.
-fn earlier(one: Bound<Vec<u8>>, other: Bound<Vec<u8>>) -> Bound<Vec<u8>> {
-    let place = |bound: &Bound<Vec<u8>>| match bound {
+/// The bound that lets in less from above.
+fn earlier(one: Limit, other: Limit) -> Limit {
+    let place = |bound: &Limit| match bound {
         Bound::Unbounded => (true, Vec::new(), false),
         Bound::Included(key) => (false, key.clone(), true),
         Bound::Excluded(key) => (false, key.clone(), false),
@@ -413,8 +418,8 @@ unsafe fn one(cursor: *mut lw_cursor, row: *mut lw_row, back: bool) -> Answer {
 }
 
 /// Moves forwards by several records, and gives them out in `rows`, an array with room for `most`:
-/// at least one and at most `most`, as many as are at hand; `*count` is how many. For a program that
-/// reads long ranges, or to whom a call is expensive. All of them live until the next call.
+/// at least one and at most `most`, as many as are at hand; `*count` is how many. For a program
+/// that reads long ranges, or to whom a call is expensive. All of them live until the next call.
 ///
 /// # Errors
 ///

@@ -4,17 +4,17 @@ use core::ffi::{c_int, c_void};
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
-use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
 use latchwork_store::{Error, Transaction};
 
 use crate::call::{Answer, call, place};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error};
+use crate::error::{lw_error, report};
+use crate::failure::Failure;
 use crate::handle::{self, shared};
+use crate::queue::{Done, Queue};
 use crate::record::function;
 use crate::store::lw_store;
 use crate::txn::{ended, lw_txn};
@@ -22,8 +22,8 @@ use crate::txn::{ended, lw_txn};
 /// A function that is called when a commit is as durable as its mode says, or is known not to be:
 /// `code` is what `lw_commit` would have returned, and `error` belongs to the function, which frees
 /// it. It is called once, by a thread of the library, or by the thread that commits before that
-/// call returns. It must be short: while it runs no other commit of the process is reported. It must
-/// not close the store, throw an exception, or end its thread.
+/// call returns. It must be short: while it runs no other commit of the process is reported. It
+/// must not close the store, throw an exception, or end its thread.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub type lw_done_fn =
     Option<unsafe extern "C" fn(context: *mut c_void, code: c_int, error: *mut lw_error)>;
@@ -42,14 +42,10 @@ unsafe impl Send for Then {}
 /// A commit that is waited for: it is its own waker, which looks at once whether it is durable.
 struct Waiting(Mutex<Option<(Durable, Then)>>);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Wake for Waiting {
     fn wake(self: Arc<Self>) {
         let waker = Waker::from(self.clone());
-        let mut waiting = locked(&self.0);
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((durable, _)) = waiting.as_mut() else { return };
         let Poll::Ready(done) = durable.as_mut().poll(&mut Context::from_waker(&waker)) else {
             return;
@@ -69,76 +65,12 @@ impl Then {
         let code = match done {
             Ok(()) => LW_OK as c_int,
             // SAFETY: a place for a pointer.
-            Err(why) => unsafe { Failure::from(why).report(&raw mut error) },
+            Err(why) => unsafe { report(why.into(), &raw mut error) },
         };
         match self {
             // SAFETY: the caller of the C function says that it can be called.
             Self::Call(done, context) => unsafe { done(context, code, error) },
             Self::Queue(queue, token) => queue.put(Done { token, code, error }),
-        }
-    }
-}
-
-/// A commit of the queue that has come to its end.
-struct Done {
-    token: u64,
-    code: c_int,
-    error: *mut lw_error,
-}
-
-// SAFETY: the error is plain memory, and belongs to this.
-unsafe impl Send for Done {}
-
-/// Commits that have come to their end, and the descriptor that says so.
-pub(crate) struct Queue {
-    done: Mutex<VecDeque<Done>>,
-    event: OnceLock<Option<OwnedFd>>,
-}
-
-impl Queue {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { done: Mutex::default(), event: OnceLock::new() })
-    }
-
-    /// The descriptor, made when it is first asked for.
-    fn event(&self) -> Option<c_int> {
-        let event = self.event.get_or_init(|| {
-            // SAFETY: it takes no pointer.
-            let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            // SAFETY: a descriptor that no other part of the program has.
-            (event >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event) })
-        });
-        event.as_ref().map(AsRawFd::as_raw_fd)
-    }
-
-    fn put(&self, done: Done) {
-        locked(&self.done).push_back(done);
-        if let Some(event) = self.event() {
-            let one = 1_u64;
-            // SAFETY: eight bytes of memory. It cannot fill: that takes 2^64 - 1 commits.
-            unsafe { libc::write(event, (&raw const one).cast(), 8) };
-        }
-    }
-
-    fn take(&self) -> Option<Done> {
-        let mut done = locked(&self.done);
-        if done.len() <= 1
-            && let Some(event) = self.event()
-        {
-            let mut count = 0_u64;
-            // With the mutex held: what is put afterwards is not taken for this.
-            // SAFETY: a place for eight bytes.
-            unsafe { libc::read(event, (&raw mut count).cast(), 8) };
-        }
-        done.pop_front()
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        for done in locked(&self.done).drain(..) {
-            // SAFETY: null, or an error that nothing else refers to.
-            unsafe { handle::free(done.error) };
         }
     }
 }

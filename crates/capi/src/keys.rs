@@ -7,7 +7,8 @@ use latchwork_store::{AnyKey, Key, KeyPart, Uuid};
 use crate::buf::{Buf, lw_buf};
 use crate::call::{bytes, call, key_bytes, place};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error, misuse};
+use crate::error::lw_error;
+use crate::failure::{Failure, misuse};
 
 /// What a part of a key is: an `lw_part_kind` in `lw_part.kind`, and which member of `of` has it.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn lw_key_encode(
     unsafe {
         call(error, || {
             let mut key = Buf::new(key)?;
-            let length = count.checked_mul(size_of::<lw_part>()).unwrap_or(usize::MAX);
+            let length = count.saturating_mul(size_of::<lw_part>());
             bytes(parts.cast(), length)?;
             if !parts.is_aligned() {
                 return Err(misuse("the parts are misaligned"));
@@ -228,7 +229,8 @@ fn number(part: &KeyPart) -> lw_part_of {
 ///
 /// # Safety
 ///
-/// The bytes of the key can be read; `parts` is a place for `most` parts; the buffer is initialised.
+/// The bytes of the key can be read; `parts` is a place for `most` parts; the buffer is
+/// initialised.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_key_decode(
     key: *const c_void,
@@ -244,7 +246,7 @@ pub unsafe extern "C" fn lw_key_decode(
         call(error, || {
             let count = place(count, 0, "number of parts")?;
             let (key, mut text) = (key_bytes(key, key_len)?, Buf::new(text)?);
-            let length = most.checked_mul(size_of::<lw_part>()).unwrap_or(usize::MAX);
+            let length = most.saturating_mul(size_of::<lw_part>());
             if length > isize::MAX as usize
                 || (most > 0 && (parts.is_null() || !parts.is_aligned()))
             {

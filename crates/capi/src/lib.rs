@@ -9,13 +9,15 @@
 #![allow(clippy::multiple_unsafe_ops_per_block)]
 
 mod call;
+mod failure;
 mod fork;
 mod handle;
+mod queue;
 
 // The header has the functions in this order.
 pub mod codes;
 
-pub mod failure;
+pub mod error;
 
 pub mod buf;
 

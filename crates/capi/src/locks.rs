@@ -10,7 +10,8 @@ use latchwork_region::{Options as RegionOptions, Region};
 
 use crate::call::{Sized_, call, options_of, path_of, place, text_of};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error};
+use crate::error::lw_error;
+use crate::failure::Failure;
 use crate::handle::{self, kinds, shared};
 use crate::record::function;
 
@@ -135,9 +136,9 @@ pub(crate) fn mode_of(modes: &Modes, number: c_int) -> Result<Mode, Failure> {
     modes.each().nth(at).ok_or_else(no)
 }
 
-/// Opens a lock manager in a region: a file in `/dev/shm` or on another file system of this machine,
-/// which is created if it does not exist, and stays. If `path` is NULL it is a private one of this
-/// process. `options` may be NULL.
+/// Opens a lock manager in a region: a file in `/dev/shm` or on another file system of this
+/// machine, which is created if it does not exist, and stays. If `path` is NULL it is a private one
+/// of this process. `options` may be NULL.
 ///
 /// # Errors
 ///
@@ -285,8 +286,8 @@ pub unsafe extern "C" fn lw_locks_sweep(
     }
 }
 
-/// Has an owner fail: its wait, if it waits, and all its requests from now on return `LW_KILLED`. It
-/// keeps its locks until it releases them. The id is that of `lw_owner_id` or `lw_locks_list`.
+/// Has an owner fail: its wait, if it waits, and all its requests from now on return `LW_KILLED`.
+/// It keeps its locks until it releases them. The id is that of `lw_owner_id` or `lw_locks_list`.
 ///
 /// # Errors
 ///
@@ -321,8 +322,8 @@ fn id_of(number: u64) -> OwnerId {
     OwnerId { index: number as u32, generation: (number >> 32) as u32 }
 }
 
-/// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until the
-/// function that gets it returns.
+/// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until
+/// the function that gets it returns.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -382,7 +383,8 @@ pub unsafe extern "C" fn lw_locks_list(
             let all = locks.with(Session::snapshot, Session::snapshot)?;
             let modes = locks.modes();
             for info in &all {
-                match each(context, &raw const *&lock_of(modes, info)) {
+                let lock = lock_of(modes, info);
+                match each(context, &raw const lock) {
                     0 => {}
                     said => return Err(Failure::Callers(said)),
                 }

@@ -8,7 +8,8 @@ use latchwork_machine::{Deadline, Native, Shared};
 
 use crate::call::{Sized_, bytes, call, options_of, place, text_of, too_long};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error, misuse};
+use crate::error::lw_error;
+use crate::failure::{Failure, misuse};
 use crate::handle::{self, alone, kinds, shared};
 use crate::locks::{Locks, either, lw_locks, mode_of, number_of};
 
@@ -143,8 +144,8 @@ pub unsafe extern "C" fn lw_owner_new(
     }
 }
 
-/// Releases all locks of an owner, and makes it a new owner with another id: cheaper than freeing it
-/// and creating another one. `options` may be NULL.
+/// Releases all locks of an owner, and makes it a new owner with another id: cheaper than freeing
+/// it and creating another one. `options` may be NULL.
 ///
 /// # Errors
 ///
@@ -489,7 +490,7 @@ pub unsafe extern "C" fn lw_owner_batch(
                 *done = 0;
             }
             let mut owner = alone(owner)?;
-            let length = count.checked_mul(size_of::<lw_op>()).unwrap_or(usize::MAX);
+            let length = count.saturating_mul(size_of::<lw_op>());
             bytes(operations.cast(), length)?;
             if !operations.is_aligned() {
                 return Err(misuse("the operations are misaligned"));

@@ -7,7 +7,8 @@ use latchwork_store::GID_MAX;
 
 use crate::call::{bytes, call, too_long};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error};
+use crate::error::lw_error;
+use crate::failure::Failure;
 use crate::handle::shared;
 use crate::record::function;
 use crate::store::lw_store;

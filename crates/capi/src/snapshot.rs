@@ -7,7 +7,7 @@ use latchwork_store::KeptSnapshot;
 use crate::buf::{Buf, lw_buf};
 use crate::call::{call, found, key_bytes, place};
 use crate::codes::lw_code::*;
-use crate::failure::lw_error;
+use crate::error::lw_error;
 use crate::handle::{self, alone, kinds, shared};
 use crate::range::{Range, lw_range};
 use crate::record::{function, lw_value_fn};

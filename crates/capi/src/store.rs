@@ -9,9 +9,10 @@ use latchwork_store::{Mode, Options, Place, Store};
 
 use crate::call::{Sized_, call, options_of, path_of, place};
 use crate::codes::lw_code::*;
-use crate::done::Queue;
-use crate::failure::{Failure, lw_error};
+use crate::error::lw_error;
+use crate::failure::Failure;
 use crate::handle::{self, kinds};
+use crate::queue::Queue;
 
 /// An open store. All threads of the process may use it at the same time. Open each store once in
 /// a process, and share the object.

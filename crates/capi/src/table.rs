@@ -6,7 +6,8 @@ use latchwork_store::{NAME_MAX, Raw, Table, Type};
 
 use crate::call::{Sized_, call, options_of, place, text_of, too_long};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error};
+use crate::error::lw_error;
+use crate::failure::Failure;
 use crate::handle::{self, kinds};
 
 /// A table: a name, and the types of its keys and values. It belongs to no store and holds nothing

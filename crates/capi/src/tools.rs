@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 use crate::buf::{Buf, lw_buf};
 use crate::call::{call, path_of, place, text_of, too_long};
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error};
+use crate::error::lw_error;
+use crate::failure::Failure;
 use crate::handle::shared;
 use crate::store::lw_store;
 
@@ -143,8 +144,8 @@ pub unsafe extern "C" fn lw_stats(
 }
 
 /// Looks at every page of every table. Others may write meanwhile. `*pages` is how many pages are
-/// used; `faults` receives a JSON array with an object for each table that is damaged: `table` (null
-/// for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
+/// used; `faults` receives a JSON array with an object for each table that is damaged: `table`
+/// (null for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
 /// store).
 ///
 /// # Errors
@@ -184,8 +185,8 @@ pub unsafe extern "C" fn lw_verify(
     }
 }
 
-/// Copies the store into a folder that does not exist yet, while others write. The copy has all that
-/// was committed when this was called; it is a store, which opens as one does after a crash.
+/// Copies the store into a folder that does not exist yet, while others write. The copy has all
+/// that was committed when this was called; it is a store, which opens as one does after a crash.
 ///
 /// # Errors
 ///

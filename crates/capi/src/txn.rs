@@ -10,7 +10,8 @@ use crate::call::{
     Answer, Sized_, call, found, inserted, key_bytes, options_of, place, text_of, value_bytes,
 };
 use crate::codes::lw_code::*;
-use crate::failure::{Failure, lw_error, misuse};
+use crate::error::lw_error;
+use crate::failure::{Failure, misuse};
 use crate::handle::{self, Alone, alone, kinds, shared};
 use crate::range::{Range, lw_range};
 use crate::record::{function, lw_value_fn};
