@@ -301,6 +301,60 @@ static void retries(void)
     lw_buf_free(&value);
 }
 
+/* A cursor of a transaction holds what it has read, and not the rest of the range. */
+static void holds(void)
+{
+    lw_txn_options options = LW_TXN_OPTIONS_INIT;
+    lw_range range = LW_RANGE_INIT;
+    lw_txn *tx, *other;
+    lw_cursor *cursor;
+    lw_row row;
+    int code;
+    OK(lw_begin(store, NULL, &tx, &error));
+    OK(lw_txn_remove_range(tx, table, NULL, NULL, &error));
+    for (int at = 0; at < 3000; at++) {
+        char key[16];
+        snprintf(key, sizeof key, "h%04d", at);
+        put(tx, key, "v");
+    }
+    OK(lw_commit(tx, &error));
+    options.label = "reader";
+    OK(lw_begin(store, &options, &tx, &error));
+    OK(lw_txn_cursor(tx, table, &range, &cursor, &error));
+    OK(lw_cursor_next(cursor, &row, &error));
+    options.label = "writer", options.flags = LW_NO_WAIT;
+    OK(lw_begin(store, &options, &other, &error));
+    OK(lw_txn_put(other, table, "h2500", 5, "w", 1, &error));
+    OK(lw_txn_insert(other, table, "h2500+", 6, "w", 1, &error));
+    /* A record that would lie between two that were read. */
+    code = lw_txn_put(other, table, "h0000+", 6, "w", 1, &error);
+    CHECK(code == LW_TIMEOUT && strstr(lw_error_message(error), "reader"));
+    lw_error_free(error), error = NULL;
+    OK(lw_txn_restart(other, &error));
+    code = lw_txn_put(other, table, "h0000", 5, "w", 1, &error);
+    CHECK(code == LW_TIMEOUT);
+    lw_error_free(error), error = NULL;
+    OK(lw_txn_restart(other, &error));
+    OK(lw_txn_put(other, table, "h2500", 5, "w", 1, &error));
+    OK(lw_commit(other, &error));
+    /* At the lower level it holds nothing. */
+    OK(lw_roll_back(tx, &error));
+    lw_cursor_free(cursor);
+    options.flags = LW_READ_COMMITTED;
+    OK(lw_begin(store, &options, &tx, &error));
+    OK(lw_txn_cursor(tx, table, &range, &cursor, &error));
+    OK(lw_cursor_next(cursor, &row, &error));
+    options.flags = LW_NO_WAIT;
+    OK(lw_begin(store, &options, &other, &error));
+    OK(lw_txn_put(other, table, "h0000", 5, "w", 1, &error));
+    OK(lw_commit(other, &error));
+    OK(lw_cursor_rewind(cursor, 1, &error));
+    OK(lw_cursor_prev(cursor, &row, &error));
+    CHECK(is_row(&row, "h2999"));
+    lw_cursor_free(cursor);
+    OK(lw_roll_back(tx, &error));
+}
+
 static void marks(void *context, int code, lw_error *why)
 {
     lw_error_free(why);
@@ -483,6 +537,7 @@ int main(int argc, char **argv)
     transactions();
     ranges();
     retries();
+    holds();
     waits();
     two_phases();
     keys();
