@@ -54,7 +54,7 @@
 // of 4 MiB between checkpoints, 64 threads, 64 MiB of addresses for locks.
 #define LW_SMALL 8
 
-// The shared memory lies beside the data, and not in `/dev/shm`.
+// The shared memory lies in the folder of the store, and not in `/dev/shm`.
 #define LW_MEMORY_BESIDE 16
 
 // The range begins behind `from`.
@@ -484,7 +484,7 @@ typedef struct lw_locks_options {
     uint64_t limit;
 } lw_locks_options;
 
-// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until
+// A lock that is held or waited for, as `lw_locks_list` finds it. The pointers are valid until
 // the function that gets it returns.
 typedef struct lw_lock {
     // The size of this struct.
@@ -524,7 +524,7 @@ typedef struct lw_owner_options {
     uint32_t priority;
     // Not used; 0.
     uint32_t reserved;
-    // What `lw_owner_age` returned at an earlier attempt: it is as old as that one was, so that it
+    // The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so it
     // is not the victim again. 0 is now.
     uint64_t age;
     // A text for people; 32 bytes are kept. NULL is none.
@@ -655,7 +655,7 @@ int lw_open_read_only(const char *path,
 // Those of `lw_open`.
 //
 // The caller ensures:
-// `of` is a store, of this process or of the one that forked it, and is not closed meanwhile.
+// `of` is a store, of this process or of the one that forked it, and no other call closes it.
 int lw_store_reopen(const struct lw_store *of,
                     struct lw_store **store,
                     struct lw_error **error);
@@ -667,8 +667,8 @@ int lw_store_reopen(const struct lw_store *of,
 // allowed.
 //
 // Errors:
-// `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: what could not be written then is recovered by the next
-// `lw_open`.
+// `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: the next `lw_open` recovers the changes that could not be
+// written.
 //
 // The caller ensures:
 // The store is NULL or alive, and no other call uses it.
@@ -687,7 +687,7 @@ int lw_sync(struct lw_store *store,
             struct lw_error **error);
 
 // Makes a checkpoint: writes the changed pages, so that a recovery is short and the log can be
-// recycled. Checkpoints are made without this call, too, as the log grows.
+// recycled. The library also makes checkpoints by itself as the log grows.
 //
 // Errors:
 // `LW_NO_SPACE`, `LW_IO`, `LW_READ_ONLY`.
@@ -740,7 +740,7 @@ int lw_get(struct lw_store *store,
            struct lw_error **error);
 
 // Reads a record at a snapshot of now without a copy for the caller: calls `each` with its bytes,
-// if the record exists. In `each` other calls may be made, with the same store, too.
+// if the record exists. `each` may make other calls, also with the same store.
 //
 // Errors:
 // Those of `lw_get`.
@@ -1017,7 +1017,7 @@ int lw_txn_put_last(struct lw_txn *tx,
 // Writes a record that must not exist yet. O(log n).
 //
 // Errors:
-// `LW_EXISTS` if it exists: it stays, and the transaction goes on. Those of `lw_txn_put`.
+// `LW_EXISTS` if it exists: it stays, and the transaction continues. Those of `lw_txn_put`.
 //
 // The caller ensures:
 // Transaction and table are alive; the bytes of key and value can be read.
@@ -1123,7 +1123,7 @@ int lw_txn_pop_last(struct lw_txn *tx,
 int lw_txn_savepoint(struct lw_txn *tx, uint64_t *savepoint, struct lw_error **error);
 
 // Undoes what the transaction has written since a savepoint. Its locks stay, and so does the
-// savepoint; those that were made after it have ended. O(records undone).
+// savepoint; savepoints that were made after it have ended. O(records undone).
 //
 // Errors:
 // `LW_SAVEPOINT` if it has ended, or is of another transaction; `LW_NO_SPACE`, `LW_IO`.
@@ -1205,7 +1205,7 @@ int lw_write(struct lw_store *store,
              struct lw_error **error);
 
 // Opens a cursor on a range of a snapshot. `range` may be NULL: all records. With `LW_REVERSE` its
-// `next` goes backwards. It stands before the first record. O(1).
+// `next` moves backwards. It stands before the first record. O(1).
 //
 // Errors:
 // `LW_TOO_LONG`, `LW_OPTIONS`, `LW_MISUSE`.
@@ -1220,7 +1220,7 @@ int lw_snapshot_cursor(struct lw_snapshot *snapshot,
 
 // Opens a cursor on a range of a transaction, which sees what the transaction has written, also
 // after the cursor was opened. The records that it gives out, and the gaps between them, are
-// locked against other writers; what it reads ahead is too. Otherwise as `lw_snapshot_cursor`.
+// locked against other writers, and also the records that it reads ahead. Otherwise as `lw_snapshot_cursor`.
 //
 // Errors:
 // `LW_TOO_LONG`, `LW_OPTIONS`, `LW_MISUSE`.
@@ -1277,7 +1277,7 @@ int lw_cursor_next_some(struct lw_cursor *cursor,
                         struct lw_error **error);
 
 // Places a cursor before the first record whose key is not less than this one: `lw_cursor_next`
-// gives out that one, and `lw_cursor_prev` the last one that is less. With `LW_REVERSE` it is the
+// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it is the
 // other way round: `lw_cursor_next` gives out the last one that is less. The key need not exist.
 // The limit of the range counts again from its beginning. O(1); the next call searches.
 //
@@ -1368,7 +1368,7 @@ int lw_key_encode(const struct lw_part *parts,
                   struct lw_buf *key,
                   struct lw_error **error);
 
-// Decodes a key into its parts, of which `parts` has room for `most`; `*count` is how many the key
+// Decodes a key into its parts; `parts` has room for `most`; `*count` is how many the key
 // has. Integers come back as `LW_PART_I64` if they fit, else as `LW_PART_U64`, `LW_PART_I128` or
 // `LW_PART_U128`. Bytes and text lie in `text`, until that is used again. O(length).
 //
@@ -1485,7 +1485,7 @@ int lw_stats(struct lw_store *store,
              struct lw_buf *out,
              struct lw_error **error);
 
-// Looks at every page of every table. Others may write meanwhile. `*pages` is how many pages are
+// Looks at every page of every table. Other processes may write at the same time. `*pages` is how many pages are
 // used; `faults` receives a JSON array with an object for each table that is damaged: `table`
 // (null for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
 // store).

@@ -34,7 +34,7 @@ enum State {
     Over(c_int),
 }
 
-/// What an `lw_attempts` has.
+/// The contents of an `lw_attempts`.
 pub(crate) struct Attempts {
     store: Store,
     patience: Patience,

@@ -12,7 +12,7 @@ use crate::failure::{Failure, misuse};
 
 pub(crate) type Answer = Result<lw_code, Failure>;
 
-/// Runs the body of a call, which ends in an answer, an error, or a panic that goes no further.
+/// Runs the body of a call, which ends in an answer, an error, or a panic, which it catches.
 /// `*error` is NULL after an answer.
 ///
 /// # Safety
@@ -20,7 +20,7 @@ pub(crate) type Answer = Result<lw_code, Failure>;
 /// `error` is null, or a place for a pointer.
 #[inline]
 pub(crate) unsafe fn call(error: *mut *mut lw_error, body: impl FnOnce() -> Answer) -> c_int {
-    // What a panic leaves half done is the store's, which rolls it back, or ends with the object.
+    // The store rolls back the work that a panic has interrupted.
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(answer)) => {
             if !error.is_null() {
@@ -158,7 +158,7 @@ pub(crate) unsafe fn place<'p, T>(at: *mut T, first: T, what: &str) -> Result<&'
 /// A struct that begins with its size, as the program has it that was compiled with an earlier or
 /// a later header.
 pub(crate) trait Sized_: Copy {
-    /// What fields have that the caller does not know.
+    /// The values of fields that the caller does not know.
     const INIT: Self;
     const NAME: &'static str;
 }

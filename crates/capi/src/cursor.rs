@@ -67,7 +67,7 @@ enum At {
     End,
 }
 
-/// What an `lw_cursor` has.
+/// The contents of an `lw_cursor`.
 pub(crate) struct Cursor {
     source: Source,
     table: Bytes,
@@ -292,7 +292,7 @@ fn earlier(one: Limit, other: Limit) -> Limit {
 }
 
 /// Opens a cursor on a range of a snapshot. `range` may be NULL: all records. With `LW_REVERSE` its
-/// `next` goes backwards. It stands before the first record. O(1).
+/// `next` moves backwards. It stands before the first record. O(1).
 ///
 /// # Errors
 ///
@@ -323,7 +323,7 @@ pub unsafe extern "C" fn lw_snapshot_cursor(
 
 /// Opens a cursor on a range of a transaction, which sees what the transaction has written, also
 /// after the cursor was opened. The records that it gives out, and the gaps between them, are
-/// locked against other writers; what it reads ahead is too. Otherwise as `lw_snapshot_cursor`.
+/// locked against other writers, and also the records that it reads ahead. Otherwise as `lw_snapshot_cursor`.
 ///
 /// # Errors
 ///
@@ -458,7 +458,7 @@ pub unsafe extern "C" fn lw_cursor_next_some(
 }
 
 /// Places a cursor before the first record whose key is not less than this one: `lw_cursor_next`
-/// gives out that one, and `lw_cursor_prev` the last one that is less. With `LW_REVERSE` it is the
+/// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it is the
 /// other way round: `lw_cursor_next` gives out the last one that is less. The key need not exist.
 /// The limit of the range counts again from its beginning. O(1); the next call searches.
 ///

@@ -41,7 +41,7 @@ const FORKED: &str = "the object belongs to the parent of this process (fork): o
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub struct lw_error(());
 
-/// What an `lw_error` has.
+/// The contents of an `lw_error`.
 pub(crate) struct Report {
     code: c_int,
     text: CString,

@@ -29,7 +29,7 @@ pub(crate) fn token() -> u64 {
 }
 
 fn map() -> Page {
-    // SAFETY: an anonymous mapping, of which no other part of the program knows.
+    // SAFETY: an anonymous mapping that no other part of the program knows.
     let at = unsafe {
         libc::mmap(
             core::ptr::null_mut(),

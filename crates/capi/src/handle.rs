@@ -73,7 +73,7 @@ struct Handle<K: Kind> {
     value: UnsafeCell<MaybeUninit<K::Value>>,
 }
 
-/// Handles that have ended, oldest first; those of one process. The child of a fork begins anew: a
+/// Handles that have ended, oldest first; those of one process. The child of a fork starts its own list: a
 /// thread that does not exist there may hold the mutex.
 pub(crate) struct Pool {
     now: AtomicPtr<Ended>,
@@ -200,7 +200,7 @@ pub(crate) unsafe fn alone<'h, K: Kind>(pointer: *mut K) -> Result<Alone<'h, K>,
         return Err(in_use::<K>());
     }
     let alone = Alone(handle);
-    // Relaxed: `busy` has ordered it. A call that ended the object meanwhile had `busy`.
+    // Relaxed: `busy` has ordered it. A call that ended the object before had `busy`.
     match handle.kind.load(Relaxed) {
         kind if kind == K::KIND => Ok(alone),
         kind => Err(wrong::<K>(kind)),

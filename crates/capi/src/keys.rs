@@ -86,7 +86,7 @@ const DEPTH: usize = 128;
 
 fn append(part: &lw_part, depth: &mut usize, to: &mut Vec<u8>) -> Result<(), Failure> {
     let nested = *depth > 0;
-    // SAFETY: all members are plain numbers, of which any bits are one.
+    // SAFETY: all members are plain numbers, and any bits are valid.
     let (i64, u64, f32, f64, wide) =
         unsafe { (part.of.i64, part.of.u64, part.of.f32, part.of.f64, part.of.wide) };
     // SAFETY: the caller of the C function says that they can be read.
@@ -218,7 +218,7 @@ fn number(part: &KeyPart) -> lw_part_of {
     of
 }
 
-/// Decodes a key into its parts, of which `parts` has room for `most`; `*count` is how many the key
+/// Decodes a key into its parts; `parts` has room for `most`; `*count` is how many the key
 /// has. Integers come back as `LW_PART_I64` if they fit, else as `LW_PART_U64`, `LW_PART_I128` or
 /// `LW_PART_U128`. Bytes and text lie in `text`, until that is used again. O(length).
 ///

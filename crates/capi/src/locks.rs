@@ -322,7 +322,7 @@ fn id_of(number: u64) -> OwnerId {
     OwnerId { index: number as u32, generation: (number >> 32) as u32 }
 }
 
-/// A lock that is held or waited for, as `lw_locks_list` finds it. What it points to lives until
+/// A lock that is held or waited for, as `lw_locks_list` finds it. The pointers are valid until
 /// the function that gets it returns.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 #[derive(Clone, Copy, Debug)]

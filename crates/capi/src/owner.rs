@@ -24,7 +24,7 @@ enum Kinds {
     Shared(StoredOwner<Shared>),
 }
 
-/// What an `lw_owner` has.
+/// The contents of an `lw_owner`.
 pub(crate) struct Owner {
     of: Kinds,
     modes: Modes,
@@ -45,7 +45,7 @@ pub struct lw_owner_options {
     pub priority: u32,
     /// Not used; 0.
     pub reserved: u32,
-    /// What `lw_owner_age` returned at an earlier attempt: it is as old as that one was, so that it
+    /// The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so it
     /// is not the victim again. 0 is now.
     pub age: u64,
     /// A text for people; 32 bytes are kept. NULL is none.

@@ -1,4 +1,4 @@
-//! Transactions in two phases, for those that are done in several stores or systems.
+//! Transactions in two phases, for work that spans several stores or systems.
 
 use core::ffi::{c_int, c_void};
 use std::time::UNIX_EPOCH;

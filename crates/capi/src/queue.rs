@@ -59,7 +59,7 @@ impl Queue {
             && let Some(event) = self.event()
         {
             let mut count = 0_u64;
-            // With the mutex held: what is put afterwards is not taken for this.
+            // With the mutex held, so that a later `put` signals again.
             // SAFETY: a place for eight bytes.
             unsafe { libc::read(event, (&raw mut count).cast(), 8) };
         }

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn lw_get(
 }
 
 /// Reads a record at a snapshot of now without a copy for the caller: calls `each` with its bytes,
-/// if the record exists. In `each` other calls may be made, with the same store, too.
+/// if the record exists. `each` may make other calls, also with the same store.
 ///
 /// # Errors
 ///

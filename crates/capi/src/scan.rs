@@ -27,7 +27,7 @@ pub type lw_record_fn = Option<
 /// What can be read: a snapshot or a transaction.
 pub(crate) trait Reads {
     /// Calls `each` for the records of a range until it returns `false`; for about `most` of them
-    /// if they are to be held no further. Returns whether that was the whole range.
+    /// if no more of the range shall be held. Returns whether that was the whole range.
     fn some(
         &mut self,
         table: &Bytes,

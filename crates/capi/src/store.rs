@@ -19,7 +19,7 @@ use crate::queue::Queue;
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub struct lw_store(());
 
-/// What an `lw_store` has.
+/// The contents of an `lw_store`.
 pub(crate) struct Opened {
     pub(crate) store: Store,
     path: PathBuf,
@@ -76,7 +76,7 @@ pub const LW_NETWORK: u32 = 4;
 /// Sizes for a small store or a small machine, where the other options do not say otherwise: a log
 /// of 4 MiB between checkpoints, 64 threads, 64 MiB of addresses for locks.
 pub const LW_SMALL: u32 = 8;
-/// The shared memory lies beside the data, and not in `/dev/shm`.
+/// The shared memory lies in the folder of the store, and not in `/dev/shm`.
 pub const LW_MEMORY_BESIDE: u32 = 16;
 
 /// How a store is opened. Initialise it with `LW_OPTIONS_INIT`. A size that is 0 is the default, in
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn lw_open_read_only(
 ///
 /// # Safety
 ///
-/// `of` is a store, of this process or of the one that forked it, and is not closed meanwhile.
+/// `of` is a store, of this process or of the one that forked it, and no other call closes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_store_reopen(
     of: *const lw_store,
@@ -262,8 +262,8 @@ pub unsafe extern "C" fn lw_store_reopen(
 ///
 /// # Errors
 ///
-/// `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: what could not be written then is recovered by the next
-/// `lw_open`.
+/// `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: the next `lw_open` recovers the changes that could not be
+/// written.
 ///
 /// # Safety
 ///
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn lw_sync(store: *mut lw_store, error: *mut *mut lw_error
 }
 
 /// Makes a checkpoint: writes the changed pages, so that a recovery is short and the log can be
-/// recycled. Checkpoints are made without this call, too, as the log grows.
+/// recycled. The library also makes checkpoints by itself as the log grows.
 ///
 /// # Errors
 ///

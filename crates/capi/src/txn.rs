@@ -25,14 +25,14 @@ use crate::table::{Bytes, lw_table};
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub struct lw_txn(());
 
-/// What an `lw_txn` has.
+/// The contents of an `lw_txn`.
 pub(crate) struct Txn {
     pub(crate) tx: Transaction,
-    /// Those that can be rolled back to, with their numbers, in order.
+    /// The savepoints that have not ended, with their numbers, in order.
     savepoints: Vec<(u64, Savepoint)>,
     /// The number of the next savepoint.
     next: u64,
-    /// How often something was written or undone: what a cursor has read ahead may be of before.
+    /// How often something was written or undone: a cursor must not use older records that it has read ahead.
     pub(crate) writes: u64,
     /// How often it was begun again: a cursor of an earlier attempt has ended.
     pub(crate) attempt: u64,
@@ -450,7 +450,7 @@ pub unsafe extern "C" fn lw_txn_put_last(
 ///
 /// # Errors
 ///
-/// `LW_EXISTS` if it exists: it stays, and the transaction goes on. Those of `lw_txn_put`.
+/// `LW_EXISTS` if it exists: it stays, and the transaction continues. Those of `lw_txn_put`.
 ///
 /// # Safety
 ///
@@ -702,7 +702,7 @@ pub unsafe extern "C" fn lw_txn_savepoint(
 }
 
 /// Undoes what the transaction has written since a savepoint. Its locks stay, and so does the
-/// savepoint; those that were made after it have ended. O(records undone).
+/// savepoint; savepoints that were made after it have ended. O(records undone).
 ///
 /// # Errors
 ///

@@ -36,7 +36,7 @@ static void is_refused(const struct call *call, struct argument *list, int count
     after(list, count, &world);
 }
 
-/* A call with one argument that is wrong. The world is made anew, for a call may end an object. */
+/* A call with one argument that is wrong. Each call gets new objects, because it may end one. */
 static void with(const struct call *call, int at, long value, int allowed, const char *what)
 {
     struct argument list[ARGUMENTS];

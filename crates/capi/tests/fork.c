@@ -75,7 +75,7 @@ int main(int argc, char **argv)
         pid_t child = fork();
         CHECK(child >= 0);
         if (child == 0) in_child();
-        /* The parent goes on at the same time, and after the child's end. */
+        /* The parent continues at the same time, and after the child's end. */
         OK(lw_put(world.store, world.table, "both", 4, "1", 1, &error));
         wait_for(child);
         OK(lw_get(world.store, world.table, "child", 5, &value, &error));

@@ -12,7 +12,7 @@ use crate::{Error, Key, Table, Value};
 
 impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     /// Calls `each` for the first records of a range, or for the last ones backwards, until it
-    /// returns `false`: for `most` records, and more if others wrote some meanwhile. Returns
+    /// returns `false`: for `most` records, and more if other transactions have added some. Returns
     /// whether that was the whole range.
     ///
     /// A serializable transaction then holds the range as far as it was read, and not the rest, as
@@ -54,7 +54,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         each: &mut EachRecord<'_>,
     ) -> Result<bool, Error> {
         let (mut range, tree) = (bounds(table, &range)?, self.tree(table)?);
-        // What it wrote itself is to be in the tree.
+        // The transaction's own last write must be in the tree.
         self.txn.savepoint()?;
         let last = self.key_of_number(tree, as_slices(&range), back, most.max(1))?;
         let whole = last.is_none();
