@@ -1,5 +1,5 @@
-//! `scripts/capi bench`: C `get`, `put` and a scan compared with the Rust calls, in one process on one
-//! store, in turns. The loops in C are in `bench.c`.
+//! `scripts/capi bench`: C `get`, `put` and a scan compared with the Rust calls, in one process on
+//! one store, in turns. The loops in C are in `bench.c`.
 
 #![allow(improper_ctypes, reason = "opaque in C, and never more than a pointer")]
 

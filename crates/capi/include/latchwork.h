@@ -524,8 +524,8 @@ typedef struct lw_owner_options {
     uint32_t priority;
     // Not used; 0.
     uint32_t reserved;
-    // The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so it
-    // is not the victim again. 0 is now.
+    // The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so
+    // it is not the victim again. 0 is now.
     uint64_t age;
     // A text for people; 32 bytes are kept. NULL is none.
     const char *label;
@@ -1220,7 +1220,8 @@ int lw_snapshot_cursor(struct lw_snapshot *snapshot,
 
 // Opens a cursor on a range of a transaction, which sees what the transaction has written, also
 // after the cursor was opened. The records that it gives out, and the gaps between them, are
-// locked against other writers, and also the records that it reads ahead. Otherwise as `lw_snapshot_cursor`.
+// locked against other writers, and also the records that it reads ahead. Otherwise as
+// `lw_snapshot_cursor`.
 //
 // Errors:
 // `LW_TOO_LONG`, `LW_OPTIONS`, `LW_MISUSE`.
@@ -1277,9 +1278,9 @@ int lw_cursor_next_some(struct lw_cursor *cursor,
                         struct lw_error **error);
 
 // Places a cursor before the first record whose key is not less than this one: `lw_cursor_next`
-// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it is the
-// other way round: `lw_cursor_next` gives out the last one that is less. The key need not exist.
-// The limit of the range counts again from its beginning. O(1); the next call searches.
+// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it
+// is the other way round: `lw_cursor_next` gives out the last one that is less. The key need not
+// exist. The limit of the range counts again from its beginning. O(1); the next call searches.
 //
 // Errors:
 // `LW_TOO_LONG`, `LW_MISUSE`.
@@ -1485,10 +1486,10 @@ int lw_stats(struct lw_store *store,
              struct lw_buf *out,
              struct lw_error **error);
 
-// Looks at every page of every table. Other processes may write at the same time. `*pages` is how many pages are
-// used; `faults` receives a JSON array with an object for each table that is damaged: `table`
-// (null for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
-// store).
+// Looks at every page of every table. Other processes may write at the same time. `*pages` is how
+// many pages are used; `faults` receives a JSON array with an object for each table that is
+// damaged: `table` (null for a part of the store itself) and `why`. `pages` and `faults` may be
+// NULL. O(size of the store).
 //
 // Errors:
 // `LW_DAMAGED` if there is a fault; `LW_THREADS`, `LW_IO`.

@@ -323,7 +323,8 @@ pub unsafe extern "C" fn lw_snapshot_cursor(
 
 /// Opens a cursor on a range of a transaction, which sees what the transaction has written, also
 /// after the cursor was opened. The records that it gives out, and the gaps between them, are
-/// locked against other writers, and also the records that it reads ahead. Otherwise as `lw_snapshot_cursor`.
+/// locked against other writers, and also the records that it reads ahead. Otherwise as
+/// `lw_snapshot_cursor`.
 ///
 /// # Errors
 ///
@@ -458,9 +459,9 @@ pub unsafe extern "C" fn lw_cursor_next_some(
 }
 
 /// Places a cursor before the first record whose key is not less than this one: `lw_cursor_next`
-/// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it is the
-/// other way round: `lw_cursor_next` gives out the last one that is less. The key need not exist.
-/// The limit of the range counts again from its beginning. O(1); the next call searches.
+/// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it
+/// is the other way round: `lw_cursor_next` gives out the last one that is less. The key need not
+/// exist. The limit of the range counts again from its beginning. O(1); the next call searches.
 ///
 /// # Errors
 ///

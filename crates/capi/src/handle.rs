@@ -73,8 +73,8 @@ struct Handle<K: Kind> {
     value: UnsafeCell<MaybeUninit<K::Value>>,
 }
 
-/// Handles that have ended, oldest first; those of one process. The child of a fork starts its own list: a
-/// thread that does not exist there may hold the mutex.
+/// Handles that have ended, oldest first; those of one process. The child of a fork starts its own
+/// list: a thread that does not exist there may hold the mutex.
 pub(crate) struct Pool {
     now: AtomicPtr<Ended>,
 }

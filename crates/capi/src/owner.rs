@@ -45,8 +45,8 @@ pub struct lw_owner_options {
     pub priority: u32,
     /// Not used; 0.
     pub reserved: u32,
-    /// The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so it
-    /// is not the victim again. 0 is now.
+    /// The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so
+    /// it is not the victim again. 0 is now.
     pub age: u64,
     /// A text for people; 32 bytes are kept. NULL is none.
     pub label: *const c_char,

@@ -143,10 +143,10 @@ pub unsafe extern "C" fn lw_stats(
     }
 }
 
-/// Looks at every page of every table. Other processes may write at the same time. `*pages` is how many pages are
-/// used; `faults` receives a JSON array with an object for each table that is damaged: `table`
-/// (null for a part of the store itself) and `why`. `pages` and `faults` may be NULL. O(size of the
-/// store).
+/// Looks at every page of every table. Other processes may write at the same time. `*pages` is how
+/// many pages are used; `faults` receives a JSON array with an object for each table that is
+/// damaged: `table` (null for a part of the store itself) and `why`. `pages` and `faults` may be
+/// NULL. O(size of the store).
 ///
 /// # Errors
 ///

@@ -32,7 +32,8 @@ pub(crate) struct Txn {
     savepoints: Vec<(u64, Savepoint)>,
     /// The number of the next savepoint.
     next: u64,
-    /// How often something was written or undone: a cursor must not use older records that it has read ahead.
+    /// How often something was written or undone: a cursor must not use older records that it has
+    /// read ahead.
     pub(crate) writes: u64,
     /// How often it was begun again: a cursor of an earlier attempt has ended.
     pub(crate) attempt: u64,

@@ -1,5 +1,5 @@
-//! The store's interface for other languages: types that are known at run time, ranges that are read
-//! by parts, commits that a transaction survives, and commits that are waited for later.
+//! The store's interface for other languages: types that are known at run time, ranges that are
+//! read by parts, commits that a transaction survives, and commits that are waited for later.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
