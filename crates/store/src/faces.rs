@@ -9,4 +9,5 @@ pub(crate) mod kept;
 pub(crate) mod multi;
 mod own_errors;
 pub(crate) mod sequence;
+mod some;
 pub(crate) mod tasks;

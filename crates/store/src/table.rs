@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use crate::key::KEY_MAX;
 use crate::names::kept;
 use crate::types::{HASH, number, text};
-use crate::{Error, Key, Type, Value};
+use crate::{Error, Key, Raw, Type, Value};
 
 /// A table whose keys are in order, each with one value.
 ///
@@ -32,8 +32,10 @@ use crate::{Error, Key, Type, Value};
 pub struct Table<K, V> {
     name: &'static str,
     version: u32,
-    /// Of the name and the version: a table is found by it.
+    /// Of the name, the version and the described types: a table is found by it.
     hash: u64,
+    /// Types that are known at run time, of a table of [`Raw`](crate::Raw).
+    described: Option<(Type, Type)>,
     of: PhantomData<fn(K, V)>,
 }
 
@@ -43,15 +45,15 @@ pub(crate) struct Asked {
     pub(crate) name: &'static str,
     pub(crate) tag: u64,
     pub(crate) version: u32,
-    pub(crate) key: &'static Type,
-    pub(crate) value: &'static Type,
+    pub(crate) key: Type,
+    pub(crate) value: Type,
 }
 
 impl<K, V> Table<K, V> {
     /// The table of this name, with schema version 0. O(length of the name); in a constant the
     /// compiler does it.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, version: 0, hash: hashed(name, 0), of: PhantomData }
+        Self { name, version: 0, hash: hashed(name, 0), described: None, of: PhantomData }
     }
 
     /// The same table with another schema version, which its program changes when the meaning of
@@ -69,7 +71,8 @@ impl<K, V> Table<K, V> {
     /// ```
     #[must_use]
     pub const fn with_version(self, version: u32) -> Self {
-        Self { version, hash: hashed(self.name, version), ..self }
+        let hash = self.hash ^ hashed(self.name, self.version) ^ hashed(self.name, version);
+        Self { version, hash, ..self }
     }
 
     /// Its schema version.
@@ -121,8 +124,45 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The table, for code that is the same for all types.
     pub(crate) const fn asked(&self) -> Asked {
-        let (key, value) = (K::TYPE, V::TYPE);
+        let (key, value) = match self.described {
+            Some(described) => described,
+            None => (*K::TYPE, *V::TYPE),
+        };
         Asked { name: self.name, tag: self.tag(), version: self.version, key, value }
+    }
+}
+
+impl Table<Raw, Raw> {
+    /// The same table, with types that are known at run time: for programs in other languages,
+    /// which encode keys and values themselves. The types are recorded and compared as those of
+    /// any table; bytes that are written are not compared with them. O(length of the types).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{AnyKey, Error, Key, KeyPart, Raw, Store, Table, Type};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-described-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let (key, value) = (Type::parse("(str,u64)").unwrap(), Type::parse("u64").unwrap());
+    /// let lines: Table<Raw, Raw> = Table::named("lines").described(key, value);
+    /// let mut bytes = Vec::new();
+    /// AnyKey::encode(&&[KeyPart::Text("ann".to_owned()), KeyPart::Integer(8)][..], &mut bytes);
+    /// store.put(&lines, &bytes, &7_u64.to_le_bytes())?;
+    ///
+    /// const LINES: Table<(&str, u64), u64> = Table::new("lines");
+    /// assert_eq!(store.get(&LINES, ("ann", 8))?, Some(7));
+    /// const WRONG: Table<u64, u64> = Table::new("lines");
+    /// assert!(matches!(store.get(&WRONG, 8), Err(Error::TableType { .. })));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn described(self, key: Type, value: Type) -> Self {
+        let of_types = value.hash(key.hash(HASH));
+        let hash = hashed(self.name, self.version) ^ of_types;
+        Self { hash, described: Some((key, value)), ..self }
     }
 }
 

@@ -44,6 +44,7 @@ const HOUSE: &[(&str, &[&str])] = &[
             "store",
         ],
     ),
+    ("capi", &["machine", "region", "log", "lockmgr", "store"]),
     ("latchwork", &["machine", "latch", "region", "derive", "disk", "pool", "lockmgr", "store"]),
     (
         "check",

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -178,9 +178,18 @@ impl Stage for OnFiles {
     }
 }
 
-/// A role that is a process: this test program again.
+/// The program of a role: this test program, or one that another face of the store is tested with
+/// (`crates/capi/tests/role.c`).
+fn role_program() -> Command {
+    match std::env::var_os("LATCHWORK_ROLE_PROGRAM") {
+        Some(program) => Command::new(program),
+        None => again(module_path!(), "child"),
+    }
+}
+
+/// A role that is a process.
 fn process_role(path: &std::path::Path, role: char, level: Level) -> Role {
-    let mut child = again(module_path!(), "child")
+    let mut child = role_program()
         .env("LATCHWORK_ROLE", role.to_string())
         .env("LATCHWORK_LEVEL", level.name())
         .env("LATCHWORK_STORE", path)

@@ -28,6 +28,7 @@ mod long;
 mod migrate;
 mod names;
 mod oracle;
+mod other_languages;
 mod own;
 mod own_errors;
 mod panics;

@@ -2,7 +2,9 @@
 //! languages.
 
 use core::fmt;
+use core::future::Future;
 use core::ops::RangeBounds;
+use core::time::Duration;
 use std::sync::Arc;
 
 use latchwork_lockmgr::{Error as LocksError, OwnerOptions, Wait};
@@ -391,6 +393,78 @@ impl<M: ConstMachine> Transaction<M> {
         self.settle(at).map(|()| at)
     }
 
+    /// Commits, and keeps the object if that fails with an error that
+    /// [is retryable](Error::is_retryable): then it was rolled back, and
+    /// [`restart`](Self::restart) begins it again, as old as it was. After any other end of this
+    /// call the object can only be dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`commit`](Self::commit). With a retryable error it does not wait until what it has
+    /// read is durable: the end of the transaction waits for that.
+    pub fn try_commit(&mut self) -> Result<Option<u64>, Error> {
+        match self.txn()?.end() {
+            Ok(at) => {
+                self.txn = None;
+                self.settle(at).map(|()| at)
+            }
+            Err(why) if why.is_retryable() => {
+                self.store.background().after_failure();
+                Err(why)
+            }
+            Err(why) => {
+                self.txn = None;
+                Err(self.fails_with(why))
+            }
+        }
+    }
+
+    /// Commits, and returns a future that is ready when the commit is as durable as the mode says:
+    /// for servers and event loops. Its locks are released when this call returns. The call waits
+    /// for no disk, but if the commit fails, or if no thread can be started that syncs the log.
+    ///
+    /// The future holds neither the store nor the transaction. Dropping it stops nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`commit`](Self::commit); from the future [`Error::CommitUnknown`] and
+    /// [`Error::ReadsUnknown`].
+    pub fn commit_later(
+        mut self,
+    ) -> Result<impl Future<Output = Result<Option<u64>, Error>> + Send + use<M>, Error> {
+        let committed = self.txn.take().ok_or_else(over)?.commit();
+        let at = committed.map_err(|why| self.fails_with(why))?;
+        let mode = self.mode();
+        let settles = self.store.settles(at, mode)?;
+        let worker = &self.session.as_ref().ok_or_else(over)?.get().worker;
+        if !worker.is_given_up() {
+            worker.tidy();
+        }
+        let unsettled = move |why| Error::unsettled(at, why);
+        let batch = match settles {
+            None => None,
+            Some(newest) => match self.store.background().settle(newest, mode) {
+                Ok(batch) => batch,
+                // There is no thread for it: this one waits.
+                Err(_) => {
+                    worker.log.commit(newest, mode).map_err(|why| unsettled(why.into()))?;
+                    None
+                }
+            },
+        };
+        Ok(async move {
+            match batch {
+                Some(batch) => batch.ended().await.map_err(unsettled).map(|()| at),
+                None => Ok(at),
+            }
+        })
+    }
+
+    /// Why it can only be rolled back or restarted, if a call has failed so.
+    pub fn failure(&self) -> Option<&Error> {
+        self.txn.as_ref()?.failed()
+    }
+
     fn settle(&self, at: Option<u64>) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or_else(over)?;
         self.store.settle(&session.get().worker, at, self.options.mode)
@@ -489,6 +563,17 @@ impl<M: ConstMachine> Transaction<M> {
         old.roll_back()?;
         self.store.background().after_failure();
         self.begin(Some(age), contended)
+    }
+
+    /// As [`restart`](Self::restart), with this much time to wait for locks from now on: for a loop
+    /// that has one deadline for all its attempts.
+    ///
+    /// # Errors
+    ///
+    /// Those of the parts. Then it can only be dropped.
+    pub fn restart_within(&mut self, time: Duration) -> Result<(), Error> {
+        self.options.time = time;
+        self.restart()
     }
 }
 

@@ -1,0 +1,234 @@
+//! What all calls have in common: panics are caught, arguments checked, errors handed out.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use latchwork_store::{Error, KEY_MAX, VALUE_MAX};
+
+use crate::codes::lw_code;
+use crate::codes::lw_code::*;
+use crate::error::{lw_error, report};
+use crate::failure::{Failure, misuse};
+
+pub(crate) type Answer = Result<lw_code, Failure>;
+
+/// Runs the body of a call, which ends in an answer, an error, or a panic, which it catches.
+/// `*error` is NULL after an answer.
+///
+/// # Safety
+///
+/// `error` is null, or a place for a pointer.
+#[inline]
+pub(crate) unsafe fn call(error: *mut *mut lw_error, body: impl FnOnce() -> Answer) -> c_int {
+    // The store rolls back the work that a panic has interrupted.
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(answer)) => {
+            if !error.is_null() {
+                // SAFETY: the caller's promise.
+                unsafe { *error = core::ptr::null_mut() };
+            }
+            answer as c_int
+        }
+        // SAFETY: the caller's promise.
+        Ok(Err(failure)) => unsafe { report(failure, error) },
+        // SAFETY: the caller's promise.
+        Err(panic) => unsafe { report(panicked(&*panic), error) },
+    }
+}
+
+#[cold]
+fn panicked(panic: &(dyn core::any::Any + Send)) -> Failure {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+    Failure::Other(LW_PANIC, format!("a defect of the library, please report it: {text}"))
+}
+
+/// The bytes of an argument.
+///
+/// # Safety
+///
+/// So many bytes can be read there, as long as the slice lives.
+#[inline]
+pub(crate) unsafe fn bytes<'b>(at: *const c_void, length: usize) -> Result<&'b [u8], Failure> {
+    if length == 0 {
+        return Ok(&[]);
+    }
+    if at.is_null() || length > isize::MAX as usize {
+        return Err(no_bytes(at.is_null(), length));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { core::slice::from_raw_parts(at.cast(), length) })
+}
+
+#[cold]
+fn no_bytes(null: bool, length: usize) -> Failure {
+    match null {
+        true => misuse(format!("a pointer to {length} bytes is NULL")),
+        false => misuse(format!("{length} bytes: no memory has so many")),
+    }
+}
+
+/// The bytes of a key: not read if they are more than a key has.
+///
+/// # Safety
+///
+/// As [`bytes`].
+#[inline]
+pub(crate) unsafe fn key_bytes<'b>(at: *const c_void, length: usize) -> Result<&'b [u8], Failure> {
+    if length > KEY_MAX && length <= isize::MAX as usize {
+        return Err(too_long("key", length, KEY_MAX));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { bytes(at, length) }
+}
+
+/// The bytes of a value: not read if they are more than a value has.
+///
+/// # Safety
+///
+/// As [`bytes`].
+#[inline]
+pub(crate) unsafe fn value_bytes<'b>(
+    at: *const c_void,
+    length: usize,
+) -> Result<&'b [u8], Failure> {
+    if length > VALUE_MAX && length <= isize::MAX as usize {
+        return Err(too_long("value", length, VALUE_MAX));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { bytes(at, length) }
+}
+
+#[cold]
+pub(crate) fn too_long(what: &str, length: usize, limit: usize) -> Failure {
+    Failure::Other(LW_TOO_LONG, format!("a {what} of {length} bytes: at most {limit}"))
+}
+
+/// A text argument that must be there.
+///
+/// # Safety
+///
+/// It is null, or ends with a zero.
+pub(crate) unsafe fn text_of<'t>(at: *const c_char, what: &str) -> Result<&'t str, Failure> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { raw_text(at, what)? };
+    core::str::from_utf8(text).map_err(|_| misuse(format!("the {what} is not UTF-8")))
+}
+
+/// A path, or another text that need not be UTF-8.
+///
+/// # Safety
+///
+/// It is null, or ends with a zero.
+pub(crate) unsafe fn raw_text<'t>(at: *const c_char, what: &str) -> Result<&'t [u8], Failure> {
+    if at.is_null() {
+        return Err(misuse(format!("the {what} is NULL")));
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { CStr::from_ptr(at) }.to_bytes())
+}
+
+/// A path.
+///
+/// # Safety
+///
+/// It is null, or ends with a zero.
+pub(crate) unsafe fn path_of<'t>(at: *const c_char) -> Result<&'t std::path::Path, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: the caller's promise.
+    let text = unsafe { raw_text(at, "path")? };
+    Ok(std::path::Path::new(std::ffi::OsStr::from_bytes(text)))
+}
+
+/// A place for a result: set to a value at once, so that it has one whatever happens.
+///
+/// # Safety
+///
+/// It is null, or a place for a value.
+pub(crate) unsafe fn place<'p, T>(at: *mut T, first: T, what: &str) -> Result<&'p mut T, Failure> {
+    if at.is_null() || !at.is_aligned() {
+        return Err(misuse(format!("the place for the {what} is NULL or misaligned")));
+    }
+    // SAFETY: the caller's promise.
+    unsafe { at.write(first) };
+    // SAFETY: the caller's promise; it has a value.
+    Ok(unsafe { &mut *at })
+}
+
+/// A struct that begins with its size, as the program has it that was compiled with an earlier or
+/// a later header.
+pub(crate) trait Sized_: Copy {
+    /// The values of fields that the caller does not know.
+    const INIT: Self;
+    const NAME: &'static str;
+}
+
+/// Reads a struct of options: NULL is all defaults.
+///
+/// # Safety
+///
+/// It is null, or begins with its size in bytes, and so many can be read.
+pub(crate) unsafe fn options_of<T: Sized_>(at: *const T) -> Result<T, Failure> {
+    let mut options = T::INIT;
+    if at.is_null() {
+        return Ok(options);
+    }
+    let (own, least) = (size_of::<T>(), size_of::<usize>());
+    // SAFETY: the caller's promise.
+    let size = unsafe { at.cast::<usize>().read_unaligned() };
+    if size < least || size > 4096 {
+        return Err(misuse(format!(
+            "{} has size {size}: initialise it with {}_INIT",
+            T::NAME,
+            T::NAME.to_uppercase()
+        )));
+    }
+    // SAFETY: the caller's promise.
+    let given = unsafe { core::slice::from_raw_parts(at.cast::<u8>(), size) };
+    if given.get(own..).is_some_and(|unknown| unknown.iter().any(|byte| *byte != 0)) {
+        return Err(misuse(format!("{} has an option of a later version of the library", T::NAME)));
+    }
+    let known = size.min(own);
+    // SAFETY: plain data of the same layout, as far as both go.
+    unsafe { core::ptr::copy_nonoverlapping(given.as_ptr(), (&raw mut options).cast(), known) };
+    Ok(options)
+}
+
+/// The answer to a search.
+#[inline]
+pub(crate) fn found(there: bool) -> Answer {
+    Ok(if there { LW_OK } else { LW_NOT_FOUND })
+}
+
+/// The answer to an insertion.
+pub(crate) fn inserted(done: Result<(), Error>) -> Answer {
+    match done {
+        Ok(()) => Ok(LW_OK),
+        Err(Error::Exists { .. }) => Ok(LW_EXISTS),
+        Err(why) => Err(why.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{lw_error_code, lw_error_free, lw_error_message};
+
+    #[test]
+    fn panics_end_in_a_code() {
+        let mut error = core::ptr::null_mut();
+        // SAFETY: a place for a pointer.
+        let code = unsafe { call(&raw mut error, || panic!("number {}", 7)) };
+        assert_eq!(code, LW_PANIC as c_int);
+        // SAFETY: the error that the call has made.
+        assert_eq!(unsafe { lw_error_code(error) }, code);
+        // SAFETY: as above; its text ends with a zero.
+        let text = unsafe { CStr::from_ptr(lw_error_message(error)) };
+        assert!(text.to_str().unwrap().ends_with("number 7"), "{text:?}");
+        // SAFETY: as above, and it is not used afterwards.
+        unsafe { lw_error_free(error) };
+        // SAFETY: no place for an error.
+        let code = unsafe { call(core::ptr::null_mut(), || panic!("no place")) };
+        assert_eq!(code, LW_PANIC as c_int);
+    }
+}

@@ -1,0 +1,52 @@
+//! The C interface of Latchwork: what `include/latchwork.h` declares.
+//!
+//! Every call runs under [`call::call`](call), which catches panics and hands errors out. A
+//! pointer of the caller's refers to a handle ([`handle`]) whose first word says its type.
+//! `docs/c.md` is the guide; the header is made of this crate by `scripts/capi header`.
+
+#![warn(clippy::all)]
+// A C function passes on what its caller promises, for all that it does.
+#![allow(clippy::multiple_unsafe_ops_per_block)]
+
+mod call;
+mod failure;
+mod fork;
+mod handle;
+mod queue;
+
+// The header has the functions in this order.
+pub mod codes;
+
+pub mod error;
+
+pub mod buf;
+
+pub mod store;
+
+pub mod table;
+
+pub mod record;
+
+pub mod range;
+
+pub mod scan;
+
+pub mod snapshot;
+
+pub mod txn;
+
+pub mod attempts;
+
+pub mod cursor;
+
+pub mod done;
+
+pub mod keys;
+
+pub mod prepared;
+
+pub mod tools;
+
+pub mod locks;
+
+pub mod owner;
