@@ -1,0 +1,116 @@
+from collections.abc import Awaitable, Callable
+from os import PathLike
+from types import TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, final
+from typing_extensions import Self, Unpack
+
+from ._aio import Aio as Aio, AsyncTransaction as AsyncTransaction
+from ._codecs import Codec as Codec, pickled as pickled
+from ._errors import (
+    Aborted as Aborted,
+    Closed as Closed,
+    CommitUnknown as CommitUnknown,
+    Conflict as Conflict,
+    Damaged as Damaged,
+    Deadline as Deadline,
+    Error as Error,
+    Exists as Exists,
+    Forked as Forked,
+    Full as Full,
+    Misuse as Misuse,
+    NoSpace as NoSpace,
+    OpenFailed as OpenFailed,
+    OwnTransaction as OwnTransaction,
+    ReadOnly as ReadOnly,
+    ReadsUnknown as ReadsUnknown,
+    TableType as TableType,
+    TooLong as TooLong,
+    TooOld as TooOld,
+)
+from ._latchwork import (
+    Attempts as Attempts,
+    Rows as Rows,
+    Savepoint as Savepoint,
+    Sequence as Sequence,
+    Snapshot as Snapshot,
+    SnapshotTable as SnapshotTable,
+    Table as Table,
+    Transaction as Transaction,
+    TransactionTable as TransactionTable,
+    _Level,
+    _Mode,
+    _Store,
+    _Table,
+)
+
+__version__: str
+
+class _Options(TypedDict, total=False):
+    time: float
+    label: str
+    level: _Level
+    mode: _Mode | None
+
+_R = TypeVar("_R")
+_P = ParamSpec("_P")
+
+class Store(_Store):
+    """A store that is open: any thread may use it, and it is pickled as its path."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    def table(
+        self,
+        name: str,
+        /,
+        *,
+        keys: str | None = None,
+        values: str | Codec | None = None,
+        version: int = 0,
+        mode: _Mode | None = None,
+    ) -> Table: ...
+    def __getitem__(self, name: str, /) -> Table: ...
+    def tables(self) -> dict[str, dict[str, Any]]: ...
+    def write(self, function: Callable[[Transaction], _R], /, **options: Unpack[_Options]) -> _R: ...
+    def transaction(
+        self, **options: Unpack[_Options]
+    ) -> Callable[[Callable[Concatenate[Transaction, _P], _R]], Callable[_P, _R]]: ...
+    def attempts(self, **options: Unpack[_Options]) -> Attempts: ...
+    def begin(self, **options: Unpack[_Options]) -> Transaction: ...
+    def snapshot(self) -> Snapshot: ...
+    def sequence(self, name: str, /, *, batch: int = ...) -> Sequence: ...
+    @property
+    def aio(self) -> Aio: ...
+    def sync(self) -> None: ...
+    def checkpoint(self) -> None: ...
+    def backup(self, to: str | PathLike[str], /) -> dict[str, int]: ...
+    def stats(self) -> dict[str, Any]: ...
+    def processes(self) -> list[dict[str, Any]]: ...
+    def locks(self) -> list[dict[str, Any]]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+def open(
+    path: str | PathLike[str],
+    /,
+    *,
+    mode: _Mode = "full",
+    read_only: bool = False,
+    create: bool = True,
+    small: bool = False,
+    cache: int | None = None,
+    cache_max: int | None = None,
+    threads: int | None = None,
+    log_budget: int | None = None,
+    history: int | None = None,
+    wait: float | None = None,
+) -> Store: ...
