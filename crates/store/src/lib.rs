@@ -182,6 +182,7 @@ pub use crate::value::Plain;
 pub use crate::value::Postcard;
 pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
+pub use latchwork_lockmgr::set_interrupt;
 pub use latchwork_log::{LogWork, Mode};
 pub use latchwork_pool::Cause;
 pub use latchwork_region::ProcessState;

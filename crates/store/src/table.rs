@@ -9,7 +9,7 @@ use core::marker::PhantomData;
 use crate::key::KEY_MAX;
 use crate::names::kept;
 use crate::types::{HASH, number, text};
-use crate::{Error, Key, Type, Value};
+use crate::{Error, Key, Raw, Type, Value};
 
 /// A table whose keys are in order, each with one value.
 ///
@@ -32,8 +32,10 @@ use crate::{Error, Key, Type, Value};
 pub struct Table<K, V> {
     name: &'static str,
     version: u32,
-    /// Of the name and the version: a table is found by it.
+    /// Of the name, the version and the types chosen at run time: a table is found by it.
     hash: u64,
+    /// The types of keys and values, where they are not those of `K` and `V`.
+    types: Option<(&'static Type, &'static Type)>,
     of: PhantomData<fn(K, V)>,
 }
 
@@ -51,7 +53,7 @@ impl<K, V> Table<K, V> {
     /// The table of this name, with schema version 0. O(length of the name); in a constant the
     /// compiler does it.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, version: 0, hash: hashed(name, 0), of: PhantomData }
+        Self { name, version: 0, hash: hashed(name, 0, None), types: None, of: PhantomData }
     }
 
     /// The same table with another schema version, which its program changes when the meaning of
@@ -69,7 +71,7 @@ impl<K, V> Table<K, V> {
     /// ```
     #[must_use]
     pub const fn with_version(self, version: u32) -> Self {
-        Self { version, hash: hashed(self.name, version), ..self }
+        Self { version, hash: hashed(self.name, version, self.types), ..self }
     }
 
     /// Its schema version.
@@ -121,7 +123,10 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The table, for code that is the same for all types.
     pub(crate) const fn asked(&self) -> Asked {
-        let (key, value) = (K::TYPE, V::TYPE);
+        let (key, value) = match self.types {
+            Some(types) => types,
+            None => (K::TYPE, V::TYPE),
+        };
         Asked { name: self.name, tag: self.tag(), version: self.version, key, value }
     }
 }
@@ -181,9 +186,46 @@ impl<K, V: Value> Table<K, V> {
     }
 }
 
-/// The hash of a name and a schema version.
-const fn hashed(name: &str, version: u32) -> u64 {
-    number(text(HASH, name), version as u64)
+/// The hash of a name and a schema version, and of types chosen at run time. The latter replace
+/// those of [`Raw`], which [`Table::tag`] adds.
+const fn hashed(name: &str, version: u32, types: Option<(&Type, &Type)>) -> u64 {
+    let hash = number(text(HASH, name), version as u64);
+    match types {
+        Some((key, value)) => {
+            hash ^ Type::Any.hash(Type::Any.hash(HASH)) ^ value.hash(key.hash(HASH))
+        }
+        None => hash,
+    }
+}
+
+impl Table<Raw, Raw> {
+    /// The same table with types chosen at run time, for bindings of other languages. The first
+    /// write records them, and a table with other types is refused, as if `K` and `V` were these
+    /// types. The caller passes the encoded bytes of keys and values of these types; the store does
+    /// not check them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Key, Raw, Store, Table, Value};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-types-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let fruit: Table<Raw, Raw> = Table::named("fruit").with_types(<&str>::TYPE, u64::TYPE);
+    /// store.put(&fruit, b"\x02pear\x00", &3u64.to_le_bytes())?;
+    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
+    /// assert_eq!(store.get(&FRUIT, "pear")?, Some(3));
+    /// let other = fruit.with_types(<&str>::TYPE, i64::TYPE);
+    /// assert!(store.get(&other, b"\x02pear\x00").is_err());
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn with_types(self, key: &'static Type, value: &'static Type) -> Self {
+        let types = Some((key, value));
+        Self { types, hash: hashed(self.name, self.version, types), ..self }
+    }
 }
 
 impl<K, V> Clone for Table<K, V> {

@@ -169,6 +169,24 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         }
     }
 
+    /// Calls `each` as [`scan`](Self::scan) does, from the last record of the range to the first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get); what `each` returns.
+    pub fn scan_back<'k, K: Key, V: Value>(
+        &self,
+        table: &Table<K, V>,
+        range: impl RangeBounds<K::Of<'k>>,
+        each: &mut EachRecord<'_>,
+    ) -> Result<(), Error> {
+        let range = bounds(table, &range)?;
+        match self.tables.find(table, &self.snapshot)? {
+            Some(tree) => self.snapshot.scan_raw(tree, as_slices(&range), true, each),
+            None => Ok(()),
+        }
+    }
+
     /// Its position in the log.
     pub fn at(&self) -> u64 {
         self.snapshot.at()
