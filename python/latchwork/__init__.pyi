@@ -7,7 +7,6 @@ from typing_extensions import Self, Unpack
 from ._aio import Aio as Aio, AsyncTransaction as AsyncTransaction
 from ._codecs import Codec as Codec, pickled as pickled
 from ._errors import (
-    Aborted as Aborted,
     Closed as Closed,
     CommitUnknown as CommitUnknown,
     Conflict as Conflict,

@@ -1,0 +1,899 @@
+//! What a table is, for all that read and write it, and what is done with it in one call.
+
+use std::ops::Bound as End;
+
+use latchwork_store::{Error, Key, Level, Mode, Patience, Raw, Table, WriteTxn};
+use pyo3::PyClass;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::cbor::Number;
+use crate::errors::{missing, raise, type_error, value_error};
+use crate::keys;
+use crate::process::{go_on, wait};
+use crate::rows::{Kind as Rows_, PyRows};
+use crate::snapshot::PySnapshot;
+use crate::store::Db;
+use crate::transaction::{PyTransaction, run};
+use crate::types::Kind;
+use crate::values::{self, Codec, refused};
+
+/// A table: its name, its types, and how its commits wait.
+pub(crate) struct Def {
+    pub(crate) table: Table<Raw, Raw>,
+    pub(crate) keys: Kind,
+    pub(crate) key_type: String,
+    pub(crate) values: Codec,
+    pub(crate) value_type: String,
+    pub(crate) mode: Option<Mode>,
+}
+
+/// Bytes of a key on the stack of a call, as a rule without memory of the heap.
+pub(crate) type Range = (End<Vec<u8>>, End<Vec<u8>>);
+
+/// Where a table is read or written.
+#[derive(Clone, Copy)]
+pub(crate) enum At<'a> {
+    /// Each call is a transaction, or a snapshot.
+    Store(&'a Py<Db>),
+    Transaction(&'a Py<PyTransaction>),
+    Snapshot(&'a Py<PySnapshot>),
+}
+
+type Object<'py> = Bound<'py, PyAny>;
+type Pair<'py> = (Object<'py>, Object<'py>);
+type Bytes = (Vec<u8>, Vec<u8>);
+
+pub(crate) fn slices(range: &Range) -> (End<&[u8]>, End<&[u8]>) {
+    (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice))
+}
+
+impl Def {
+    #[inline]
+    pub(crate) fn key(&self, key: &Object<'_>) -> PyResult<Vec<u8>> {
+        let mut to = Vec::with_capacity(64);
+        keys::encode(&self.keys, key, &mut to)?;
+        Ok(to)
+    }
+
+    /// How one call on the table is done.
+    fn patience(&self) -> Patience {
+        Patience { mode: self.mode, ..Patience::default() }
+    }
+
+    /// The range of keys from one bound to another.
+    pub(crate) fn range(
+        &self,
+        lo: Option<&Object<'_>>,
+        hi: Option<&Object<'_>>,
+        inclusive: bool,
+    ) -> PyResult<Range> {
+        let lo = match lo.filter(|lo| !lo.is_none()) {
+            Some(lo) => End::Included(self.key(lo)?),
+            None => End::Unbounded,
+        };
+        let hi = match hi.filter(|hi| !hi.is_none()) {
+            Some(hi) if inclusive => End::Included(self.key(hi)?),
+            Some(hi) => End::Excluded(self.key(hi)?),
+            None => End::Unbounded,
+        };
+        Ok((lo, hi))
+    }
+
+    /// The range of keys that begin with these parts.
+    pub(crate) fn prefix(&self, parts: &Bound<'_, PyTuple>) -> PyResult<Range> {
+        let mut from = Vec::new();
+        keys::encode_prefix(&self.keys, parts, &mut from)?;
+        let mut to = from.clone();
+        // No part of a key begins with this byte.
+        to.push(0xff);
+        Ok((End::Included(from), End::Excluded(to)))
+    }
+
+    pub(crate) fn pair<'py>(
+        &self,
+        py: Python<'py>,
+        key: &[u8],
+        value: &[u8],
+    ) -> PyResult<Pair<'py>> {
+        Ok((keys::decode(py, &self.keys, key)?, self.values.decode(py, value)?))
+    }
+}
+
+/// Reads a value.
+#[inline]
+pub(crate) fn get<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    key: &[u8],
+) -> PyResult<Option<Object<'py>>> {
+    let decode = |bytes: &[u8]| def.values.decode(py, bytes);
+    let found = match at {
+        At::Store(db) => {
+            let store = db.get().store(py)?;
+            match def.values.is_custom() {
+                true => store.get(&def.table, key).map(|found| found.map(|bytes| decode(&bytes))),
+                false => store.read(|tx| tx.get_with(&def.table, key, decode)),
+            }
+        }
+        At::Snapshot(snapshot) => {
+            let snapshot = snapshot.get().take(py)?;
+            match def.values.is_custom() {
+                true => {
+                    let found = snapshot.get(&def.table, key);
+                    drop(snapshot);
+                    found.map(|found| found.map(|bytes| decode(&bytes)))
+                }
+                false => snapshot.get_with(&def.table, key, decode),
+            }
+        }
+        At::Transaction(tx) => {
+            let found = tx.get().with(py, |tx| tx.get(&def.table, key))?;
+            Ok(found.map(|bytes| decode(&bytes)))
+        }
+    };
+    found.map_err(|why| raise(py, why))?.transpose()
+}
+
+pub(crate) fn contains(py: Python<'_>, at: At<'_>, def: &Def, key: &[u8]) -> PyResult<bool> {
+    let found = match at {
+        At::Store(db) => db.get().store(py)?.read(|tx| tx.contains(&def.table, key)),
+        At::Snapshot(snapshot) => snapshot.get().take(py)?.contains(&def.table, key),
+        At::Transaction(tx) => return tx.get().with(py, |tx| tx.contains(&def.table, key)),
+    };
+    found.map_err(|why| raise(py, why))
+}
+
+/// How many records a range has.
+pub(crate) fn count(py: Python<'_>, at: At<'_>, def: &Def, range: &Range) -> PyResult<u64> {
+    match at {
+        At::Store(db) => {
+            let store = db.get().store(py)?;
+            wait(py, || store.read(|tx| tx.count(&def.table, slices(range))))
+        }
+        At::Snapshot(snapshot) => {
+            let snapshot = snapshot.get().take(py)?;
+            wait(py, || snapshot.count(&def.table, slices(range)))
+        }
+        At::Transaction(tx) => tx.get().with(py, |tx| tx.count(&def.table, slices(range))),
+    }
+}
+
+/// The first record or the last.
+pub(crate) fn end<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    back: bool,
+) -> PyResult<Option<Pair<'py>>> {
+    let all = (End::Unbounded::<&[u8]>, End::Unbounded::<&[u8]>);
+    let mut found = None;
+    let mut each = |key: &[u8], value: &[u8]| {
+        found = Some((key.to_vec(), value.to_vec()));
+        Ok(false)
+    };
+    match at {
+        At::Store(db) => {
+            let store = db.get().store(py)?;
+            wait(py, || {
+                store.read(|tx| match back {
+                    true => tx.scan_back(&def.table, all, &mut each),
+                    false => tx.scan(&def.table, all, &mut each),
+                })
+            })?;
+        }
+        At::Snapshot(snapshot) => {
+            let snapshot = snapshot.get().take(py)?;
+            wait(py, || match back {
+                true => snapshot.scan_back(&def.table, all, &mut each),
+                false => snapshot.scan(&def.table, all, &mut each),
+            })?;
+        }
+        At::Transaction(tx) => {
+            found = tx.get().with(py, |tx| match back {
+                true => tx.last(&def.table),
+                false => tx.first(&def.table),
+            })?;
+        }
+    }
+    found.map(|(key, value)| def.pair(py, &key, &value)).transpose()
+}
+
+/// Does something in a transaction: in that of the caller, or in one of its own.
+fn write<R: Send>(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Def,
+    mut work: impl FnMut(&mut WriteTxn<'_, '_>) -> Result<R, Error> + Send,
+) -> PyResult<R> {
+    match at {
+        At::Store(db) => {
+            let (store, patience) = (db.get().store(py)?, def.patience());
+            let run = || {
+                store.write_with(&patience, |tx| {
+                    go_on()?;
+                    work(tx)
+                })
+            };
+            wait(py, run).map(|done| done.value)
+        }
+        At::Transaction(tx) => tx.get().with(py, work),
+        At::Snapshot(_) => Err(type_error("a snapshot is not written")),
+    }
+}
+
+/// Does something that runs code of Python in a transaction: in that of the caller, or in one of
+/// its own, which may be run several times.
+fn with_python<R>(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Def,
+    mut work: impl FnMut(&PyTransaction) -> PyResult<R>,
+) -> PyResult<R> {
+    match at {
+        At::Store(db) => run(py, db, &def.patience(), |tx| work(tx.get())),
+        At::Transaction(tx) => work(tx.get()),
+        At::Snapshot(_) => Err(type_error("a snapshot is not written")),
+    }
+}
+
+#[inline]
+pub(crate) fn put(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Def,
+    key: &Object<'_>,
+    value: &Object<'_>,
+) -> PyResult<()> {
+    let (key, value) = (def.key(key)?, def.values.encode(value)?);
+    let (key, value) = (&key[..], &value[..]);
+    match at {
+        // The write and the commit are one record of the log.
+        At::Store(_) => write(py, at, def, |tx| tx.put_last(&def.table, key, value)),
+        _ => write(py, at, def, |tx| tx.put(&def.table, key, value)),
+    }
+}
+
+pub(crate) fn insert(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Def,
+    key: &Object<'_>,
+    value: &Object<'_>,
+) -> PyResult<()> {
+    let (key, value) = (def.key(key)?, def.values.encode(value)?);
+    write(py, at, def, |tx| tx.insert(&def.table, &key, &value))
+}
+
+pub(crate) fn remove(py: Python<'_>, at: At<'_>, def: &Def, key: &Object<'_>) -> PyResult<bool> {
+    let key = def.key(key)?;
+    write(py, at, def, |tx| tx.remove(&def.table, &key))
+}
+
+/// Reads a value that is to be written.
+pub(crate) fn get_for_update<'py>(
+    py: Python<'py>,
+    tx: &PyTransaction,
+    def: &Def,
+    key: &[u8],
+) -> PyResult<Option<Object<'py>>> {
+    let found = tx.with(py, |tx| tx.get_for_update(&def.table, key))?;
+    found.map(|bytes| def.values.decode(py, &bytes)).transpose()
+}
+
+pub(crate) fn pop<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    key: &Object<'py>,
+    default: Option<Object<'py>>,
+) -> PyResult<Object<'py>> {
+    let bytes = def.key(key)?;
+    let found = with_python(py, at, def, |tx| {
+        // Before it is removed: a value that cannot be read stays.
+        let found = get_for_update(py, tx, def, &bytes)?;
+        if found.is_some() {
+            tx.with(py, |tx| tx.remove(&def.table, &bytes))?;
+        }
+        Ok(found)
+    })?;
+    found.or(default).ok_or_else(|| missing(key))
+}
+
+pub(crate) fn setdefault<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    key: &Object<'_>,
+    default: Object<'py>,
+) -> PyResult<Object<'py>> {
+    let (key, value) = (def.key(key)?, def.values.encode(&default)?);
+    let old = write(py, at, def, |tx| {
+        let old = tx.get_for_update(&def.table, &key)?;
+        if old.is_none() {
+            tx.put(&def.table, &key, &value)?;
+        }
+        Ok(old)
+    })?;
+    old.map_or(Ok(default), |old| def.values.decode(py, &old))
+}
+
+/// Writes what the function makes of a value.
+pub(crate) fn change<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    key: &Object<'_>,
+    (function, default): (&Object<'py>, &Object<'py>),
+) -> PyResult<Object<'py>> {
+    let key = def.key(key)?;
+    with_python(py, at, def, |tx| {
+        let old = get_for_update(py, tx, def, &key)?;
+        let new = function.call1((old.as_ref().unwrap_or(default),))?;
+        let bytes = def.values.encode(&new)?;
+        tx.with(py, |tx| tx.put(&def.table, &key, &bytes))?;
+        drop(bytes);
+        Ok(new)
+    })
+}
+
+/// Adds to a number; one that is missing is zero.
+pub(crate) fn add<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    key: &Object<'_>,
+    amount: &Object<'_>,
+) -> PyResult<Object<'py>> {
+    let (key, amount) = (def.key(key)?, def.values.amount(amount)?);
+    let is_last = matches!(at, At::Store(_));
+    let sum = write(py, at, def, |tx| {
+        let old = tx.get_for_update(&def.table, &key)?;
+        let mut new = Vec::with_capacity(16);
+        let sum: Number = def.values.add(old.as_deref(), amount, &mut new)?;
+        match is_last {
+            true => tx.put_last(&def.table, &key, &new)?,
+            false => tx.put(&def.table, &key, &new)?,
+        }
+        Ok(sum)
+    })?;
+    values::number(py, sum)
+}
+
+/// The pairs of a mapping, or of an iterable of pairs, as bytes.
+fn pairs(def: &Def, of: &Object<'_>) -> PyResult<Vec<Bytes>> {
+    let py = of.py();
+    let items = match of.cast::<PyDict>() {
+        Ok(dict) => dict.items().into_any(),
+        Err(_) if of.hasattr("items")? => of.call_method0("items")?,
+        Err(_) if of.hasattr("keys")? => {
+            let keys = of.call_method0("keys")?.try_iter()?;
+            let pair = |key: PyResult<Object<'_>>| {
+                let key = key?;
+                let value = of.get_item(&key)?;
+                Ok((def.key(&key)?, def.values.encode(&value)?.into_owned()))
+            };
+            return keys.map(pair).collect();
+        }
+        Err(_) => of.clone(),
+    };
+    let mut all = Vec::new();
+    for item in items.try_iter()? {
+        let (key, value): (Object<'_>, Object<'_>) = item?.extract()?;
+        all.push((def.key(&key)?, def.values.encode(&value)?.into_owned()));
+    }
+    let _ = py;
+    Ok(all)
+}
+
+pub(crate) fn update(py: Python<'_>, at: At<'_>, def: &Def, of: &Object<'_>) -> PyResult<()> {
+    let pairs = pairs(def, of)?;
+    write(py, at, def, |tx| {
+        pairs.iter().try_for_each(|(key, value)| tx.put(&def.table, key, value))
+    })
+}
+
+/// Writes a value behind the last record, under the next integer.
+pub(crate) fn append<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    value: &Object<'_>,
+) -> PyResult<Object<'py>> {
+    if !matches!(def.keys, Kind::Parts | Kind::Integer { .. }) {
+        return Err(type_error("`append` is for tables whose keys are integers"));
+    }
+    let value = def.values.encode(value)?;
+    let work = |tx: &mut WriteTxn<'_, '_>| {
+        let mut key = Vec::new();
+        loop {
+            let last = tx.last(&def.table)?;
+            let last = last.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
+            let last = last.map_err(|_| refused("the last key is no integer"))?;
+            let next = last.map_or(Some(0), |last| last.checked_add(1));
+            let mut next = next.ok_or_else(|| refused("the last key is the largest one"))?;
+            key.clear();
+            <i64 as Key>::append(&next, false, &mut key);
+            loop {
+                match tx.insert(&def.table, &key, &value) {
+                    // Another transaction was first: its record is the last one now.
+                    Err(Error::Exists { .. }) => next += 1,
+                    done => return done.map(|()| next),
+                }
+                key.clear();
+                <i64 as Key>::append(&next, false, &mut key);
+            }
+        }
+    };
+    let key = match at {
+        // It holds no range: others append at the same time.
+        At::Store(db) => {
+            let patience = Patience { level: Level::ReadCommitted, ..def.patience() };
+            let store = db.get().store(py)?;
+            let run = || {
+                store.write_with(&patience, |tx| {
+                    go_on()?;
+                    work(tx)
+                })
+            };
+            wait(py, run)?.value
+        }
+        _ => write(py, at, def, work)?,
+    };
+    Ok(key.into_pyobject(py)?.into_any())
+}
+
+/// Removes the first record or the last.
+pub(crate) fn pop_end<'py>(
+    py: Python<'py>,
+    at: At<'_>,
+    def: &Def,
+    back: bool,
+) -> PyResult<Option<Pair<'py>>> {
+    let pop = |tx: &mut WriteTxn<'_, '_>| match back {
+        true => tx.pop_last(&def.table),
+        false => tx.pop_first(&def.table),
+    };
+    if def.values.is_custom() {
+        // A value that cannot be read stays.
+        return with_python(py, at, def, |tx| {
+            let found = tx.with(py, pop)?;
+            found.map(|(key, value)| def.pair(py, &key, &value)).transpose()
+        });
+    }
+    let Some((key, value)) = write(py, at, def, pop)? else { return Ok(None) };
+    match def.pair(py, &key, &value) {
+        Ok(pair) => Ok(Some(pair)),
+        Err(why) => {
+            // The bytes are no value of the type: the record stays.
+            write(py, at, def, |tx| tx.insert(&def.table, &key, &value))?;
+            Err(why)
+        }
+    }
+}
+
+pub(crate) fn remove_range(py: Python<'_>, at: At<'_>, def: &Def, range: &Range) -> PyResult<u64> {
+    write(py, at, def, |tx| tx.remove_range(&def.table, slices(range)))
+}
+
+/// A limit as Python gives it.
+pub(crate) fn limit(limit: Option<i64>) -> PyResult<usize> {
+    match limit {
+        None => Ok(usize::MAX),
+        Some(limit) => usize::try_from(limit).map_err(|_| value_error("a limit below zero")),
+    }
+}
+
+pub(crate) fn rows(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Py<PyTable>,
+    kind: Rows_,
+    (range, back, limit): (Range, bool, usize),
+) -> PyResult<PyRows> {
+    PyRows::new(py, at, def.clone_ref(py), kind, (range, back, limit))
+}
+
+/// A table of a store.
+#[pyclass(frozen, name = "Table", module = "latchwork", mapping)]
+pub(crate) struct PyTable {
+    pub(crate) def: Def,
+    pub(crate) db: Py<Db>,
+}
+
+/// A table in a transaction.
+#[pyclass(frozen, name = "TransactionTable", module = "latchwork", mapping)]
+pub(crate) struct PyTransactionTable {
+    pub(crate) table: Py<PyTable>,
+    pub(crate) tx: Py<PyTransaction>,
+}
+
+/// A table in a snapshot.
+#[pyclass(frozen, name = "SnapshotTable", module = "latchwork", mapping)]
+pub(crate) struct PySnapshotTable {
+    pub(crate) table: Py<PyTable>,
+    pub(crate) snapshot: Py<PySnapshot>,
+}
+
+/// The methods of a class: those that read, and others.
+macro_rules! methods {
+    ($class:ident, { $($more:tt)* }) => {
+        #[pymethods]
+        impl $class {
+            /// The name of the table.
+            #[getter]
+            fn name(slf: &Bound<'_, Self>) -> String {
+                slf.get().def().table.name().to_owned()
+            }
+
+            fn __getitem__<'py>(slf: &Bound<'py, Self>, key: Object<'py>) -> PyResult<Object<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                let def = this.def();
+                get(py, this.at(), def, &def.key(&key)?)?.ok_or_else(|| missing(&key))
+            }
+
+            #[pyo3(signature = (key, default=None, /))]
+            fn get<'py>(
+                slf: &Bound<'py, Self>,
+                key: Object<'py>,
+                default: Option<Object<'py>>,
+            ) -> PyResult<Option<Object<'py>>> {
+                let (py, this) = (slf.py(), slf.get());
+                let def = this.def();
+                Ok(get(py, this.at(), def, &def.key(&key)?)?.or(default))
+            }
+
+            fn __contains__(slf: &Bound<'_, Self>, key: Object<'_>) -> PyResult<bool> {
+                let (py, this) = (slf.py(), slf.get());
+                let def = this.def();
+                contains(py, this.at(), def, &def.key(&key)?)
+            }
+
+            /// O(records): no number of them is kept.
+            fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
+                let (py, this) = (slf.py(), slf.get());
+                let all = (End::Unbounded, End::Unbounded);
+                Ok(count(py, this.at(), this.def(), &all)? as usize)
+            }
+
+            fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
+                let (py, this) = (slf.py(), slf.get());
+                Ok(end(py, this.at(), this.def(), false)?.is_some())
+            }
+
+            fn __iter__(slf: &Bound<'_, Self>) -> PyResult<PyRows> {
+                let (py, this) = (slf.py(), slf.get());
+                let all = ((End::Unbounded, End::Unbounded), false, usize::MAX);
+                rows(py, this.at(), &Self::table(slf), Rows_::Keys, all)
+            }
+
+            #[pyo3(signature = (lo=None, hi=None, *, reverse=false))]
+            fn keys(
+                slf: &Bound<'_, Self>,
+                lo: Option<Object<'_>>,
+                hi: Option<Object<'_>>,
+                reverse: bool,
+            ) -> PyResult<PyRows> {
+                let (py, this) = (slf.py(), slf.get());
+                let range = this.def().range(lo.as_ref(), hi.as_ref(), false)?;
+                let of = (range, reverse, usize::MAX);
+                rows(py, this.at(), &Self::table(slf), Rows_::Keys, of)
+            }
+
+            #[pyo3(signature = (lo=None, hi=None, *, reverse=false))]
+            fn values(
+                slf: &Bound<'_, Self>,
+                lo: Option<Object<'_>>,
+                hi: Option<Object<'_>>,
+                reverse: bool,
+            ) -> PyResult<PyRows> {
+                let (py, this) = (slf.py(), slf.get());
+                let range = this.def().range(lo.as_ref(), hi.as_ref(), false)?;
+                let of = (range, reverse, usize::MAX);
+                rows(py, this.at(), &Self::table(slf), Rows_::Values, of)
+            }
+
+            #[pyo3(signature = (lo=None, hi=None, *, reverse=false))]
+            fn items(
+                slf: &Bound<'_, Self>,
+                lo: Option<Object<'_>>,
+                hi: Option<Object<'_>>,
+                reverse: bool,
+            ) -> PyResult<PyRows> {
+                let (py, this) = (slf.py(), slf.get());
+                let range = this.def().range(lo.as_ref(), hi.as_ref(), false)?;
+                let of = (range, reverse, usize::MAX);
+                rows(py, this.at(), &Self::table(slf), Rows_::Items, of)
+            }
+
+            #[pyo3(signature = (lo=None, hi=None, *, reverse=false, inclusive=false, limit=None))]
+            fn range(
+                slf: &Bound<'_, Self>,
+                lo: Option<Object<'_>>,
+                hi: Option<Object<'_>>,
+                reverse: bool,
+                inclusive: bool,
+                limit: Option<i64>,
+            ) -> PyResult<PyRows> {
+                let (py, this) = (slf.py(), slf.get());
+                let range = this.def().range(lo.as_ref(), hi.as_ref(), inclusive)?;
+                let of = (range, reverse, self::limit(limit)?);
+                rows(py, this.at(), &Self::table(slf), Rows_::Items, of)
+            }
+
+            #[pyo3(signature = (*parts, reverse=false, limit=None))]
+            fn prefix(
+                slf: &Bound<'_, Self>,
+                parts: Bound<'_, PyTuple>,
+                reverse: bool,
+                limit: Option<i64>,
+            ) -> PyResult<PyRows> {
+                let (py, this) = (slf.py(), slf.get());
+                let of = (this.def().prefix(&parts)?, reverse, self::limit(limit)?);
+                rows(py, this.at(), &Self::table(slf), Rows_::Items, of)
+            }
+
+            fn first<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
+                let (py, this) = (slf.py(), slf.get());
+                end(py, this.at(), this.def(), false)
+            }
+
+            fn last<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
+                let (py, this) = (slf.py(), slf.get());
+                end(py, this.at(), this.def(), true)
+            }
+
+            #[pyo3(signature = (lo=None, hi=None, *, inclusive=false))]
+            fn count(
+                slf: &Bound<'_, Self>,
+                lo: Option<Object<'_>>,
+                hi: Option<Object<'_>>,
+                inclusive: bool,
+            ) -> PyResult<u64> {
+                let (py, this) = (slf.py(), slf.get());
+                let range = this.def().range(lo.as_ref(), hi.as_ref(), inclusive)?;
+                count(py, this.at(), this.def(), &range)
+            }
+
+            $($more)*
+        }
+    };
+}
+
+/// The methods of a class that is also written.
+macro_rules! writes {
+    ($class:ident, { $($more:tt)* }) => {
+        methods!($class, {
+            fn __setitem__(
+                slf: &Bound<'_, Self>,
+                key: Object<'_>,
+                value: Object<'_>,
+            ) -> PyResult<()> {
+                let (py, this) = (slf.py(), slf.get());
+                put(py, this.at(), this.def(), &key, &value)
+            }
+
+            fn __delitem__(slf: &Bound<'_, Self>, key: Object<'_>) -> PyResult<()> {
+                let (py, this) = (slf.py(), slf.get());
+                match remove(py, this.at(), this.def(), &key)? {
+                    true => Ok(()),
+                    false => Err(missing(&key)),
+                }
+            }
+
+            #[pyo3(signature = (key, value, /))]
+            fn put(slf: &Bound<'_, Self>, key: Object<'_>, value: Object<'_>) -> PyResult<()> {
+                let (py, this) = (slf.py(), slf.get());
+                put(py, this.at(), this.def(), &key, &value)
+            }
+
+            #[pyo3(signature = (key, value, /))]
+            fn insert(slf: &Bound<'_, Self>, key: Object<'_>, value: Object<'_>) -> PyResult<()> {
+                let (py, this) = (slf.py(), slf.get());
+                insert(py, this.at(), this.def(), &key, &value)
+            }
+
+            #[pyo3(signature = (key, /))]
+            fn remove(slf: &Bound<'_, Self>, key: Object<'_>) -> PyResult<bool> {
+                let (py, this) = (slf.py(), slf.get());
+                remove(py, this.at(), this.def(), &key)
+            }
+
+            #[pyo3(signature = (key, /, *default))]
+            fn pop<'py>(
+                slf: &Bound<'py, Self>,
+                key: Object<'py>,
+                default: Bound<'py, PyTuple>,
+            ) -> PyResult<Object<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                if default.len() > 1 {
+                    return Err(type_error("pop takes a key and one default at most"));
+                }
+                pop(py, this.at(), this.def(), &key, default.get_item(0).ok())
+            }
+
+            fn popitem<'py>(slf: &Bound<'py, Self>) -> PyResult<Pair<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                let found = pop_end(py, this.at(), this.def(), true)?;
+                found.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err("the table is empty"))
+            }
+
+            #[pyo3(signature = (key, default=None, /))]
+            fn setdefault<'py>(
+                slf: &Bound<'py, Self>,
+                key: Object<'py>,
+                default: Option<Object<'py>>,
+            ) -> PyResult<Object<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                let default = default.unwrap_or_else(|| py.None().into_bound(py));
+                setdefault(py, this.at(), this.def(), &key, default)
+            }
+
+            #[pyo3(signature = (other, /))]
+            fn update(slf: &Bound<'_, Self>, other: Object<'_>) -> PyResult<()> {
+                let (py, this) = (slf.py(), slf.get());
+                update(py, this.at(), this.def(), &other)
+            }
+
+            #[pyo3(signature = (key, function, default=None, /))]
+            fn change<'py>(
+                slf: &Bound<'py, Self>,
+                key: Object<'py>,
+                function: Object<'py>,
+                default: Option<Object<'py>>,
+            ) -> PyResult<Object<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                let default = default.unwrap_or_else(|| py.None().into_bound(py));
+                change(py, this.at(), this.def(), &key, (&function, &default))
+            }
+
+            #[pyo3(signature = (key, amount=None, /))]
+            fn add<'py>(
+                slf: &Bound<'py, Self>,
+                key: Object<'py>,
+                amount: Option<Object<'py>>,
+            ) -> PyResult<Object<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                let amount = match amount {
+                    Some(amount) => amount,
+                    None => 1i64.into_pyobject(py)?.into_any(),
+                };
+                add(py, this.at(), this.def(), &key, &amount)
+            }
+
+            #[pyo3(signature = (value, /))]
+            fn append<'py>(slf: &Bound<'py, Self>, value: Object<'py>) -> PyResult<Object<'py>> {
+                let (py, this) = (slf.py(), slf.get());
+                append(py, this.at(), this.def(), &value)
+            }
+
+            fn pop_first<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
+                let (py, this) = (slf.py(), slf.get());
+                pop_end(py, this.at(), this.def(), false)
+            }
+
+            fn pop_last<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
+                let (py, this) = (slf.py(), slf.get());
+                pop_end(py, this.at(), this.def(), true)
+            }
+
+            #[pyo3(signature = (lo=None, hi=None, *, inclusive=false))]
+            fn remove_range(
+                slf: &Bound<'_, Self>,
+                lo: Option<Object<'_>>,
+                hi: Option<Object<'_>>,
+                inclusive: bool,
+            ) -> PyResult<u64> {
+                let (py, this) = (slf.py(), slf.get());
+                let range = this.def().range(lo.as_ref(), hi.as_ref(), inclusive)?;
+                remove_range(py, this.at(), this.def(), &range)
+            }
+
+            fn clear(slf: &Bound<'_, Self>) -> PyResult<()> {
+                let (py, this) = (slf.py(), slf.get());
+                let all = (End::Unbounded, End::Unbounded);
+                remove_range(py, this.at(), this.def(), &all).map(drop)
+            }
+
+            $($more)*
+        });
+    };
+}
+
+/// What the three classes share.
+trait OfTable: PyClass {
+    fn def(&self) -> &Def;
+
+    fn at(&self) -> At<'_>;
+
+    fn table(this: &Bound<'_, Self>) -> Py<PyTable>;
+}
+
+impl OfTable for PyTable {
+    #[inline]
+    fn def(&self) -> &Def {
+        &self.def
+    }
+
+    #[inline]
+    fn at(&self) -> At<'_> {
+        At::Store(&self.db)
+    }
+
+    fn table(this: &Bound<'_, Self>) -> Py<PyTable> {
+        this.clone().unbind()
+    }
+}
+
+impl OfTable for PyTransactionTable {
+    #[inline]
+    fn def(&self) -> &Def {
+        &self.table.get().def
+    }
+
+    #[inline]
+    fn at(&self) -> At<'_> {
+        At::Transaction(&self.tx)
+    }
+
+    fn table(this: &Bound<'_, Self>) -> Py<PyTable> {
+        this.get().table.clone_ref(this.py())
+    }
+}
+
+impl OfTable for PySnapshotTable {
+    #[inline]
+    fn def(&self) -> &Def {
+        &self.table.get().def
+    }
+
+    #[inline]
+    fn at(&self) -> At<'_> {
+        At::Snapshot(&self.snapshot)
+    }
+
+    fn table(this: &Bound<'_, Self>) -> Py<PyTable> {
+        this.get().table.clone_ref(this.py())
+    }
+}
+
+writes!(PyTable, {
+    /// The type of the keys, as the catalog has it.
+    #[getter]
+    fn key_type(&self) -> &str {
+        &self.def.key_type
+    }
+
+    /// The type of the values, as the catalog has it.
+    #[getter]
+    fn value_type(&self) -> &str {
+        &self.def.value_type
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<latchwork.Table {:?}>", self.def.table.name())
+    }
+});
+
+writes!(PyTransactionTable, {
+    #[pyo3(signature = (key, default=None, /))]
+    fn get_for_update<'py>(
+        slf: &Bound<'py, Self>,
+        key: Object<'py>,
+        default: Option<Object<'py>>,
+    ) -> PyResult<Option<Object<'py>>> {
+        let (py, this) = (slf.py(), slf.get());
+        let def = this.def();
+        Ok(get_for_update(py, this.tx.get(), def, &def.key(&key)?)?.or(default))
+    }
+});
+
+methods!(PySnapshotTable, {});
+
+/// Whether an exception is one after which a transaction may be run again: none that ends the
+/// program.
+pub(crate) fn is_plain(py: Python<'_>, why: &PyErr) -> bool {
+    why.is_instance_of::<PyException>(py)
+}
