@@ -172,6 +172,7 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
+pub use crate::user::Entered;
 #[doc(hidden)]
 pub use crate::user::Used;
 #[cfg(feature = "json")]
