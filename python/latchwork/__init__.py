@@ -22,6 +22,8 @@ from ._errors import (
     TooOld,
 )
 from ._latchwork import (
+    MAX_KEY,
+    MAX_VALUE,
     Attempts,
     Rows,
     Savepoint,
@@ -32,5 +34,16 @@ from ._latchwork import (
     Transaction,
     TransactionTable,
     __version__,
+    dumps,
+    loads,
 )
 from ._store import Store, open
+
+
+def __getattr__(name):
+    # asyncio is imported by those who use it: it takes longer than all the rest.
+    if name in ("Aio", "AsyncTransaction"):
+        from . import _aio
+
+        return getattr(_aio, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

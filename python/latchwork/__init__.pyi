@@ -1,7 +1,7 @@
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from os import PathLike
 from types import TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, final
+from typing import Any, Concatenate, ParamSpec, TypedDict, TypeVar
 from typing_extensions import Self, Unpack
 
 from ._aio import Aio as Aio, AsyncTransaction as AsyncTransaction
@@ -27,6 +27,8 @@ from ._errors import (
     TooOld as TooOld,
 )
 from ._latchwork import (
+    MAX_KEY as MAX_KEY,
+    MAX_VALUE as MAX_VALUE,
     Attempts as Attempts,
     Rows as Rows,
     Savepoint as Savepoint,
@@ -39,10 +41,10 @@ from ._latchwork import (
     _Level,
     _Mode,
     _Store,
-    _Table,
+    __version__ as __version__,
+    dumps as dumps,
+    loads as loads,
 )
-
-__version__: str
 
 class _Options(TypedDict, total=False):
     time: float
@@ -56,39 +58,32 @@ _P = ParamSpec("_P")
 class Store(_Store):
     """A store that is open: any thread may use it, and it is pickled as its path."""
 
-    @property
-    def path(self) -> str: ...
-    @property
-    def closed(self) -> bool: ...
-    def table(
+    def __init__(
         self,
-        name: str,
+        path: str | PathLike[str],
         /,
         *,
-        keys: str | None = None,
-        values: str | Codec | None = None,
-        version: int = 0,
         mode: _Mode | None = None,
-    ) -> Table: ...
-    def __getitem__(self, name: str, /) -> Table: ...
-    def tables(self) -> dict[str, dict[str, Any]]: ...
-    def write(self, function: Callable[[Transaction], _R], /, **options: Unpack[_Options]) -> _R: ...
+        read_only: bool = False,
+        create: bool = True,
+        small: bool = False,
+        cache: int | None = None,
+        cache_max: int | None = None,
+        threads: int | None = None,
+        log_budget: int | None = None,
+        history: int | None = None,
+        wait: float | None = None,
+    ) -> None: ...
     def transaction(
         self, **options: Unpack[_Options]
     ) -> Callable[[Callable[Concatenate[Transaction, _P], _R]], Callable[_P, _R]]: ...
-    def attempts(self, **options: Unpack[_Options]) -> Attempts: ...
-    def begin(self, **options: Unpack[_Options]) -> Transaction: ...
-    def snapshot(self) -> Snapshot: ...
-    def sequence(self, name: str, /, *, batch: int = ...) -> Sequence: ...
     @property
     def aio(self) -> Aio: ...
-    def sync(self) -> None: ...
-    def checkpoint(self) -> None: ...
-    def backup(self, to: str | PathLike[str], /) -> dict[str, int]: ...
+    def tables(self) -> dict[str, dict[str, Any]]: ...
     def stats(self) -> dict[str, Any]: ...
     def processes(self) -> list[dict[str, Any]]: ...
     def locks(self) -> list[dict[str, Any]]: ...
-    def close(self) -> None: ...
+    def backup(self, to: str | PathLike[str], /) -> dict[str, int]: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -102,7 +97,7 @@ def open(
     path: str | PathLike[str],
     /,
     *,
-    mode: _Mode = "full",
+    mode: _Mode | None = None,
     read_only: bool = False,
     create: bool = True,
     small: bool = False,

@@ -6,9 +6,12 @@ import atexit
 import functools
 import os
 import weakref
-from typing import Any
 
 from . import _latchwork
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -44,6 +47,26 @@ class Store(_latchwork._Store):
 
         return Aio(self)
 
+    def tables(self):  # type: ignore[no-untyped-def]
+        """The tables, with the types that the store has recorded."""
+        return _latchwork._look(self, "tables")
+
+    def stats(self):  # type: ignore[no-untyped-def]
+        """Counts and sizes of all processes: the names are those of `latchwork store metrics`."""
+        return _latchwork._look(self, "stats")
+
+    def processes(self):  # type: ignore[no-untyped-def]
+        """The processes that have the store open, with their transactions."""
+        return _latchwork._look(self, "processes")
+
+    def locks(self):  # type: ignore[no-untyped-def]
+        """The locks that transactions of all processes hold and wait for."""
+        return _latchwork._look(self, "locks")
+
+    def backup(self, to, /):  # type: ignore[no-untyped-def]
+        """Copies the store into a folder that does not exist, while others use it."""
+        return _latchwork._backup(self, os.fspath(to))
+
     def __reduce__(self):  # type: ignore[no-untyped-def]
         return (_reopen, (type(self), os.fspath(self.path), self._options))
 
@@ -61,6 +84,10 @@ class Store(_latchwork._Store):
 
 def _reopen(kind, path, options):  # type: ignore[no-untyped-def]
     return kind(path, **options)
+
+
+def _table(store, name, keys, values, version, mode):  # type: ignore[no-untyped-def]
+    return store.table(name, keys=keys, values=values, version=version, mode=mode)
 
 
 def open(path, /, **options):  # type: ignore[no-untyped-def]

@@ -115,7 +115,8 @@ pub(crate) fn raise(py: Python<'_>, why: Error) -> PyErr {
         Error::Threads { .. } => "Full",
         Error::ReadOnly => "ReadOnly",
         Error::Open { .. } => "OpenFailed",
-        Error::Options(_) => return value_error(why.to_string()),
+        // A refusal of this module, where there is no interpreter.
+        Error::Options(_) | Error::Rejected(_) => return value_error(why.to_string()),
         Error::Savepoint | Error::Panicked => "Misuse",
         _ if retryable => "Conflict",
         inner if is_forked(inner) => "Forked",

@@ -10,11 +10,14 @@
 //! values  cbor   values, from and to bytes
 //! keys           keys, from and to bytes
 //! types          types that the catalog has
+//! aio            transactions of tasks
+//! tools          what is going on in a store
 //! turn           an object that one thread uses at a time
 //! process        forks, signals, waits without the interpreter
 //! errors         exceptions
 //! ```
 
+mod aio;
 mod cbor;
 mod errors;
 mod keys;
@@ -23,12 +26,14 @@ mod rows;
 mod snapshot;
 mod store;
 mod table;
+mod tools;
 mod transaction;
 mod turn;
 mod types;
 mod values;
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 #[pymodule(gil_used = false)]
 fn _latchwork(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -44,5 +49,28 @@ fn _latchwork(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transaction::PySavepoint>()?;
     module.add_class::<transaction::PyAttempts>()?;
     module.add_class::<snapshot::PySnapshot>()?;
-    Ok(())
+    module.add_class::<aio::PyAsyncTransaction>()?;
+    module.add_class::<aio::PyCall>()?;
+    module.add("MAX_KEY", latchwork_store::KEY_MAX)?;
+    module.add("MAX_VALUE", latchwork_store::VALUE_MAX)?;
+    module.add_function(wrap_pyfunction!(dumps, module)?)?;
+    module.add_function(wrap_pyfunction!(loads, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::look, module)?)?;
+    module.add_function(wrap_pyfunction!(tools::copy, module)?)
+}
+
+/// The bytes of a value, as tables have them.
+#[pyfunction]
+#[pyo3(signature = (value, /))]
+fn dumps<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let mut bytes = Vec::with_capacity(64);
+    cbor::encode(value, &mut bytes)?;
+    Ok(PyBytes::new(value.py(), &bytes))
+}
+
+/// The value that has these bytes.
+#[pyfunction]
+#[pyo3(signature = (value, /))]
+fn loads<'py>(py: Python<'py>, value: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    cbor::decode(py, value)
 }

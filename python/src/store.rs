@@ -107,7 +107,7 @@ impl Db {
         let (value_type, codec) = match values.filter(|values| !values.is_none()) {
             None => (known_value.unwrap_or_else(|| CBOR.to_owned()), None),
             Some(values) => match values.cast::<PyString>() {
-                Ok(text) if text == "json" => {
+                Ok(text) if text == "json" || text.to_cow()?.starts_with("json(") => {
                     let known = known_value.filter(|known| known.starts_with("json("));
                     (known.unwrap_or_else(|| "json(value)".to_owned()), None)
                 }
@@ -171,7 +171,7 @@ fn named(db: &Py<Db>, name: &Bound<'_, PyString>) -> PyResult<Py<PyTable>> {
     }
     let def = this.define(py, &name.to_cow()?, (None, None), (0, None))?;
     // A table that is not there yet may get other types from another program.
-    let made = Py::new(py, PyTable { def, db: db.clone_ref(py) })?;
+    let made = Py::new(py, PyTable { def, db: db.clone_ref(py), codec: None })?;
     tables.set_item(name, &made)?;
     Ok(made)
 }
@@ -239,7 +239,10 @@ impl Db {
         let mode = mode.filter(|mode| !mode.is_none()).map(|mode| self::mode(&mode)).transpose()?;
         let text = name.to_cow()?;
         let def = this.define(py, &text, (keys, values.as_ref()), (version, mode))?;
-        Py::new(py, PyTable { def, db: slf.clone().unbind() })
+        let codec =
+            values.filter(|values| !values.is_none() && !values.is_instance_of::<PyString>());
+        let codec = codec.map(Bound::unbind);
+        Py::new(py, PyTable { def, db: slf.clone().unbind(), codec })
     }
 
     fn __getitem__(slf: &Bound<'_, Self>, name: Bound<'_, PyString>) -> PyResult<Py<PyTable>> {

@@ -43,7 +43,7 @@ pub(crate) enum At<'a> {
 
 type Object<'py> = Bound<'py, PyAny>;
 type Pair<'py> = (Object<'py>, Object<'py>);
-type Bytes = (Vec<u8>, Vec<u8>);
+pub(crate) type Bytes = (Vec<u8>, Vec<u8>);
 
 pub(crate) fn slices(range: &Range) -> (End<&[u8]>, End<&[u8]>) {
     (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice))
@@ -328,12 +328,17 @@ pub(crate) fn change<'py>(
     key: &Object<'_>,
     (function, default): (&Object<'py>, &Object<'py>),
 ) -> PyResult<Object<'py>> {
-    let key = def.key(key)?;
+    let (key, is_last) = (def.key(key)?, matches!(at, At::Store(_)));
     with_python(py, at, def, |tx| {
         let old = get_for_update(py, tx, def, &key)?;
         let new = function.call1((old.as_ref().unwrap_or(default),))?;
         let bytes = def.values.encode(&new)?;
-        tx.with(py, |tx| tx.put(&def.table, &key, &bytes))?;
+        // In a transaction of its own the write and the commit are one record of the log.
+        let put = |tx: &mut WriteTxn<'_, '_>| match is_last {
+            true => tx.put_last(&def.table, &key, &bytes),
+            false => tx.put(&def.table, &key, &bytes),
+        };
+        tx.with(py, put)?;
         drop(bytes);
         Ok(new)
     })
@@ -501,6 +506,8 @@ pub(crate) fn rows(
 pub(crate) struct PyTable {
     pub(crate) def: Def,
     pub(crate) db: Py<Db>,
+    /// The codec of the program, for copies in other processes.
+    pub(crate) codec: Option<Py<PyAny>>,
 }
 
 /// A table in a transaction.
@@ -872,6 +879,19 @@ writes!(PyTable, {
         &self.def.value_type
     }
 
+    /// A copy in another process opens the store there.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let values = match &self.codec {
+            Some(codec) => codec.clone_ref(py),
+            None => self.def.value_type.as_str().into_pyobject(py)?.into_any().unbind(),
+        };
+        let make = PyModule::import(py, "latchwork._store")?.getattr("_table")?;
+        let (name, version) = (self.def.table.name(), self.def.table.version());
+        let mode = self.def.mode.map(mode_name);
+        let of = (&self.db, name, &self.def.key_type, values, version, mode);
+        (make, of).into_pyobject(py).map(Bound::into_any)
+    }
+
     fn __repr__(&self) -> String {
         format!("<latchwork.Table {:?}>", self.def.table.name())
     }
@@ -891,6 +911,16 @@ writes!(PyTransactionTable, {
 });
 
 methods!(PySnapshotTable, {});
+
+/// A mode as Python gives it.
+fn mode_name(mode: Mode) -> String {
+    match mode {
+        Mode::Full => "full".to_owned(),
+        Mode::Write => "write".to_owned(),
+        Mode::Periodic(period) => period.as_secs_f64().to_string(),
+        _ => "none".to_owned(),
+    }
+}
 
 /// Whether an exception is one after which a transaction may be run again: none that ends the
 /// program.

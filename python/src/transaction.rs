@@ -3,7 +3,8 @@
 use std::mem::forget;
 use std::time::{Duration, Instant};
 
-use latchwork_store::{Error, Level, Mode, Patience, Savepoint, Transaction, WriteTxn};
+use latchwork_machine::Shared;
+use latchwork_store::{Entered, Error, Level, Mode, Patience, Savepoint, Transaction, WriteTxn};
 use pyo3::prelude::*;
 
 use crate::errors::{closed, forked, misuse, raise, value_error};
@@ -28,6 +29,8 @@ pub(crate) struct State {
     ended: Ended,
     /// Why a call failed after which the transaction may be run again.
     failed: Option<Error>,
+    /// While a function or a block has it: calls of the same thread are not to wait for it.
+    entered: Option<Entered<Shared>>,
 }
 
 #[pyclass(frozen, name = "Transaction", module = "latchwork")]
@@ -54,7 +57,11 @@ pub(crate) fn mode(mode: &Bound<'_, PyAny>) -> PyResult<Mode> {
     if let Ok(seconds) = mode.extract::<f64>() {
         return Ok(Mode::Periodic(duration(seconds)?));
     }
-    match &*mode.extract::<String>()? {
+    let said = mode.extract::<String>()?;
+    if let Ok(seconds) = said.parse::<f64>() {
+        return Ok(Mode::Periodic(duration(seconds)?));
+    }
+    match &*said {
         "full" => Ok(Mode::Full),
         "write" => Ok(Mode::Write),
         "none" => Ok(Mode::None),
@@ -92,7 +99,7 @@ impl PyTransaction {
     ) -> PyResult<Self> {
         let store = db.get().store(py)?;
         let tx = wait(py, || store.begin_with(options))?;
-        let state = State { tx: Some(tx), ended: Ended::Open, failed: None };
+        let state = State { tx: Some(tx), ended: Ended::Open, failed: None, entered: None };
         let (forks, db, options) = (process::forks(), db.clone_ref(py), *options);
         Ok(Self { state: Turn::new(state), forks, db, options, again })
     }
@@ -127,6 +134,7 @@ impl PyTransaction {
 
     fn commit_now(&self, py: Python<'_>) -> PyResult<Option<u64>> {
         let mut state = self.take(py)?;
+        state.entered = None;
         let Some(tx) = state.tx.take() else { return Err(closed(py, "transaction")) };
         state.ended = Ended::RolledBack;
         match wait_raw(py, || tx.commit()) {
@@ -153,6 +161,7 @@ impl PyTransaction {
 
     fn roll_back_now(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.take(py)?;
+        state.entered = None;
         let Some(tx) = state.tx.take() else { return Ok(()) };
         state.ended = Ended::RolledBack;
         wait(py, || tx.roll_back())
@@ -173,6 +182,16 @@ impl PyTransaction {
         Ok(())
     }
 
+    /// Says that a function or a block has it from now on.
+    fn enter(&self, py: Python<'_>) -> PyResult<()> {
+        let mut state = self.take(py)?;
+        state.entered = None;
+        let Some(tx) = &state.tx else { return Err(closed(py, "transaction")) };
+        let entered = tx.enter().map_err(|why| raise(py, why))?;
+        state.entered = Some(entered);
+        Ok(())
+    }
+
     /// Ends a run, with an exception or without: true if it is to be run again, which the caller's
     /// exception does not decide, but what the transaction has met.
     fn end(&self, py: Python<'_>, error: Option<&PyErr>) -> PyResult<bool> {
@@ -186,6 +205,7 @@ impl PyTransaction {
             Some(_) => None,
         };
         let mut state = self.take(py)?;
+        state.entered = None;
         let plain = failed.as_ref().or(error).is_some_and(|why| is_plain(py, why));
         if self.again && plain && state.failed.is_some() {
             state.ended = Ended::Again;
@@ -206,7 +226,8 @@ impl PyTransaction {
 impl Drop for PyTransaction {
     fn drop(&mut self) {
         if self.forks != process::forks() {
-            forget(self.state.get_mut().tx.take());
+            let state = self.state.get_mut();
+            forget((state.tx.take(), state.entered.take()));
         }
     }
 }
@@ -230,6 +251,7 @@ pub(crate) fn run<R>(
     let (deadline, mut runs) = (deadline(options), 1);
     let tx = Py::new(py, PyTransaction::begin(py, db, options, true)?)?;
     loop {
+        tx.get().enter(py)?;
         let (done, error) = match work(&tx) {
             Ok(done) => (Some(done), None),
             Err(why) => (None, Some(why)),
@@ -352,10 +374,7 @@ impl PyTransaction {
     }
 
     fn __enter__(slf: &Bound<'_, Self>) -> PyResult<Py<Self>> {
-        match slf.get().take(slf.py())?.tx.is_some() {
-            true => Ok(slf.clone().unbind()),
-            false => Err(closed(slf.py(), "transaction")),
-        }
+        slf.get().enter(slf.py()).map(|()| slf.clone().unbind())
     }
 
     #[pyo3(signature = (kind, error, traceback, /))]
