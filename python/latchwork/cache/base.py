@@ -71,6 +71,8 @@ class Base:
         self._timeout = timeout
         self._mode = mode
         self._blocks: dict[int, _Open] = {}
+        # The store is closed when no cache has it any more.
+        self._home: Home | None = None
         self._space: Space | None = None
         _make_folder(directory)
         space = self._opened()
@@ -119,7 +121,8 @@ class Base:
         space = self._space
         if space is None:
             _make_folder(self._directory)
-            space = self._space = Home.at(self._directory, self._mode).space(self._name)
+            self._home = Home.at(self._directory, self._mode)
+            space = self._space = self._home.space(self._name)
         return space
 
     def _set_setting(self, key: str, value: Any) -> None:
@@ -156,7 +159,7 @@ class Base:
 
     def close(self) -> None:
         """Closes this handle. The next call opens it again."""
-        self._space = None
+        self._space = self._home = None
 
     def __enter__(self) -> Self:
         self._opened()
@@ -175,9 +178,13 @@ class Base:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._directory!r})"
 
+    def _block(self) -> _Open | None:
+        """The `transact` block of this thread."""
+        return self._blocks.get(threading.get_ident()) if self._blocks else None
+
     def _single(self, body: Callable[[Transaction], _R], retry: bool) -> _R:
         """Runs a function in a transaction until it commits, or in that of the thread's `transact` block."""
-        block = self._blocks.get(threading.get_ident()) if self._blocks else None
+        block = self._block()
         if block is not None:
             try:
                 return body(block.work.tx)
@@ -193,7 +200,7 @@ class Base:
 
     def _change(self, body: Callable[[Work], _R], retry: bool) -> _R:
         """Runs a function that changes entries in a transaction, and takes note of what that has changed."""
-        block = self._blocks.get(threading.get_ident()) if self._blocks else None
+        block = self._block()
         if block is not None:
             try:
                 return body(block.work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
 import time
 from typing import Any
 
@@ -150,7 +149,7 @@ class Entries(Base):
     def _find(self, db_key: Any, now: float, retry: bool) -> tuple[Entry, bytes] | None:
         """The entry of a key that has not expired, and its body; notes the read if policy or statistics ask for it."""
         space = self._opened()
-        block = self._blocks.get(threading.get_ident()) if self._blocks else None
+        block = self._block()
         if block is not None:
             try:
                 entry = block.work.find(db_key)
@@ -205,9 +204,11 @@ class Entries(Base):
 
     def __contains__(self, key: Any) -> bool:
         db_key, _ = self._key(key)
-        record = self._opened().entries.get(db_key) if not self._blocks else self._single(
-            lambda tx: tx.get_for_update(self._opened().entries, db_key), retry=True
-        )
+        entries = self._opened().entries
+        if self._block() is None:
+            record = entries.get(db_key)
+        else:
+            record = self._single(lambda tx: tx.get_for_update(entries, db_key), retry=True)
         return record is not None and EXPIRE.unpack_from(record)[2] > time.time()
 
     def pop(

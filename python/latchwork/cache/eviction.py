@@ -19,7 +19,7 @@ from .work import LEAST_FREQUENTLY_USED, Work, rank_of
 
 def expired_keys(space: Space, now: float, limit: int) -> list[tuple[float, int, Any]]:
     """The first rows of the expiry index that are due: time, row and key."""
-    rows = space.expiry.range(None, (now,), limit=limit)
+    rows = space.expiry.range(None, (now, 0), limit=limit)
     return [(at, row, key) for (at, row), key in rows]
 
 
@@ -79,11 +79,11 @@ def _candidates(work: Work, policy: int, limit: int) -> tuple[list[Any], dict[in
     end never lacks one."""
     table = work.tx[work.space.rank]
     heap: list[Any] = []
-    for (region, rank, row), key in table.range((FRESH,), (FRESH + 1,), limit=limit):
+    for (region, rank, row), key in table.range(*_bounds(FRESH), limit=limit):
         least = 0.0 if policy == LEAST_FREQUENTLY_USED else row / 1e9
         heap.append((least, region, rank, row, key))
     fresh = len(heap)
-    for (region, rank, row), key in table.range((policy,), (policy + 1,), limit=limit):
+    for (region, rank, row), key in table.range(*_bounds(policy), limit=limit):
         heap.append((rank, region, rank, row, key))
     if not heap:
         # What other policies have moved comes last.
@@ -99,3 +99,7 @@ def _candidates(work: Work, policy: int, limit: int) -> tuple[list[Any], dict[in
     if moved == limit and policy >= 0:
         left[policy] = moved
     return heap, left
+
+
+def _bounds(region: int) -> tuple[tuple[int, float, int], tuple[int, float, int]]:
+    return (region, 0.0, 0), (region + 1, 0.0, 0)

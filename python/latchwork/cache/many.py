@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -38,7 +37,7 @@ class Many(Base):
 
     def _pending(self) -> tuple[int, int]:
         """The entries and bytes that the thread's `transact` block has added, which `finish` adds to the counts."""
-        block = self._blocks.get(threading.get_ident()) if self._blocks else None
+        block = self._block()
         return (0, 0) if block is None else (block.work.count, block.work.size)
 
     def stats(self, enable: bool = True, reset: bool = False) -> tuple[int, int]:
@@ -64,10 +63,9 @@ class Many(Base):
         """The keys in the order of a table, expired ones included, as they were when the iteration began."""
         space = self._opened()
         rows = getattr(space, table)
-        if self._blocks:
-            block = self._blocks.get(threading.get_ident())
-            if block is not None:
-                rows = block.work.tx[rows]
+        block = self._block()
+        if block is not None:
+            rows = block.work.tx[rows]
         pairs = rows.range(reverse=reverse)
         which = 0 if table == "entries" else 1
         for pair in pairs:
@@ -171,7 +169,7 @@ class Many(Base):
         space = self._opened()
         if at < space.next_expiry:
             space.next_expiry = at
-        if not limit or self._blocks and threading.get_ident() in self._blocks:
+        if not limit or self._block() is not None:
             return
         if space.next_expiry < now or not space.expiry_known_at <= now < space.expiry_known_at + FRESH_FOR:
             space.expiry_known_at = now

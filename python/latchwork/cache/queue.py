@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +74,7 @@ def inserted(cache: Cache, last: bool) -> list[Any]:
 
 def _current(cache: Cache) -> Work | None:
     """The transaction of the thread's `transact` block."""
-    block = cache._blocks.get(threading.get_ident())
+    block = cache._block()
     return None if block is None else block.work
 
 

@@ -41,10 +41,8 @@ LONGEST_TAG = 256
 class Space:
     """The tables with one name in one store, and what this process knows about their sums."""
 
-    def __init__(self, home: Home, name: str) -> None:
-        self.home = home
-        store = home.store
-        self.store: Store = store
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
         prefix = f"cache/{name}/" if name else "cache/"
 
         def table(what: str, values: str | None = None) -> Table:
@@ -138,7 +136,7 @@ def _length(data: bytes) -> int:
 
 
 class Home:
-    """A store that is open, which all caches of this process in its folder share."""
+    """A store that is open, which all caches of this process in its folder share. It is closed with the last of them."""
 
     _all: weakref.WeakValueDictionary[tuple[int, int], Home] = weakref.WeakValueDictionary()
     _opening = threading.Lock()
@@ -163,7 +161,7 @@ class Home:
     def space(self, name: str) -> Space:
         found = self.spaces.get(name)
         if found is None:
-            found = self.spaces.setdefault(name, Space(self, name))
+            found = self.spaces.setdefault(name, Space(self.store, name))
         return found
 
 
