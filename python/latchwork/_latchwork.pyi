@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, TypeAlias, TypeVar, final, overload
-from typing_extensions import Self
+from typing_extensions import Self, disjoint_base
 from uuid import UUID
 
 from ._codecs import Codec
@@ -234,6 +234,7 @@ class Attempts:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Transaction: ...
 
+@disjoint_base
 class _Store:
     """The compiled part of `latchwork.Store`."""
 

@@ -14,9 +14,10 @@ use pyo3::types::{PyList, PyTuple};
 
 use crate::cbor::Number;
 use crate::errors::{closed, forked, misuse, raise, type_error};
+use crate::mapping::PyTable;
 use crate::process::{forks, wait, wait_raw};
 use crate::store::{Db, table_of};
-use crate::table::{Bytes, PyTable, limit, slices};
+use crate::table::{Bytes, limit, slices};
 use crate::transaction::patience;
 use crate::turn::{Taken, Turn};
 use crate::values::{self, refused};

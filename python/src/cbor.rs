@@ -5,7 +5,7 @@
 //! | `None`, `bool`, `int` of 64 bits, `float`, `bytes`, `str`, `list`, `dict` | as it has them |
 //! | a larger `int` | tags 2 and 3 (bignum) |
 //! | `datetime` with an offset | tag 0, the text of RFC 3339 |
-//! | `datetime` without | tag 19543, the same text without an offset |
+//! | `datetime` without | tag 19543, the same text without an offset; 19546 with `fold=1` |
 //! | `date` | tag 1004 (RFC 8943) |
 //! | `UUID` | tag 37 |
 //! | `tuple` | tag 19544, an array |
@@ -13,7 +13,6 @@
 //!
 //! Nothing that is decoded runs code of a class, so values of another program are safe to read.
 
-use latchwork_store::VALUE_MAX;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -24,6 +23,7 @@ use pyo3::types::{
 
 use crate::errors::{type_error, value_error};
 use crate::keys::{new_uuid, text, uuid_of};
+use crate::values::fits;
 
 const DEPTH: usize = 128;
 const RFC3339: u64 = 0;
@@ -35,6 +35,7 @@ const DATE: u64 = 1004;
 const LOCAL: u64 = 19543;
 const TUPLE: u64 = 19544;
 const FROZEN: u64 = 19545;
+const FOLDED: u64 = 19546;
 
 static DATETIME: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static DATE_CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -93,12 +94,12 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()
 
 fn encode_at(object: &Bound<'_, PyAny>, depth: usize, to: &mut Vec<u8>) -> PyResult<()> {
     if let Ok(bytes) = object.cast_exact::<PyBytes>() {
-        fits(bytes.as_bytes().len(), to)?;
+        fits(object.py(), bytes.as_bytes().len().saturating_add(to.len()))?;
         head(2, bytes.as_bytes().len() as u64, to);
         to.extend_from_slice(bytes.as_bytes());
     } else if let Ok(string) = object.cast_exact::<PyString>() {
         let text = text(string)?;
-        fits(text.len(), to)?;
+        fits(object.py(), text.len().saturating_add(to.len()))?;
         head(3, text.len() as u64, to);
         to.extend_from_slice(text.as_bytes());
     } else if let Ok(number) = object.cast_exact::<PyInt>() {
@@ -113,14 +114,6 @@ fn encode_at(object: &Bound<'_, PyAny>, depth: usize, to: &mut Vec<u8>) -> PyRes
         encode_other(object, depth, to)?;
     }
     Ok(())
-}
-
-/// Refuses a value that no store takes before it is copied.
-fn fits(length: usize, to: &[u8]) -> PyResult<()> {
-    match length.saturating_add(to.len()) > VALUE_MAX {
-        true => Err(value_error("a value has 1 GiB at most")),
-        false => Ok(()),
-    }
 }
 
 fn put_int(number: &Bound<'_, PyInt>, to: &mut Vec<u8>) -> PyResult<()> {
@@ -213,7 +206,12 @@ fn encode_class(object: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()> {
     match &*name.to_cow()? {
         "datetime" if of.is(DATETIME.import(py, "datetime", "datetime")?) => {
             let offset = object.call_method0(intern!(py, "utcoffset"))?;
-            put_tagged_text(if offset.is_none() { LOCAL } else { RFC3339 }, object, to)
+            let tag = match offset.is_none() {
+                false => RFC3339,
+                true if object.getattr(intern!(py, "fold"))?.is_truthy()? => FOLDED,
+                true => LOCAL,
+            };
+            put_tagged_text(tag, object, to)
         }
         "date" if of.is(DATE_CLASS.import(py, "datetime", "date")?) => {
             put_tagged_text(DATE, object, to)
@@ -329,6 +327,14 @@ fn take_tagged<'py>(
             let said = said.call_method1(intern!(py, "replace"), ("Z", "+00:00"))?;
             let class = DATETIME.import(py, "datetime", "datetime")?;
             class.call_method1(intern!(py, "fromisoformat"), (said,))?
+        }
+        (FOLDED, 3) => {
+            let said = PyString::from_bytes(py, split(from, count)?)?;
+            let class = DATETIME.import(py, "datetime", "datetime")?;
+            let plain = class.call_method1(intern!(py, "fromisoformat"), (said,))?;
+            let named = PyDict::new(py);
+            named.set_item("fold", 1)?;
+            plain.call_method(intern!(py, "replace"), (), Some(&named))?
         }
         (DATE, 3) => {
             let said = PyString::from_bytes(py, split(from, count)?)?;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! lib            what Python imports
-//! table          tables: what is done in one call
+//! mapping        the classes of tables
+//! table          what is done on a table in one call
 //! rows           iterators
 //! transaction    transactions by hand, and the loop that runs one again
 //! snapshot       snapshots
@@ -21,6 +22,7 @@ mod aio;
 mod cbor;
 mod errors;
 mod keys;
+mod mapping;
 mod process;
 mod rows;
 mod snapshot;
@@ -41,9 +43,9 @@ fn _latchwork(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<store::Db>()?;
     module.add_class::<store::PySequence>()?;
-    module.add_class::<table::PyTable>()?;
-    module.add_class::<table::PyTransactionTable>()?;
-    module.add_class::<table::PySnapshotTable>()?;
+    module.add_class::<mapping::PyTable>()?;
+    module.add_class::<mapping::PyTransactionTable>()?;
+    module.add_class::<mapping::PySnapshotTable>()?;
     module.add_class::<rows::PyRows>()?;
     module.add_class::<transaction::PyTransaction>()?;
     module.add_class::<transaction::PySavepoint>()?;

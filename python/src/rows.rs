@@ -7,9 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::keys;
+use crate::mapping::PyTable;
 use crate::process;
 use crate::snapshot::{Kept, PySnapshot};
-use crate::table::{At, Def, PyTable, Range, slices};
+use crate::table::{At, Def, Range, slices};
 use crate::turn::Turn;
 
 /// How many records are read at first; then four times as many, up to the most.

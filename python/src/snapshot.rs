@@ -7,9 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::errors::{closed, forked};
+use crate::mapping::PySnapshotTable;
 use crate::process;
 use crate::store::{Db, table_of};
-use crate::table::{At, PySnapshotTable, get};
+use crate::table::{At, get};
 use crate::turn::{Taken, Turn};
 
 /// A snapshot of this process: one that a fork has copied is left alone.

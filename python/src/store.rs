@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::errors::{closed, misuse, table_type, type_error};
+use crate::mapping::PyTable;
 use crate::process::{forks, wait};
 use crate::snapshot::PySnapshot;
-use crate::table::{Def, PyTable};
+use crate::table::Def;
 use crate::transaction::{PyAttempts, PyTransaction, duration, mode, patience, run};
 use crate::types::{CBOR, Kind, PARTS, described};
 use crate::values::Codec;

@@ -1,9 +1,9 @@
 //! What a table is, for all that read and write it, and what is done with it in one call.
 
+use std::cell::Cell;
 use std::ops::Bound as End;
 
 use latchwork_store::{Error, Key, Level, Mode, Patience, Raw, Table, WriteTxn};
-use pyo3::PyClass;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -12,7 +12,6 @@ use crate::cbor::Number;
 use crate::errors::{missing, raise, type_error, value_error};
 use crate::keys;
 use crate::process::{go_on, wait};
-use crate::rows::{Kind as Rows_, PyRows};
 use crate::snapshot::PySnapshot;
 use crate::store::Db;
 use crate::transaction::{PyTransaction, run};
@@ -41,8 +40,8 @@ pub(crate) enum At<'a> {
     Snapshot(&'a Py<PySnapshot>),
 }
 
-type Object<'py> = Bound<'py, PyAny>;
-type Pair<'py> = (Object<'py>, Object<'py>);
+pub(crate) type Object<'py> = Bound<'py, PyAny>;
+pub(crate) type Pair<'py> = (Object<'py>, Object<'py>);
 pub(crate) type Bytes = (Vec<u8>, Vec<u8>);
 
 pub(crate) fn slices(range: &Range) -> (End<&[u8]>, End<&[u8]>) {
@@ -55,6 +54,26 @@ impl Def {
         let mut to = Vec::with_capacity(64);
         keys::encode(&self.keys, key, &mut to)?;
         Ok(to)
+    }
+
+    /// Does something with the bytes of a key, which are in memory that the thread keeps.
+    #[inline]
+    pub(crate) fn with_key<R>(
+        &self,
+        key: &Object<'_>,
+        work: impl FnOnce(&[u8]) -> PyResult<R>,
+    ) -> PyResult<R> {
+        thread_local! {
+            static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+        }
+        // A call inside of this one, by a codec, finds none, and makes its own.
+        let mut bytes = BYTES.take();
+        bytes.clear();
+        let done = keys::encode(&self.keys, key, &mut bytes).and_then(|()| work(&bytes));
+        if bytes.capacity() <= 4096 {
+            BYTES.set(bytes);
+        }
+        done
     }
 
     /// How one call on the table is done.
@@ -247,13 +266,13 @@ pub(crate) fn put(
     key: &Object<'_>,
     value: &Object<'_>,
 ) -> PyResult<()> {
-    let (key, value) = (def.key(key)?, def.values.encode(value)?);
-    let (key, value) = (&key[..], &value[..]);
-    match at {
+    let value = def.values.encode(value)?;
+    let value = &value[..];
+    def.with_key(key, |key| match at {
         // The write and the commit are one record of the log.
         At::Store(_) => write(py, at, def, |tx| tx.put_last(&def.table, key, value)),
         _ => write(py, at, def, |tx| tx.put(&def.table, key, value)),
-    }
+    })
 }
 
 pub(crate) fn insert(
@@ -491,429 +510,8 @@ pub(crate) fn limit(limit: Option<i64>) -> PyResult<usize> {
     }
 }
 
-pub(crate) fn rows(
-    py: Python<'_>,
-    at: At<'_>,
-    def: &Py<PyTable>,
-    kind: Rows_,
-    (range, back, limit): (Range, bool, usize),
-) -> PyResult<PyRows> {
-    PyRows::new(py, at, def.clone_ref(py), kind, (range, back, limit))
-}
-
-/// A table of a store.
-#[pyclass(frozen, name = "Table", module = "latchwork", mapping)]
-pub(crate) struct PyTable {
-    pub(crate) def: Def,
-    pub(crate) db: Py<Db>,
-    /// The codec of the program, for copies in other processes.
-    pub(crate) codec: Option<Py<PyAny>>,
-}
-
-/// A table in a transaction.
-#[pyclass(frozen, name = "TransactionTable", module = "latchwork", mapping)]
-pub(crate) struct PyTransactionTable {
-    pub(crate) table: Py<PyTable>,
-    pub(crate) tx: Py<PyTransaction>,
-}
-
-/// A table in a snapshot.
-#[pyclass(frozen, name = "SnapshotTable", module = "latchwork", mapping)]
-pub(crate) struct PySnapshotTable {
-    pub(crate) table: Py<PyTable>,
-    pub(crate) snapshot: Py<PySnapshot>,
-}
-
-/// The methods of a class: those that read, and others.
-macro_rules! methods {
-    ($class:ident, { $($more:tt)* }) => {
-        #[pymethods]
-        impl $class {
-            /// The name of the table.
-            #[getter]
-            fn name(slf: &Bound<'_, Self>) -> String {
-                slf.get().def().table.name().to_owned()
-            }
-
-            fn __getitem__<'py>(slf: &Bound<'py, Self>, key: Object<'py>) -> PyResult<Object<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                let def = this.def();
-                get(py, this.at(), def, &def.key(&key)?)?.ok_or_else(|| missing(&key))
-            }
-
-            #[pyo3(signature = (key, default=None, /))]
-            fn get<'py>(
-                slf: &Bound<'py, Self>,
-                key: Object<'py>,
-                default: Option<Object<'py>>,
-            ) -> PyResult<Option<Object<'py>>> {
-                let (py, this) = (slf.py(), slf.get());
-                let def = this.def();
-                Ok(get(py, this.at(), def, &def.key(&key)?)?.or(default))
-            }
-
-            fn __contains__(slf: &Bound<'_, Self>, key: Object<'_>) -> PyResult<bool> {
-                let (py, this) = (slf.py(), slf.get());
-                let def = this.def();
-                contains(py, this.at(), def, &def.key(&key)?)
-            }
-
-            /// O(records): no number of them is kept.
-            fn __len__(slf: &Bound<'_, Self>) -> PyResult<usize> {
-                let (py, this) = (slf.py(), slf.get());
-                let all = (End::Unbounded, End::Unbounded);
-                Ok(count(py, this.at(), this.def(), &all)? as usize)
-            }
-
-            fn __bool__(slf: &Bound<'_, Self>) -> PyResult<bool> {
-                let (py, this) = (slf.py(), slf.get());
-                Ok(end(py, this.at(), this.def(), false)?.is_some())
-            }
-
-            fn __iter__(slf: &Bound<'_, Self>) -> PyResult<PyRows> {
-                let (py, this) = (slf.py(), slf.get());
-                let all = ((End::Unbounded, End::Unbounded), false, usize::MAX);
-                rows(py, this.at(), &Self::table(slf), Rows_::Keys, all)
-            }
-
-            #[pyo3(signature = (lo=None, hi=None, *, reverse=false))]
-            fn keys(
-                slf: &Bound<'_, Self>,
-                lo: Option<Object<'_>>,
-                hi: Option<Object<'_>>,
-                reverse: bool,
-            ) -> PyResult<PyRows> {
-                let (py, this) = (slf.py(), slf.get());
-                let range = this.def().range(lo.as_ref(), hi.as_ref(), false)?;
-                let of = (range, reverse, usize::MAX);
-                rows(py, this.at(), &Self::table(slf), Rows_::Keys, of)
-            }
-
-            #[pyo3(signature = (lo=None, hi=None, *, reverse=false))]
-            fn values(
-                slf: &Bound<'_, Self>,
-                lo: Option<Object<'_>>,
-                hi: Option<Object<'_>>,
-                reverse: bool,
-            ) -> PyResult<PyRows> {
-                let (py, this) = (slf.py(), slf.get());
-                let range = this.def().range(lo.as_ref(), hi.as_ref(), false)?;
-                let of = (range, reverse, usize::MAX);
-                rows(py, this.at(), &Self::table(slf), Rows_::Values, of)
-            }
-
-            #[pyo3(signature = (lo=None, hi=None, *, reverse=false))]
-            fn items(
-                slf: &Bound<'_, Self>,
-                lo: Option<Object<'_>>,
-                hi: Option<Object<'_>>,
-                reverse: bool,
-            ) -> PyResult<PyRows> {
-                let (py, this) = (slf.py(), slf.get());
-                let range = this.def().range(lo.as_ref(), hi.as_ref(), false)?;
-                let of = (range, reverse, usize::MAX);
-                rows(py, this.at(), &Self::table(slf), Rows_::Items, of)
-            }
-
-            #[pyo3(signature = (lo=None, hi=None, *, reverse=false, inclusive=false, limit=None))]
-            fn range(
-                slf: &Bound<'_, Self>,
-                lo: Option<Object<'_>>,
-                hi: Option<Object<'_>>,
-                reverse: bool,
-                inclusive: bool,
-                limit: Option<i64>,
-            ) -> PyResult<PyRows> {
-                let (py, this) = (slf.py(), slf.get());
-                let range = this.def().range(lo.as_ref(), hi.as_ref(), inclusive)?;
-                let of = (range, reverse, self::limit(limit)?);
-                rows(py, this.at(), &Self::table(slf), Rows_::Items, of)
-            }
-
-            #[pyo3(signature = (*parts, reverse=false, limit=None))]
-            fn prefix(
-                slf: &Bound<'_, Self>,
-                parts: Bound<'_, PyTuple>,
-                reverse: bool,
-                limit: Option<i64>,
-            ) -> PyResult<PyRows> {
-                let (py, this) = (slf.py(), slf.get());
-                let of = (this.def().prefix(&parts)?, reverse, self::limit(limit)?);
-                rows(py, this.at(), &Self::table(slf), Rows_::Items, of)
-            }
-
-            fn first<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
-                let (py, this) = (slf.py(), slf.get());
-                end(py, this.at(), this.def(), false)
-            }
-
-            fn last<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
-                let (py, this) = (slf.py(), slf.get());
-                end(py, this.at(), this.def(), true)
-            }
-
-            #[pyo3(signature = (lo=None, hi=None, *, inclusive=false))]
-            fn count(
-                slf: &Bound<'_, Self>,
-                lo: Option<Object<'_>>,
-                hi: Option<Object<'_>>,
-                inclusive: bool,
-            ) -> PyResult<u64> {
-                let (py, this) = (slf.py(), slf.get());
-                let range = this.def().range(lo.as_ref(), hi.as_ref(), inclusive)?;
-                count(py, this.at(), this.def(), &range)
-            }
-
-            $($more)*
-        }
-    };
-}
-
-/// The methods of a class that is also written.
-macro_rules! writes {
-    ($class:ident, { $($more:tt)* }) => {
-        methods!($class, {
-            fn __setitem__(
-                slf: &Bound<'_, Self>,
-                key: Object<'_>,
-                value: Object<'_>,
-            ) -> PyResult<()> {
-                let (py, this) = (slf.py(), slf.get());
-                put(py, this.at(), this.def(), &key, &value)
-            }
-
-            fn __delitem__(slf: &Bound<'_, Self>, key: Object<'_>) -> PyResult<()> {
-                let (py, this) = (slf.py(), slf.get());
-                match remove(py, this.at(), this.def(), &key)? {
-                    true => Ok(()),
-                    false => Err(missing(&key)),
-                }
-            }
-
-            #[pyo3(signature = (key, value, /))]
-            fn put(slf: &Bound<'_, Self>, key: Object<'_>, value: Object<'_>) -> PyResult<()> {
-                let (py, this) = (slf.py(), slf.get());
-                put(py, this.at(), this.def(), &key, &value)
-            }
-
-            #[pyo3(signature = (key, value, /))]
-            fn insert(slf: &Bound<'_, Self>, key: Object<'_>, value: Object<'_>) -> PyResult<()> {
-                let (py, this) = (slf.py(), slf.get());
-                insert(py, this.at(), this.def(), &key, &value)
-            }
-
-            #[pyo3(signature = (key, /))]
-            fn remove(slf: &Bound<'_, Self>, key: Object<'_>) -> PyResult<bool> {
-                let (py, this) = (slf.py(), slf.get());
-                remove(py, this.at(), this.def(), &key)
-            }
-
-            #[pyo3(signature = (key, /, *default))]
-            fn pop<'py>(
-                slf: &Bound<'py, Self>,
-                key: Object<'py>,
-                default: Bound<'py, PyTuple>,
-            ) -> PyResult<Object<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                if default.len() > 1 {
-                    return Err(type_error("pop takes a key and one default at most"));
-                }
-                pop(py, this.at(), this.def(), &key, default.get_item(0).ok())
-            }
-
-            fn popitem<'py>(slf: &Bound<'py, Self>) -> PyResult<Pair<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                let found = pop_end(py, this.at(), this.def(), true)?;
-                found.ok_or_else(|| pyo3::exceptions::PyKeyError::new_err("the table is empty"))
-            }
-
-            #[pyo3(signature = (key, default=None, /))]
-            fn setdefault<'py>(
-                slf: &Bound<'py, Self>,
-                key: Object<'py>,
-                default: Option<Object<'py>>,
-            ) -> PyResult<Object<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                let default = default.unwrap_or_else(|| py.None().into_bound(py));
-                setdefault(py, this.at(), this.def(), &key, default)
-            }
-
-            #[pyo3(signature = (other, /))]
-            fn update(slf: &Bound<'_, Self>, other: Object<'_>) -> PyResult<()> {
-                let (py, this) = (slf.py(), slf.get());
-                update(py, this.at(), this.def(), &other)
-            }
-
-            #[pyo3(signature = (key, function, default=None, /))]
-            fn change<'py>(
-                slf: &Bound<'py, Self>,
-                key: Object<'py>,
-                function: Object<'py>,
-                default: Option<Object<'py>>,
-            ) -> PyResult<Object<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                let default = default.unwrap_or_else(|| py.None().into_bound(py));
-                change(py, this.at(), this.def(), &key, (&function, &default))
-            }
-
-            #[pyo3(signature = (key, amount=None, /))]
-            fn add<'py>(
-                slf: &Bound<'py, Self>,
-                key: Object<'py>,
-                amount: Option<Object<'py>>,
-            ) -> PyResult<Object<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                let amount = match amount {
-                    Some(amount) => amount,
-                    None => 1i64.into_pyobject(py)?.into_any(),
-                };
-                add(py, this.at(), this.def(), &key, &amount)
-            }
-
-            #[pyo3(signature = (value, /))]
-            fn append<'py>(slf: &Bound<'py, Self>, value: Object<'py>) -> PyResult<Object<'py>> {
-                let (py, this) = (slf.py(), slf.get());
-                append(py, this.at(), this.def(), &value)
-            }
-
-            fn pop_first<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
-                let (py, this) = (slf.py(), slf.get());
-                pop_end(py, this.at(), this.def(), false)
-            }
-
-            fn pop_last<'py>(slf: &Bound<'py, Self>) -> PyResult<Option<Pair<'py>>> {
-                let (py, this) = (slf.py(), slf.get());
-                pop_end(py, this.at(), this.def(), true)
-            }
-
-            #[pyo3(signature = (lo=None, hi=None, *, inclusive=false))]
-            fn remove_range(
-                slf: &Bound<'_, Self>,
-                lo: Option<Object<'_>>,
-                hi: Option<Object<'_>>,
-                inclusive: bool,
-            ) -> PyResult<u64> {
-                let (py, this) = (slf.py(), slf.get());
-                let range = this.def().range(lo.as_ref(), hi.as_ref(), inclusive)?;
-                remove_range(py, this.at(), this.def(), &range)
-            }
-
-            fn clear(slf: &Bound<'_, Self>) -> PyResult<()> {
-                let (py, this) = (slf.py(), slf.get());
-                let all = (End::Unbounded, End::Unbounded);
-                remove_range(py, this.at(), this.def(), &all).map(drop)
-            }
-
-            $($more)*
-        });
-    };
-}
-
-/// What the three classes share.
-trait OfTable: PyClass {
-    fn def(&self) -> &Def;
-
-    fn at(&self) -> At<'_>;
-
-    fn table(this: &Bound<'_, Self>) -> Py<PyTable>;
-}
-
-impl OfTable for PyTable {
-    #[inline]
-    fn def(&self) -> &Def {
-        &self.def
-    }
-
-    #[inline]
-    fn at(&self) -> At<'_> {
-        At::Store(&self.db)
-    }
-
-    fn table(this: &Bound<'_, Self>) -> Py<PyTable> {
-        this.clone().unbind()
-    }
-}
-
-impl OfTable for PyTransactionTable {
-    #[inline]
-    fn def(&self) -> &Def {
-        &self.table.get().def
-    }
-
-    #[inline]
-    fn at(&self) -> At<'_> {
-        At::Transaction(&self.tx)
-    }
-
-    fn table(this: &Bound<'_, Self>) -> Py<PyTable> {
-        this.get().table.clone_ref(this.py())
-    }
-}
-
-impl OfTable for PySnapshotTable {
-    #[inline]
-    fn def(&self) -> &Def {
-        &self.table.get().def
-    }
-
-    #[inline]
-    fn at(&self) -> At<'_> {
-        At::Snapshot(&self.snapshot)
-    }
-
-    fn table(this: &Bound<'_, Self>) -> Py<PyTable> {
-        this.get().table.clone_ref(this.py())
-    }
-}
-
-writes!(PyTable, {
-    /// The type of the keys, as the catalog has it.
-    #[getter]
-    fn key_type(&self) -> &str {
-        &self.def.key_type
-    }
-
-    /// The type of the values, as the catalog has it.
-    #[getter]
-    fn value_type(&self) -> &str {
-        &self.def.value_type
-    }
-
-    /// A copy in another process opens the store there.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let values = match &self.codec {
-            Some(codec) => codec.clone_ref(py),
-            None => self.def.value_type.as_str().into_pyobject(py)?.into_any().unbind(),
-        };
-        let make = PyModule::import(py, "latchwork._store")?.getattr("_table")?;
-        let (name, version) = (self.def.table.name(), self.def.table.version());
-        let mode = self.def.mode.map(mode_name);
-        let of = (&self.db, name, &self.def.key_type, values, version, mode);
-        (make, of).into_pyobject(py).map(Bound::into_any)
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<latchwork.Table {:?}>", self.def.table.name())
-    }
-});
-
-writes!(PyTransactionTable, {
-    #[pyo3(signature = (key, default=None, /))]
-    fn get_for_update<'py>(
-        slf: &Bound<'py, Self>,
-        key: Object<'py>,
-        default: Option<Object<'py>>,
-    ) -> PyResult<Option<Object<'py>>> {
-        let (py, this) = (slf.py(), slf.get());
-        let def = this.def();
-        Ok(get_for_update(py, this.tx.get(), def, &def.key(&key)?)?.or(default))
-    }
-});
-
-methods!(PySnapshotTable, {});
-
 /// A mode as Python gives it.
-fn mode_name(mode: Mode) -> String {
+pub(crate) fn mode_name(mode: Mode) -> String {
     match mode {
         Mode::Full => "full".to_owned(),
         Mode::Write => "write".to_owned(),

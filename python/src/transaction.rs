@@ -8,9 +8,10 @@ use latchwork_store::{Entered, Error, Level, Mode, Patience, Savepoint, Transact
 use pyo3::prelude::*;
 
 use crate::errors::{closed, forked, misuse, raise, value_error};
+use crate::mapping::PyTransactionTable;
 use crate::process::{self, wait, wait_raw};
 use crate::store::{Db, table_of};
-use crate::table::{self, At, PyTransactionTable, get_for_update, is_plain};
+use crate::table::{self, At, get_for_update, is_plain};
 use crate::turn::{Taken, Turn};
 
 /// How a transaction has ended.
@@ -331,7 +332,10 @@ impl PyTransaction {
         table::remove(slf.py(), At::Transaction(slf.as_unbound()), &table.get().def, &key)
     }
 
-    #[pyo3(signature = (table, key, amount=None, /))]
+    #[pyo3(
+        signature = (table, key, amount=None, /),
+        text_signature = "($self, table, key, amount=1, /)"
+    )]
     fn add<'py>(
         slf: &Bound<'py, Self>,
         table: Bound<'py, PyAny>,

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use latchwork_store::Error;
+use latchwork_store::{Error, VALUE_MAX};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::cbor::{self, Number};
-use crate::errors::{table_type, type_error, value_error};
+use crate::errors::{raise, table_type, type_error, value_error};
 use crate::keys::{self, new_uuid, text, uuid_of};
 use crate::types::Kind;
 
@@ -21,6 +21,14 @@ pub(crate) enum Codec {
     },
 }
 
+/// Refuses a value that no store takes before it is copied.
+pub(crate) fn fits(py: Python<'_>, length: usize) -> PyResult<()> {
+    match length > VALUE_MAX {
+        true => Err(raise(py, Error::ValueTooLong { length })),
+        false => Ok(()),
+    }
+}
+
 fn wrong(kind: &Kind, value: &Bound<'_, PyAny>) -> PyErr {
     let of = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
     type_error(format!("a value of type {of} in a table whose values are {kind:?}"))
@@ -32,7 +40,10 @@ impl Codec {
     pub(crate) fn encode<'v>(&self, value: &'v Bound<'_, PyAny>) -> PyResult<Cow<'v, [u8]>> {
         match self {
             Self::Kind(Kind::Bytes(None)) => match value.cast::<PyBytes>() {
-                Ok(bytes) => Ok(Cow::Borrowed(bytes.as_bytes())),
+                Ok(bytes) => {
+                    fits(value.py(), bytes.as_bytes().len())?;
+                    Ok(Cow::Borrowed(bytes.as_bytes()))
+                }
                 Err(_) => Err(wrong(&Kind::Bytes(None), value)),
             },
             Self::Kind(kind) => {

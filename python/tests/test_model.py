@@ -210,7 +210,7 @@ class Serial(RuleBasedStateMachine):
 
         def work(number: int) -> None:
             def body(tx: latchwork.Transaction) -> list[Any]:
-                return [step(tx[table], number, *deed) for deed in plans[number]]
+                return [step(tx[table], number, *operation) for operation in plans[number]]
 
             results[number] = db.write(body)
 
@@ -222,7 +222,7 @@ class Serial(RuleBasedStateMachine):
         end = dict(table)
         for serial in itertools.permutations(range(len(plans))):
             state: Any = Model()
-            if all(results[one] == [step(state, one, *deed) for deed in plans[one]] for one in serial) and state == end:
+            if all(results[one] == [step(state, one, *operation) for operation in plans[one]] for one in serial) and state == end:
                 return
         raise AssertionError(f"no serial order: {plans} {results} {end}")
 
@@ -235,8 +235,8 @@ class Model(dict[int, int]):
         return self[key]
 
 
-def step(table: Any, number: int, deed: str, key: int) -> Any:
-    match deed:
+def step(table: Any, number: int, operation: str, key: int) -> Any:
+    match operation:
         case "read":
             return table.get(key)
         case "write":

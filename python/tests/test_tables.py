@@ -168,6 +168,9 @@ def test_codecs(db: latchwork.Store) -> None:
     p = db.table("pickled", values=latchwork.pickled(unsafe=True))
     p["k"] = range(3)
     assert p["k"] == range(3) and p.pop("k") == range(3)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        p["k"] = lambda: None
+    assert not p
 
     def fails(_: object) -> bytes:
         raise ZeroDivisionError
