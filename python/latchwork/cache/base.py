@@ -292,10 +292,18 @@ class Base:
         """The key that a key in the table stands for."""
         if type(key) is tuple:
             if len(key) == 2:
-                key = lengthen(space.find_key(key[1]))
+                key = lengthen(self._long_key(key[1], space))
                 return self._disk.get(key[0], False) if type(key) is tuple else self._disk.get(key, True)
             return self._disk.get(key[0], False)
         return self._disk.get(key, True)
+
+    def _long_key(self, digest: bytes, space: Space) -> bytes:
+        """What `shorten` made a digest of. Raises `KeyError` if the key was removed."""
+        block = self._block()
+        found: bytes | None = (space.keys if block is None else block.work.tx[space.keys]).get(digest)
+        if found is None:
+            raise KeyError(digest)
+        return found
 
     def _body(self, value: Any, read: bool, key: Any = UNKNOWN) -> bytes:
         _, mode, _, stored = self._disk.store(value, read, key=key)

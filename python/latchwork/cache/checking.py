@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from .constants import ENOVAL
 from .record import FRESH, LONG, NEVER, OUTSIDE, Entry, unpack
 from .space import COUNT, SIZE, Space, tag_key
 from .work import Work
@@ -78,8 +79,8 @@ def _compare(space: Space, view: Any) -> None:
         size += entry.size(key)
         for what, at, expected in _rows_of(key, entry):
             rows[what] += 1
-            value = view[getattr(space, what)].get(at)
-            if value is None or what not in ("bodies", "keys") and value != expected:
+            value = view[getattr(space, what)].get(at, ENOVAL)
+            if value is ENOVAL or what not in ("bodies", "keys") and value != expected:
                 warnings.warn(f"the entry of key {key!r} has no row {at!r} in table {what}", stacklevel=4)
             elif what == "bodies" and len(value) != expected:
                 warnings.warn(f"the body of key {key!r} has {len(value)} bytes, not {expected}", stacklevel=4)

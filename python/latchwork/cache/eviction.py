@@ -17,9 +17,9 @@ from .space import Space
 from .work import LEAST_FREQUENTLY_USED, Work, rank_of
 
 
-def expired_keys(space: Space, now: float, limit: int) -> list[tuple[float, int, Any]]:
+def expired_keys(expiry: Any, now: float, limit: int) -> list[tuple[float, int, Any]]:
     """The first rows of the expiry index that are due: time, row and key."""
-    rows = space.expiry.range(None, (now, 0), limit=limit)
+    rows = expiry.range(None, (now, 0), limit=limit)
     return [(at, row, key) for (at, row), key in rows]
 
 

@@ -100,14 +100,17 @@ class Many(Base):
 
     def expire(self, now: float | None = None, retry: bool = False) -> int:
         """Removes all expired entries, and returns their number. O(expired entries). Transactions of 100."""
-        now = time.time() if now is None else now
-        space = self._opened()
-        total = 0
-        while True:
-            rows = expired_keys(space, now, BATCH)
-            if not rows:
-                return total
-            total += self._batch(lambda work: remove_expired(work, rows, now), retry, total)
+        at = time.time() if now is None else now
+
+        def run(work: Work) -> tuple[int, bool]:
+            rows = expired_keys(work.tx[work.space.expiry], at, BATCH)
+            return remove_expired(work, rows, at), len(rows) == BATCH
+
+        total, more = 0, True
+        while more:
+            removed, more = self._batch(run, retry, total)
+            total += removed
+        return total
 
     def _remove(
         self,
@@ -173,7 +176,7 @@ class Many(Base):
             return
         if space.next_expiry < now or not space.expiry_known_at <= now < space.expiry_known_at + FRESH_FOR:
             space.expiry_known_at = now
-            rows = expired_keys(space, now, limit)
+            rows = expired_keys(space.expiry, now, limit)
             if rows:
                 limit -= self._try(lambda work: remove_expired(work, rows, now)) or 0
             if len(rows) < self.cull_limit:

@@ -97,12 +97,6 @@ class Space:
             self.summed_at = now
         return self.volume
 
-    def find_key(self, digest: bytes) -> bytes:
-        found: bytes | None = self.keys.get(digest)
-        if found is None:
-            raise KeyError(digest)
-        return found
-
 
 def shorten(key: Any) -> tuple[Any, bytes | None]:
     """A key that the store can hold, and, if that is a digest, what is to be stored in `keys`."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import Transaction
 from .record import FRESH, INLINE, LONG, NEVER, OUTSIDE, PLACE, TOUCHED, Entry, unpack
-from .space import COUNT, SIZE, Space, lengthen, tag_key
+from .space import COUNT, SIZE, Space, tag_key
 
 _SAME = object()
 # The code of the only policy that goes by the count of reads and not by the time.
@@ -164,10 +164,6 @@ class Work:
             tx.remove(space.keys, key[1])
         self.count -= 1
         self.size -= entry.size(key)
-
-    def long_key(self, key: Any) -> Any:
-        """The key that was stored in place of `key`, if that is a digest."""
-        return lengthen(self.tx.get(self.space.keys, key[1]))
 
     def finish(self) -> None:
         """Adds what has changed to the counts of this process."""
