@@ -118,6 +118,7 @@ mod tables;
 mod tools;
 mod turns;
 mod txn;
+mod type_text;
 mod typed;
 mod types;
 mod user;

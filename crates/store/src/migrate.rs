@@ -151,11 +151,11 @@ impl<M: ConstMachine> Store<M> {
     /// Records in the catalog that a migration moves the table; false if there is nothing to do.
     fn begin_migration(&self, from: &Asked, to: &Asked) -> Result<bool, Error> {
         let (name, hidden) = (to.name.as_bytes(), hidden(to.name));
-        let is_to = |entry: &Entry| entry.is_of(to.key, to.value, to.version);
+        let is_to = |entry: &Entry| entry.is_of(&to.key, &to.value, to.version);
         let refused = |entry: &Entry, asked: &Asked| Error::TableType {
             table: to.name.to_owned(),
             stored: entry.said(),
-            requested: said(asked.key, asked.value, asked.version),
+            requested: said(&asked.key, &asked.value, asked.version),
         };
         {
             let session = self.session()?;
@@ -175,11 +175,11 @@ impl<M: ConstMachine> Store<M> {
             if is_to(&entry) {
                 return Ok(false);
             }
-            if !entry.is_of(from.key, from.value, from.version) {
+            if !entry.is_of(&from.key, &from.value, from.version) {
                 return Err(refused(&entry, from));
             }
             let tree = next.map_or_else(|| catalog.make_root(), |next| Ok(next.tree))?;
-            let types = Types::of(to.key, to.value);
+            let types = Types::of(&to.key, &to.value);
             catalog.put(&hidden, &Entry::new(tree, types, to.version))?;
             entry.moving = true;
             catalog.put(name, &entry)?;

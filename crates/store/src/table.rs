@@ -32,10 +32,10 @@ use crate::{Error, Key, Raw, Type, Value};
 pub struct Table<K, V> {
     name: &'static str,
     version: u32,
-    /// Of the name, the version and the types chosen at run time: a table is found by it.
+    /// Of the name, the version and the described types: a table is found by it.
     hash: u64,
-    /// The types of keys and values, where they are not those of `K` and `V`.
-    types: Option<(&'static Type, &'static Type)>,
+    /// Types that are known at run time, of a table of [`Raw`](crate::Raw).
+    described: Option<(Type, Type)>,
     of: PhantomData<fn(K, V)>,
 }
 
@@ -45,15 +45,15 @@ pub(crate) struct Asked {
     pub(crate) name: &'static str,
     pub(crate) tag: u64,
     pub(crate) version: u32,
-    pub(crate) key: &'static Type,
-    pub(crate) value: &'static Type,
+    pub(crate) key: Type,
+    pub(crate) value: Type,
 }
 
 impl<K, V> Table<K, V> {
     /// The table of this name, with schema version 0. O(length of the name); in a constant the
     /// compiler does it.
     pub const fn new(name: &'static str) -> Self {
-        Self { name, version: 0, hash: hashed(name, 0, None), types: None, of: PhantomData }
+        Self { name, version: 0, hash: hashed(name, 0), described: None, of: PhantomData }
     }
 
     /// The same table with another schema version, which its program changes when the meaning of
@@ -71,7 +71,8 @@ impl<K, V> Table<K, V> {
     /// ```
     #[must_use]
     pub const fn with_version(self, version: u32) -> Self {
-        Self { version, hash: hashed(self.name, version, self.types), ..self }
+        let hash = self.hash ^ hashed(self.name, self.version) ^ hashed(self.name, version);
+        Self { version, hash, ..self }
     }
 
     /// Its schema version.
@@ -123,11 +124,45 @@ impl<K: Key, V: Value> Table<K, V> {
 
     /// The table, for code that is the same for all types.
     pub(crate) const fn asked(&self) -> Asked {
-        let (key, value) = match self.types {
-            Some(types) => types,
-            None => (K::TYPE, V::TYPE),
+        let (key, value) = match self.described {
+            Some(described) => described,
+            None => (*K::TYPE, *V::TYPE),
         };
         Asked { name: self.name, tag: self.tag(), version: self.version, key, value }
+    }
+}
+
+impl Table<Raw, Raw> {
+    /// The same table, with types that are known at run time: for programs in other languages,
+    /// which encode keys and values themselves. The types are recorded and compared as those of
+    /// any table; bytes that are written are not compared with them. O(length of the types).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{AnyKey, Error, Key, KeyPart, Raw, Store, Table, Type};
+    ///
+    /// # let path = std::env::temp_dir().join(format!("store-described-{}", std::process::id()));
+    /// let store = Store::open(&path)?;
+    /// let (key, value) = (Type::parse("(str,u64)").unwrap(), Type::parse("u64").unwrap());
+    /// let lines: Table<Raw, Raw> = Table::named("lines").described(key, value);
+    /// let mut bytes = Vec::new();
+    /// AnyKey::encode(&&[KeyPart::Text("ann".to_owned()), KeyPart::Integer(8)][..], &mut bytes);
+    /// store.put(&lines, &bytes, &7_u64.to_le_bytes())?;
+    ///
+    /// const LINES: Table<(&str, u64), u64> = Table::new("lines");
+    /// assert_eq!(store.get(&LINES, ("ann", 8))?, Some(7));
+    /// const WRONG: Table<u64, u64> = Table::new("lines");
+    /// assert!(matches!(store.get(&WRONG, 8), Err(Error::TableType { .. })));
+    /// # drop(store);
+    /// # std::fs::remove_dir_all(&path).unwrap();
+    /// # Ok::<(), latchwork_store::Error>(())
+    /// ```
+    #[must_use]
+    pub const fn described(self, key: Type, value: Type) -> Self {
+        let of_types = value.hash(key.hash(HASH));
+        let hash = hashed(self.name, self.version) ^ of_types;
+        Self { hash, described: Some((key, value)), ..self }
     }
 }
 
@@ -186,46 +221,9 @@ impl<K, V: Value> Table<K, V> {
     }
 }
 
-/// The hash of a name and a schema version, and of types chosen at run time. The latter replace
-/// those of [`Raw`], which [`Table::tag`] adds.
-const fn hashed(name: &str, version: u32, types: Option<(&Type, &Type)>) -> u64 {
-    let hash = number(text(HASH, name), version as u64);
-    match types {
-        Some((key, value)) => {
-            hash ^ Type::Any.hash(Type::Any.hash(HASH)) ^ value.hash(key.hash(HASH))
-        }
-        None => hash,
-    }
-}
-
-impl Table<Raw, Raw> {
-    /// The same table with types chosen at run time, for bindings of other languages. The first
-    /// write records them, and a table with other types is refused, as if `K` and `V` were these
-    /// types. The caller passes the encoded bytes of keys and values of these types; the store does
-    /// not check them.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use latchwork_store::{Key, Raw, Store, Table, Value};
-    ///
-    /// # let path = std::env::temp_dir().join(format!("store-types-{}", std::process::id()));
-    /// let store = Store::open(&path)?;
-    /// let fruit: Table<Raw, Raw> = Table::named("fruit").with_types(<&str>::TYPE, u64::TYPE);
-    /// store.put(&fruit, b"\x02pear\x00", &3u64.to_le_bytes())?;
-    /// const FRUIT: Table<&str, u64> = Table::new("fruit");
-    /// assert_eq!(store.get(&FRUIT, "pear")?, Some(3));
-    /// let other = fruit.with_types(<&str>::TYPE, i64::TYPE);
-    /// assert!(store.get(&other, b"\x02pear\x00").is_err());
-    /// # drop(store);
-    /// # std::fs::remove_dir_all(&path).unwrap();
-    /// # Ok::<(), latchwork_store::Error>(())
-    /// ```
-    #[must_use]
-    pub const fn with_types(self, key: &'static Type, value: &'static Type) -> Self {
-        let types = Some((key, value));
-        Self { types, hash: hashed(self.name, self.version, types), ..self }
-    }
+/// The hash of a name and a schema version.
+const fn hashed(name: &str, version: u32) -> u64 {
+    number(text(HASH, name), version as u64)
 }
 
 impl<K, V> Clone for Table<K, V> {

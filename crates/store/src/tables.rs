@@ -341,9 +341,9 @@ impl<M: ConstMachine> Tables<'_, M> {
         if entry.moving {
             return Err(Error::Migrating { table: name.to_owned() });
         }
-        if !entry.is_of(key, value, version) {
+        if !entry.is_of(&key, &value, version) {
             let (table, stored) = (name.to_owned(), entry.said());
-            return Err(Error::TableType { table, stored, requested: said(key, value, version) });
+            return Err(Error::TableType { table, stored, requested: said(&key, &value, version) });
         }
         let settled = entry.types.is_some() || key.is_any() || value.is_any();
         let found = Found { tree: entry.tree, settled };
@@ -413,7 +413,7 @@ impl<M: ConstMachine> Tables<'_, M> {
         if let Some(found) = found.filter(|found| found.settled) {
             return Ok(found.tree);
         }
-        let wanted = (Types::of(asked.key, asked.value), asked.version);
+        let wanted = (Types::of(&asked.key, &asked.value), asked.version);
         let mut entry = None;
         let tree = txn.make_table((CATALOG, asked.name), |wait| {
             let made = self.catalog.make(asked.name, &wanted, wait)?;

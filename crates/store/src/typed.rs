@@ -169,7 +169,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         }
     }
 
-    /// Calls `each` as [`scan`](Self::scan) does, from the last record of the range to the first.
+    /// As [`scan`](Self::scan), from the last record of the range to the first.
     ///
     /// # Errors
     ///
@@ -248,6 +248,24 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ) -> Result<Option<R>, Error> {
         self.with_key(table, key, |txn, tree, Scratch { key, value }| {
             let there = txn.get_into(tree, key, value)?;
+            Ok(there.then(|| with(value)))
+        })
+    }
+
+    /// Reads a value that the transaction means to write, as
+    /// [`get_for_update`](Self::get_for_update), without a copy: calls `with` for its bytes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn get_for_update_with<K: Key, V: Value, R>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        with: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, Error> {
+        self.with_key(table, key, |txn, tree, Scratch { key, value }| {
+            let there = txn.get_for_update_into(tree, key, value)?;
             Ok(there.then(|| with(value)))
         })
     }

@@ -56,6 +56,9 @@ pub enum Type {
     Format(&'static str, &'static str),
     /// The same, of values with this number of bytes.
     Sized(&'static str, &'static str, usize),
+    /// A type that is known by its description alone, in the syntax above: of a program in another
+    /// language. See [`Type::parse`].
+    Described(&'static str),
 }
 
 impl Type {
@@ -104,6 +107,7 @@ impl Type {
             Self::Sized(format, name, bytes) => {
                 number(text(text(number(hash, 10), format), name), *bytes as u64)
             }
+            Self::Described(as_text) => text(number(hash, 11), as_text),
         }
     }
 }
@@ -189,6 +193,7 @@ impl fmt::Display for Type {
             Self::Own(name) => write!(f, "own({name})"),
             Self::Format(format, name) => write!(f, "{format}({name})"),
             Self::Sized(format, name, bytes) => write!(f, "{format}({name},{bytes})"),
+            Self::Described(text) => f.write_str(text),
         }
     }
 }

@@ -1,0 +1,150 @@
+//! Types that are given as text at run time, by programs in other languages.
+
+use crate::names::kept;
+use crate::types::Type;
+
+/// How deep types may lie in each other.
+const DEPTH: usize = 32;
+
+/// Types without parts.
+const NAMES: [&str; 16] = [
+    "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "f32", "f64", "bool",
+    "uuid", "str", "bytes",
+];
+
+impl Type {
+    /// The type with this description, or none if the text is no description of a type. A type
+    /// has one description: there are no spaces in it. The process keeps the text until it ends,
+    /// once for all equal texts. O(length).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use latchwork_store::{Key, Type};
+    ///
+    /// let parsed = Type::parse("(str,opt(u64))").unwrap();
+    /// assert_eq!(parsed.to_string(), <(&str, Option<u64>) as Key>::TYPE.to_string());
+    /// assert!(Type::parse("(str, u64)").is_none(), "a space");
+    /// assert!(Type::parse("string").is_none(), "no type of the store");
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "any" {
+            return Some(Self::Any);
+        }
+        let mut rest = text;
+        one(&mut rest, DEPTH)?;
+        rest.is_empty().then(|| Self::Described(kept(text)))
+    }
+}
+
+fn expect(rest: &mut &str, what: &str) -> Option<()> {
+    *rest = rest.strip_prefix(what)?;
+    Some(())
+}
+
+/// A name that a program gives: of a field, a variant, a type of its own.
+fn name<'t>(rest: &mut &'t str) -> Option<&'t str> {
+    let is_in = |c: char| c.is_alphanumeric() || matches!(c, '_' | '#' | ':' | '.' | '-' | ' ');
+    let is_field_end = |at: usize| rest[at..].starts_with(':') && !rest[at..].starts_with("::");
+    let end = rest.char_indices().find(|(at, c)| !is_in(*c) || is_field_end(*at));
+    let (name, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+    *rest = after;
+    (!name.is_empty()).then_some(name)
+}
+
+fn number(rest: &mut &str) -> Option<()> {
+    let digits = rest.strip_prefix('-').unwrap_or(rest);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    *rest = &digits[end..];
+    (end > 0).then_some(())
+}
+
+/// Takes one type.
+fn one(rest: &mut &str, depth: usize) -> Option<()> {
+    let depth = depth.checked_sub(1)?;
+    match rest.chars().next()? {
+        '(' => tuple(rest, depth),
+        '{' => fields(rest, depth),
+        '<' => variants(rest, depth),
+        _ => named(rest, depth),
+    }
+}
+
+/// `()`, `(str,)`, `(str,u64)`.
+fn tuple(rest: &mut &str, depth: usize) -> Option<()> {
+    expect(rest, "(")?;
+    if expect(rest, ")").is_some() {
+        return Some(());
+    }
+    one(rest, depth)?;
+    expect(rest, ",")?;
+    if expect(rest, ")").is_some() {
+        return Some(());
+    }
+    loop {
+        one(rest, depth)?;
+        if expect(rest, ",").is_none() {
+            return expect(rest, ")");
+        }
+    }
+}
+
+/// `{name:str,age:u16}`.
+fn fields(rest: &mut &str, depth: usize) -> Option<()> {
+    expect(rest, "{")?;
+    if expect(rest, "}").is_some() {
+        return Some(());
+    }
+    loop {
+        name(rest)?;
+        expect(rest, ":")?;
+        one(rest, depth)?;
+        if expect(rest, ",").is_none() {
+            return expect(rest, "}");
+        }
+    }
+}
+
+/// `<Red|Green(u64)|Blue{x:u8}|Grey=7>`.
+fn variants(rest: &mut &str, depth: usize) -> Option<()> {
+    expect(rest, "<")?;
+    loop {
+        name(rest)?;
+        if expect(rest, "=").is_some() {
+            number(rest)?;
+        }
+        if rest.starts_with('{') {
+            fields(rest, depth)?;
+        } else if expect(rest, "(").is_some() {
+            loop {
+                one(rest, depth)?;
+                if expect(rest, ",").is_none() {
+                    break expect(rest, ")")?;
+                }
+            }
+        }
+        if expect(rest, "|").is_none() {
+            return expect(rest, ">");
+        }
+    }
+}
+
+/// `u64`, `bytes(16)`, `opt(str)`, `own(city)`, `json(order)`, `plain(order,24)`.
+fn named(rest: &mut &str, depth: usize) -> Option<()> {
+    let of = name(rest)?;
+    if expect(rest, "(").is_none() {
+        return NAMES.contains(&of).then_some(());
+    }
+    match of {
+        "bytes" => number(rest)?,
+        "opt" => one(rest, depth)?,
+        // Of a format: what is in the brackets is the program's own name.
+        _ => {
+            name(rest)?;
+            if expect(rest, ",").is_some() {
+                number(rest)?;
+            }
+        }
+    }
+    expect(rest, ")")
+}
