@@ -138,7 +138,7 @@ impl Db {
         };
         let version = if version == 0 { known_version.unwrap_or(0) } else { version };
         let table = Table::named(name)
-            .with_types(described(&key_type), described(&value_type))
+            .described(described(&key_type), described(&value_type))
             .with_version(version);
         Ok(Def { table, keys: kind, key_type, values: codec, value_type, mode })
     }

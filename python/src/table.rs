@@ -8,7 +8,6 @@ use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::cbor::Number;
 use crate::errors::{missing, raise, type_error, value_error};
 use crate::keys;
 use crate::process::{go_on, wait};
@@ -374,9 +373,12 @@ pub(crate) fn add<'py>(
     let (key, amount) = (def.key(key)?, def.values.amount(amount)?);
     let is_last = matches!(at, At::Store(_));
     let sum = write(py, at, def, |tx| {
-        let old = tx.get_for_update(&def.table, &key)?;
         let mut new = Vec::with_capacity(16);
-        let sum: Number = def.values.add(old.as_deref(), amount, &mut new)?;
+        let add = |old: &[u8]| def.values.add(Some(old), amount, &mut new);
+        let sum = match tx.get_for_update_with(&def.table, &key, add)? {
+            Some(sum) => sum?,
+            None => def.values.add(None, amount, &mut new)?,
+        };
         match is_last {
             true => tx.put_last(&def.table, &key, &new)?,
             false => tx.put(&def.table, &key, &new)?,

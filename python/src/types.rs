@@ -1,9 +1,6 @@
 //! The types of a table's keys and values, read from the text that the catalog has of them.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
-
-use latchwork_store::Type;
+use latchwork_store::{Raw, Table, Type};
 
 /// The keys of a table that Python made: parts of any types.
 pub(crate) const PARTS: &str = "parts";
@@ -119,16 +116,6 @@ impl Kind {
 
 /// The description of a type for the catalog. Each text is kept until the process ends, once: as
 /// the store does with the names of tables.
-pub(crate) fn described(text: &str) -> &'static Type {
-    static ALL: Mutex<BTreeMap<String, &'static Type>> = Mutex::new(BTreeMap::new());
-    // A fork while another thread has it would leave it locked: the interpreter is held here, and
-    // with it no other thread forks by Python's means.
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = all.get(text) {
-        return known;
-    }
-    let name: &'static str = text.to_owned().leak();
-    let made: &'static Type = Box::leak(Box::new(Type::Name(name)));
-    all.insert(text.to_owned(), made);
-    made
+pub(crate) fn described(text: &str) -> Type {
+    Type::Described(Table::<Raw, Raw>::named(text).name())
 }
