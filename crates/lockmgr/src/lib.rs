@@ -121,6 +121,7 @@ pub use crate::owner::locks::HeldLock;
 pub use crate::owner::nested::Child;
 pub use crate::owner::range_request::RangeRequest;
 pub use crate::owner::savepoint::Savepoint;
+pub use crate::owner::wait::set_interrupt;
 pub use crate::preset::{berkeley, granular, postgres, shared};
 pub use crate::range::cells::KEYSPACE_MAX;
 pub use crate::range::count::Claims;

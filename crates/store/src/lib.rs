@@ -173,6 +173,7 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
+pub use crate::user::Entered;
 #[doc(hidden)]
 pub use crate::user::Used;
 #[cfg(feature = "json")]
@@ -183,6 +184,7 @@ pub use crate::value::Plain;
 pub use crate::value::Postcard;
 pub use crate::value::{TypeName, VALUE_MAX, Value, ValueError};
 pub use latchwork_disk::{Calls, Operation};
+pub use latchwork_lockmgr::set_interrupt;
 pub use latchwork_log::{LogWork, Mode};
 pub use latchwork_pool::Cause;
 pub use latchwork_region::ProcessState;

@@ -669,6 +669,19 @@ impl<M: ConstMachine> Store<M> {
         self.read(|tx| infos(&tx.snapshot))
     }
 
+    /// Returns what the catalog has of one table; none if the table does not exist. O(log tables),
+    /// and a lookup in memory once the process has used the table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NameTooLong`]; those of the parts.
+    pub fn table_info(&self, name: &str) -> Result<Option<TableInfo>, Error> {
+        let kept = self.kept(Kept::reading)?;
+        let _busy = Busy::new(kept, Kept::reading);
+        let entry = self.inner.catalog.find(&kept.worker, name)?;
+        Ok(entry.map(|entry| TableInfo::of(name.to_owned(), entry)))
+    }
+
     /// What is going on in the store, in all processes.
     ///
     /// # Errors

@@ -42,16 +42,14 @@ fn expect(rest: &mut &str, what: &str) -> Option<()> {
     Some(())
 }
 
-/// The name of a type, a field or a variant.
+/// A name that a program gives: of a field, a variant, a type of its own.
 fn name<'t>(rest: &mut &'t str) -> Option<&'t str> {
-    upto(rest, |c| !c.is_alphanumeric() && c != '_')
-}
-
-/// What stands before the first such character.
-fn upto<'t>(rest: &mut &'t str, is_end: impl FnMut(char) -> bool) -> Option<&'t str> {
-    let (found, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+    let is_in = |c: char| c.is_alphanumeric() || matches!(c, '_' | '#' | ':' | '.' | '-' | ' ');
+    let is_field_end = |at: usize| rest[at..].starts_with(':') && !rest[at..].starts_with("::");
+    let end = rest.char_indices().find(|(at, c)| !is_in(*c) || is_field_end(*at));
+    let (name, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
     *rest = after;
-    (!found.is_empty()).then_some(found)
+    (!name.is_empty()).then_some(name)
 }
 
 fn number(rest: &mut &str) -> Option<()> {
@@ -142,7 +140,7 @@ fn named(rest: &mut &str, depth: usize) -> Option<()> {
         "opt" => one(rest, depth)?,
         // Of a format: what is in the brackets is the program's own name.
         _ => {
-            upto(rest, |c| matches!(c, ',' | ')'))?;
+            name(rest)?;
             if expect(rest, ",").is_some() {
                 number(rest)?;
             }

@@ -15,6 +15,7 @@
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
 
 use latchwork_machine::{ConstMachine, Word};
 
@@ -58,6 +59,34 @@ pub(crate) struct InClosure<'u, M: ConstMachine> {
     after: u64,
     /// Not `Send`: it counts for its thread.
     thread: PhantomData<*const ()>,
+}
+
+/// While this lives the thread that made it runs a closure that has the transaction: see
+/// [`Transaction::enter`](crate::Transaction::enter). It may be dropped by another thread.
+pub struct Entered<M: ConstMachine> {
+    user: Arc<User<M>>,
+    me: u64,
+    after: u64,
+}
+
+impl<M: ConstMachine> Entered<M> {
+    pub(crate) fn new(user: Arc<User<M>>) -> Self {
+        let entered = user.enter(true);
+        let (me, after) = (me::<M>(), entered.after);
+        core::mem::forget(entered);
+        Self { user, me, after }
+    }
+}
+
+impl<M: ConstMachine> Drop for Entered<M> {
+    fn drop(&mut self) {
+        // Relaxed: as below.
+        self.user.0.store(self.after, Relaxed);
+        // Another thread leaves the count of the first one too high: that looks at more holders.
+        if self.me == me::<M>() {
+            let _ = DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
+        }
+    }
 }
 
 // Relaxed, all of them: what a thread reads of itself it has stored, and of others it reads only

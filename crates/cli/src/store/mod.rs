@@ -28,6 +28,7 @@
 //! | `memory` | `forget-memory`: what killed processes left |
 
 mod backup;
+mod cbor;
 mod clear;
 mod dump;
 mod interrupt;

@@ -72,7 +72,7 @@ fn part(of: &Type, value: &Value) -> anyhow::Result<KeyPart> {
         Type::Tuple(_) | Type::Struct(_) | Type::Enum(_) => {
             KeyPart::Tuple(parts(of, value, false)?)
         }
-        Type::Json | Type::Own => keys::part(value)?,
+        Type::Json | Type::Own | Type::Cbor | Type::Parts => keys::part(value)?,
     })
 }
 
@@ -161,6 +161,9 @@ impl Records {
                 let wrong = || format!("{argument}: keys have a program's own format: give 0x..");
                 return keys::bytes(argument.strip_prefix("0x").with_context(wrong)?);
             }
+            None | Some((Type::Parts, _)) => {
+                keys::How { typed: self.keys_are_json }.read(argument)?.0
+            }
             Some((of, _)) => {
                 let wrong = || format!("{argument}: no key of the table, which has {}", self.said);
                 let read = || {
@@ -172,7 +175,6 @@ impl Records {
                 };
                 read().with_context(wrong)?
             }
-            None => keys::How { typed: self.keys_are_json }.read(argument)?.0,
         };
         let mut bytes = Vec::new();
         AnyKey::encode(&&parts[..], &mut bytes);

@@ -9,11 +9,13 @@
 //! | a tuple | JSON: an array | the same |
 //! | a struct | JSON: an object | the same |
 //! | an enum | JSON: `"Red"`, `{"Green": 7}` | the same |
+//! | `parts`, keys of Python | as keys of a table without types | the same |
+//! | `cbor`, values of Python | JSON; what JSON has not is an object of one name (`cbor.rs`) | the same |
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Number, Value, json};
 
-use super::keys;
+use super::{cbor, keys};
 
 /// The depth of nested types: a damaged file must not exhaust the stack.
 const DEPTH: usize = 64;
@@ -38,6 +40,10 @@ pub(super) enum Type {
     Enum(Vec<Variant>),
     /// JSON text.
     Json,
+    /// CBOR.
+    Cbor,
+    /// Keys of any parts.
+    Parts,
     /// A format of a program's own.
     Own,
 }
@@ -134,6 +140,8 @@ impl Type {
             "bool" => Self::Bool,
             "str" => Self::Text,
             "uuid" => Self::Uuid,
+            "cbor" => Self::Cbor,
+            "parts" => Self::Parts,
             "bytes" if eat(from, "(") => {
                 let count = word(from)?.parse().ok()?;
                 eat(from, ")").then_some(Self::Bytes(Some(count)))?
@@ -153,7 +161,8 @@ impl Type {
 
     /// Whether people write it as it is, and not as JSON.
     pub(super) fn is_plain(&self) -> bool {
-        !matches!(self, Self::Option(_) | Self::Tuple(_) | Self::Struct(_) | Self::Enum(_))
+        use Type::{Cbor, Enum, Option, Struct, Tuple};
+        !matches!(self, Option(_) | Tuple(_) | Struct(_) | Enum(_) | Cbor)
     }
 
     /// How many bytes each value has, if that is the same for all.
@@ -171,13 +180,13 @@ impl Type {
                 let plain = |one: &Variant| one.of == Self::Tuple(Vec::new());
                 variants.iter().all(plain).then_some(1)
             }
-            Self::Text | Self::Option(_) | Self::Json | Self::Own => None,
+            Self::Text | Self::Option(_) | Self::Json | Self::Own | Self::Cbor | Self::Parts => None,
         }
     }
 
     /// Whether `null` is a value of it.
     fn has_null(&self) -> bool {
-        matches!(self, Self::Option(_) | Self::Json) || *self == Self::Tuple(Vec::new())
+        matches!(self, Self::Option(_) | Self::Json | Self::Cbor) || *self == Self::Tuple(Vec::new())
     }
 
     /// The parts of a tuple or a struct; none of other types.
@@ -303,7 +312,7 @@ pub(super) fn float(value: &Value) -> anyhow::Result<f64> {
     value.as_f64().or(parsed).with_context(|| format!("{value}: no number"))
 }
 
-fn float_json(number: f64, name: &str, text: String) -> Value {
+pub(super) fn float_json(number: f64, name: &str, text: String) -> Value {
     let found = Number::from_f64(number).filter(|_| number.is_finite());
     found.map_or_else(|| json!({name: text}), Value::Number)
 }
@@ -358,7 +367,8 @@ pub(super) fn encode(of: &Type, value: &Value, to: &mut Vec<u8>) -> anyhow::Resu
         }
         Type::Uuid => to.extend_from_slice(&bytes(value, Some(16))?),
         Type::Bytes(count) => to.extend_from_slice(&bytes(value, *count)?),
-        Type::Own => to.extend_from_slice(&bytes(value, None)?),
+        Type::Own | Type::Parts => to.extend_from_slice(&bytes(value, None)?),
+        Type::Cbor => cbor::encode(value, to)?,
         Type::Json => to.extend_from_slice(value.to_string().as_bytes()),
         Type::Option(_) if value.is_null() => to.push(0),
         Type::Option(of) => {
@@ -429,7 +439,8 @@ pub(super) fn decode(of: &Type, from: &[u8]) -> Option<Value> {
             _ => return None,
         },
         Type::Text => json!(std::str::from_utf8(from).ok()?),
-        Type::Uuid | Type::Bytes(_) | Type::Own => bytes_json(from),
+        Type::Uuid | Type::Bytes(_) | Type::Own | Type::Parts => bytes_json(from),
+        Type::Cbor => cbor::decode(from)?,
         Type::Json => serde_json::from_slice(from).ok()?,
         Type::Option(of) => match from {
             [0] => Value::Null,

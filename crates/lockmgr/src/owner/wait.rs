@@ -8,6 +8,7 @@
 //! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
 //! locks we wait for release them only if somebody looks.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
@@ -31,6 +32,22 @@ pub(crate) const NAP_MAX: Duration = Duration::from_millis(50);
 pub(crate) const DETECT_EVERY: u32 = 20;
 /// From this on a waiter looks for the dead, too.
 pub(crate) const NAP_DEATHS: Duration = Duration::from_millis(3);
+
+thread_local! {
+    static INTERRUPT: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
+}
+
+/// Sets a function that the calling thread runs after each sleep of a wait for a lock, so every
+/// 50 ms at most, and as soon as a signal has interrupted the sleep. If it returns true, the wait
+/// ends as at a deadline, with [`Error::TimedOut`]. For bindings of languages whose signal handlers
+/// run in the waiting thread. Futures do not run it.
+pub fn set_interrupt(interrupt: Option<fn() -> bool>) {
+    INTERRUPT.set(interrupt);
+}
+
+fn is_interrupted() -> bool {
+    INTERRUPT.get().is_some_and(|interrupt| interrupt())
+}
 
 impl<M: ConstMachine> Owner<'_, M> {
     /// Waits until the request is decided, or until a deadline.
@@ -90,7 +107,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             if let Some(end) = self.poll()? {
                 return Ok(end);
             }
-            if deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+            if deadline.is_some_and(|deadline| deadline.passed::<M>()) || is_interrupted() {
                 // If this fails, the error names no owner.
                 let _ = self.note_blockers();
                 let gone = self.withdraw(Outcome::TimedOut)?;

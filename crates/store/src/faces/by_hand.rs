@@ -18,7 +18,7 @@ use crate::tables::Tables;
 use crate::txn::Contended;
 use crate::txn::steps::Step;
 use crate::typed::{Rows, WriteTxn};
-use crate::user::User;
+use crate::user::{Entered, User};
 use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
 
 /// The transaction of a session that goes with it.
@@ -267,6 +267,18 @@ impl<M: ConstMachine> Transaction<M> {
         let (txn, tables) = self.parts()?;
         let _in_closure = tables.kept.worker.user.enter(false);
         txn.step_behind(before, |txn| txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables })))
+    }
+
+    /// Says that the calling thread runs a closure that has the transaction, until the returned
+    /// guard is dropped. For bindings of languages whose closures call the transaction step by
+    /// step: another call of the thread that asks for a lock of this transaction fails at once
+    /// with [`Error::OwnTransaction`], as in the closure of [`Store::write`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`] if the transaction is over.
+    pub fn enter(&self) -> Result<Entered<M>, Error> {
+        self.user().map(Entered::new)
     }
 
     /// As [`WriteTxn::get`].

@@ -1,0 +1,120 @@
+"""An entry as the store holds it.
+
+```text
+flags 1   row 8   expire 8   used 8   count 4   expiry row 8   rank 8   region 1  | tag | body, or its place
+```
+
+`row` is the number of the entry: the time of its insertion in ns, so rows are in order of insertion. `expire` is
+when the entry expires (infinity: never). `used` and `count` say when it was last stored or, if the policy asks for
+it, read, and how often it was read. The last three say where the entry is in the expiry index and in the eviction
+index. Both are lower bounds: an entry that is stored again with a later time keeps its place, and is moved when the
+place's turn comes.
+
+A body is a value: mode, type, bytes. One of more than `INLINE` bytes lies in the table of long bodies under a number
+of its own, so that a change of the header does not write it again.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, NamedTuple
+
+HEAD = struct.Struct("<BQddIddB")
+EXPIRE = struct.Struct("<BQd")
+PLACE = struct.Struct("<QQ")
+
+HAS_TAG, LONG, TOUCHED = 1, 2, 4
+NEVER = math.inf
+# Regions of the eviction index: entries that culling has not looked at, those that a policy has moved (its code),
+# and entries that are not in the index.
+FRESH, OUTSIDE = 0, 255
+INLINE = 1024
+
+_INT, _FLOAT = struct.Struct("<q"), struct.Struct("<d")
+_LENGTH = struct.Struct("<H")
+
+
+class Entry(NamedTuple):
+    """The parts of an entry, in the order of the header."""
+
+    flags: int
+    row: int
+    expire: float
+    used: float
+    count: int
+    indexed: float
+    rank: float
+    region: int
+    tag: Any
+    body: bytes
+
+    def pack(self) -> bytes:
+        flags = self.flags & ~HAS_TAG
+        tag = b""
+        if self.tag is not None:
+            flags |= HAS_TAG
+            data = pack_plain(self.tag)
+            tag = _LENGTH.pack(len(data)) + data
+        return HEAD.pack(flags, *self[1:8]) + tag + self.body
+
+    def place(self) -> tuple[int, int]:
+        """The number of a long body, and its length."""
+        number, length = PLACE.unpack(self.body)
+        return number, length
+
+    def size(self, key: Any) -> int:
+        """What the entry counts for in the volume of its cache: its bytes, and its key in the table and in an index."""
+        kind = type(key)
+        keys = 2 * len(key) if kind is bytes or kind is str else 64
+        body = PLACE.unpack(self.body)[1] if self.flags & LONG else 0
+        return int(HEAD.size + len(self.body) + body + keys)
+
+
+def unpack(record: bytes) -> Entry:
+    head = HEAD.unpack_from(record)
+    at, tag = HEAD.size, None
+    if head[0] & HAS_TAG:
+        (length,) = _LENGTH.unpack_from(record, at)
+        at += 2 + length
+        tag = unpack_plain(record[at - length : at])
+    return Entry(*head, tag, record[at:])
+
+
+def pack_plain(value: Any) -> bytes:
+    """Packs bytes, str, an int of 64 bits, a float, or None."""
+    kind = type(value)
+    if kind is bytes:
+        return b"b" + value
+    if kind is str:
+        return b"s" + value.encode("utf-8", "surrogatepass")
+    if kind is int:
+        return b"i" + _INT.pack(value)
+    if kind is float:
+        return b"f" + _FLOAT.pack(value)
+    if value is None:
+        return b"n"
+    raise TypeError(f"an object of type {kind.__name__} is not bytes, str, int, float or None")
+
+
+def unpack_plain(data: bytes) -> Any:
+    kind = data[:1]
+    if kind == b"b":
+        return data[1:]
+    if kind == b"s":
+        return data[1:].decode("utf-8", "surrogatepass")
+    if kind == b"i":
+        return _INT.unpack_from(data, 1)[0]
+    if kind == b"f":
+        return _FLOAT.unpack_from(data, 1)[0]
+    if kind == b"n":
+        return None
+    raise ValueError(f"data of the unknown type {kind!r}")
+
+
+def pack_body(mode: int, value: Any) -> bytes:
+    return bytes((mode,)) + pack_plain(value)
+
+
+def unpack_body(body: bytes) -> tuple[int, Any]:
+    return body[0], unpack_plain(body[1:])
