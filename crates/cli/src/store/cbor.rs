@@ -20,7 +20,7 @@ use minicbor::data::Type;
 use minicbor::{Decoder, Encoder};
 use serde_json::{Map, Value, json};
 
-use super::{keys, types};
+use super::{keys, scalars};
 
 /// The depth of nested values: a damaged file must not exhaust the stack.
 const DEPTH: usize = 128;
@@ -44,14 +44,14 @@ fn take(from: &mut Decoder<'_>, depth: usize) -> Option<Value> {
         Type::Bool => json!(from.bool().ok()?),
         Type::F16 | Type::F32 | Type::F64 => {
             let number = from.f64().ok()?;
-            types::float_json(number, "f64", number.to_string())
+            scalars::float_json(number, "f64", number.to_string())
         }
         Type::Bytes => json!({"hex": keys::hex(from.bytes().ok()?)}),
         Type::String => json!(from.str().ok()?),
         Type::Array => Value::Array(take_all(from, depth)?),
         Type::Map => take_map(from, depth)?,
         Type::Tag => take_tagged(from, depth)?,
-        _ => types::integer_json(from.int().ok()?.into(), true),
+        _ => scalars::integer_json(from.int().ok()?.into(), true),
     })
 }
 
@@ -88,7 +88,9 @@ fn take_tagged(from: &mut Decoder<'_>, depth: usize) -> Option<Value> {
 
 /// A large integer: its digits, or those of its magnitude in hex.
 fn large(bytes: &[u8], negative: bool) -> Value {
-    let wide = bytes.iter().try_fold(0u128, |all, byte| all.checked_mul(256).map(|all| all + u128::from(*byte)));
+    let wide = bytes
+        .iter()
+        .try_fold(0u128, |all, byte| all.checked_mul(256).map(|all| all + u128::from(*byte)));
     let text = match wide.and_then(|wide| i128::try_from(wide).ok()) {
         Some(number) if negative => (!number).to_string(),
         Some(number) => number.to_string(),
@@ -170,7 +172,9 @@ mod tests {
 
     #[test]
     fn damaged_bytes_are_no_value() {
-        for bytes in [&b""[..], b"\x82\x01", b"\x01\x01", b"\xff", b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        for bytes in
+            [&b""[..], b"\x82\x01", b"\x01\x01", b"\xff", b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"]
+        {
             assert_eq!(decode(bytes), None, "{bytes:02x?}");
         }
         assert_eq!(decode(&[0x81; 100_000]), None);

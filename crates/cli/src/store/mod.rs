@@ -42,6 +42,7 @@ mod processes;
 mod records;
 mod rows;
 mod salvage;
+mod scalars;
 mod seen;
 mod stat;
 mod sync_test;

@@ -5,6 +5,7 @@ use latchwork_store::{AnyKey, Key, KeyPart, Raw, Store, Table, TableInfo, Uuid};
 use serde_json::{Value, json};
 
 use super::keys;
+use super::scalars;
 use super::types::{self, Type, Variant};
 
 /// A table of a store.
@@ -40,7 +41,7 @@ fn plain(of: &Type, argument: &str) -> anyhow::Result<Value> {
 fn part(of: &Type, value: &Value) -> anyhow::Result<KeyPart> {
     Ok(match of {
         Type::Integer { signed, bytes } => {
-            let bits = types::integer(value, *signed, *bytes)?;
+            let bits = scalars::integer(value, *signed, *bytes)?;
             match *signed || bits >= 0 {
                 true => KeyPart::Integer(bits),
                 false => KeyPart::Large(bits as u128),
@@ -48,11 +49,11 @@ fn part(of: &Type, value: &Value) -> anyhow::Result<KeyPart> {
         }
         Type::F32 => match value.get("f32_bits") {
             Some(_) => keys::part(value)?,
-            None => KeyPart::F32(types::float(value)? as f32),
+            None => KeyPart::F32(scalars::float(value)? as f32),
         },
         Type::F64 => match value.get("f64_bits") {
             Some(_) => keys::part(value)?,
-            None => KeyPart::F64(types::float(value)?),
+            None => KeyPart::F64(scalars::float(value)?),
         },
         Type::Bool => {
             KeyPart::Bool(value.as_bool().with_context(|| format!("{value}: no boolean"))?)
@@ -66,7 +67,7 @@ fn part(of: &Type, value: &Value) -> anyhow::Result<KeyPart> {
             let bytes = keys::bytes(&digits.replace('-', ""))?;
             KeyPart::Uuid(Uuid(bytes.try_into().ok().context("a UUID has 32 digits")?))
         }
-        Type::Bytes(count) => KeyPart::Bytes(types::bytes(value, *count)?),
+        Type::Bytes(count) => KeyPart::Bytes(scalars::bytes(value, *count)?),
         Type::Option(_) if value.is_null() => KeyPart::Null,
         Type::Option(of) => part(of, value)?,
         Type::Tuple(_) | Type::Struct(_) | Type::Enum(_) => {

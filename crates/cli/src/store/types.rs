@@ -10,12 +10,13 @@
 //! | a struct | JSON: an object | the same |
 //! | an enum | JSON: `"Red"`, `{"Green": 7}` | the same |
 //! | `parts`, keys of Python | as keys of a table without types | the same |
-//! | `cbor`, values of Python | JSON; what JSON has not is an object of one name (`cbor.rs`) | the same |
+//! | `cbor`, values of Python | JSON; other values are objects with one name (`cbor.rs`) | the same |
 
 use anyhow::{Context, bail, ensure};
-use serde_json::{Map, Number, Value, json};
+use serde_json::{Map, Value, json};
 
-use super::{cbor, keys};
+use super::scalars::{bytes, bytes_json, float, float_json, integer, integer_json};
+use super::cbor;
 
 /// The depth of nested types: a damaged file must not exhaust the stack.
 const DEPTH: usize = 64;
@@ -180,13 +181,16 @@ impl Type {
                 let plain = |one: &Variant| one.of == Self::Tuple(Vec::new());
                 variants.iter().all(plain).then_some(1)
             }
-            Self::Text | Self::Option(_) | Self::Json | Self::Own | Self::Cbor | Self::Parts => None,
+            Self::Text | Self::Option(_) | Self::Json | Self::Own | Self::Cbor | Self::Parts => {
+                None
+            }
         }
     }
 
     /// Whether `null` is a value of it.
     fn has_null(&self) -> bool {
-        matches!(self, Self::Option(_) | Self::Json | Self::Cbor) || *self == Self::Tuple(Vec::new())
+        matches!(self, Self::Option(_) | Self::Json | Self::Cbor)
+            || *self == Self::Tuple(Vec::new())
     }
 
     /// The parts of a tuple or a struct; none of other types.
@@ -262,84 +266,6 @@ pub(super) fn variant_json(variant: &Variant, mut parts: Vec<Value>) -> Value {
         of => of.join(parts),
     };
     Value::Object(Map::from_iter([(variant.name.clone(), of)]))
-}
-
-/// An integer of JSON that fits into its type, as its bits.
-pub(super) fn integer(value: &Value, signed: bool, bytes: usize) -> anyhow::Result<i128> {
-    let text = match value {
-        Value::Number(number) => number.to_string(),
-        Value::String(text) => text.clone(),
-        Value::Object(named) => {
-            let text = named.get("integer").and_then(Value::as_str);
-            text.with_context(|| format!("{value}: no integer"))?.to_owned()
-        }
-        _ => bail!("{value}: no integer"),
-    };
-    let name = format!("{}{}", if signed { "i" } else { "u" }, bytes * 8);
-    let wrong = || format!("{text}: no {name}");
-    let bits = match signed {
-        true => text.parse::<i128>().ok(),
-        false => text.parse::<u128>().ok().map(|number| number as i128),
-    };
-    let bits = bits.with_context(wrong)?;
-    let unused = 128 - 8 * bytes as u32;
-    let again = match signed {
-        true => bits << unused >> unused,
-        false => ((bits as u128) << unused >> unused) as i128,
-    };
-    ensure!(again == bits, "{text}: it does not fit into {name}");
-    Ok(bits)
-}
-
-/// An integer as JSON, from its bits.
-pub(super) fn integer_json(bits: i128, signed: bool) -> Value {
-    let small = match signed {
-        true => i64::try_from(bits).ok().map(Number::from),
-        false => u64::try_from(bits as u128).ok().map(Number::from),
-    };
-    let text = || if signed { bits.to_string() } else { (bits as u128).to_string() };
-    small.map_or_else(|| json!({"integer": text()}), Value::Number)
-}
-
-/// A float of JSON: a number, or a text that Rust reads as one.
-pub(super) fn float(value: &Value) -> anyhow::Result<f64> {
-    let text = match value {
-        Value::Object(named) => named.get("f64").or(named.get("f32")).and_then(Value::as_str),
-        Value::String(text) => Some(&text[..]),
-        _ => None,
-    };
-    let parsed = text.and_then(|text| text.parse().ok());
-    value.as_f64().or(parsed).with_context(|| format!("{value}: no number"))
-}
-
-pub(super) fn float_json(number: f64, name: &str, text: String) -> Value {
-    let found = Number::from_f64(number).filter(|_| number.is_finite());
-    found.map_or_else(|| json!({name: text}), Value::Number)
-}
-
-/// Bytes of JSON: a text, or digits.
-pub(super) fn bytes(value: &Value, count: Option<usize>) -> anyhow::Result<Vec<u8>> {
-    let found = match value {
-        Value::String(text) => text.clone().into_bytes(),
-        Value::Object(named) => {
-            let digits = named.get("hex").or(named.get("uuid")).and_then(Value::as_str);
-            let digits = digits.with_context(|| format!("{value}: no bytes"))?;
-            keys::bytes(&digits.replace('-', ""))?
-        }
-        _ => bail!("{value}: no bytes: write a text, or {{\"hex\": \"..\"}}"),
-    };
-    if let Some(count) = count.filter(|count| *count != found.len()) {
-        bail!("{} bytes, and the type has {count}", found.len());
-    }
-    Ok(found)
-}
-
-/// Bytes as JSON.
-pub(super) fn bytes_json(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => json!(text),
-        Err(_) => json!({"hex": keys::hex(bytes)}),
-    }
 }
 
 /// Appends a value of this type that JSON says.
