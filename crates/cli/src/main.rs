@@ -16,33 +16,57 @@
 //! The exit codes are below, in what `--help` says.
 
 mod bank;
+#[cfg(feature = "bench")]
 mod bench;
+#[cfg(feature = "bench")]
 mod bench_lock;
+#[cfg(feature = "bench")]
 mod bench_pool;
+#[cfg(feature = "bench")]
 mod bench_store;
+#[cfg(feature = "bench")]
 mod bench_store_plot;
+#[cfg(feature = "programs")]
 mod demo;
+#[cfg(feature = "programs")]
 mod elf;
+#[cfg(feature = "bench")]
 mod figures;
+#[cfg(feature = "programs")]
 mod folders;
+#[cfg(feature = "programs")]
 mod found;
+#[cfg(feature = "programs")]
 mod launch;
 mod locks;
+#[cfg_attr(not(feature = "programs"), allow(dead_code))]
 mod output;
+#[cfg(feature = "programs")]
 mod places;
 mod pool;
+#[cfg(feature = "programs")]
 mod profile;
+#[cfg(feature = "programs")]
 mod program;
+#[cfg(feature = "programs")]
 mod report;
+#[cfg(feature = "programs")]
 mod runtime;
+#[cfg(feature = "programs")]
 mod session;
+#[cfg(feature = "programs")]
 mod signals;
+#[cfg(feature = "sim")]
 mod sim;
 mod store;
+#[cfg(feature = "programs")]
 mod symbols;
 mod terminal;
+#[cfg(feature = "programs")]
 mod unwind;
+#[cfg(feature = "programs")]
 mod watch;
+#[cfg(feature = "programs")]
 mod wrappers;
 
 use std::io::Write;
@@ -67,15 +91,20 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Word {
+    #[cfg(feature = "programs")]
     Run(launch::RunArgs),
+    #[cfg(feature = "programs")]
     Profile(profile::Args),
+    #[cfg(feature = "programs")]
     Demo(demo::Args),
     Bank(bank::Args),
+    #[cfg(feature = "bench")]
     /// Measure
     Bench {
         #[command(subcommand)]
         what: BenchWhat,
     },
+    #[cfg(feature = "sim")]
     /// Simulate large machines
     Sim {
         #[command(subcommand)]
@@ -115,6 +144,7 @@ enum Word {
     },
 }
 
+#[cfg(feature = "bench")]
 #[derive(Subcommand)]
 enum BenchWhat {
     Latch(bench::Args),
@@ -129,14 +159,22 @@ fn main() -> ExitCode {
         Err(error) => return misused(&error),
     };
     let result = match cli.word {
+        #[cfg(feature = "programs")]
         Word::Run(args) => Ok(launch::run(args)),
+        #[cfg(feature = "programs")]
         Word::Profile(args) => profile::run(args),
+        #[cfg(feature = "programs")]
         Word::Demo(args) => demo::run(args),
         Word::Bank(args) => bank::run(args),
+        #[cfg(feature = "bench")]
         Word::Bench { what: BenchWhat::Latch(args) } => bench::run(args),
+        #[cfg(feature = "bench")]
         Word::Bench { what: BenchWhat::Lock(args) } => bench_lock::run(args),
+        #[cfg(feature = "bench")]
         Word::Bench { what: BenchWhat::Pool(args) } => bench_pool::run(args),
+        #[cfg(feature = "bench")]
         Word::Bench { what: BenchWhat::Store(args) } => bench_store::run(args),
+        #[cfg(feature = "sim")]
         Word::Sim { what } => sim::run(what),
         Word::Locks { what } => locks::run(what),
         Word::Store { read_only, what } => store::run(what, read_only),
@@ -152,8 +190,11 @@ fn main() -> ExitCode {
 
 /// The exit code of what was not done: 2, but 125 where 2 might be the program's.
 fn not_done() -> u8 {
-    let wraps = std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile");
-    if wraps { launch::FAILED } else { 2 }
+    #[cfg(feature = "programs")]
+    if std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile") {
+        return launch::FAILED;
+    }
+    2
 }
 
 /// Prints what clap has to say.

@@ -212,20 +212,21 @@ mod tests {
 
     #[test]
     fn asking_whether_a_file_can_be_written_changes_nothing() {
-        let temporary = std::env::temp_dir();
-        let dir = latchwork_bench::Dir::named(&temporary, "latchwork-writable-").unwrap();
+        let dir = std::env::temp_dir().join(format!("latchwork-writable-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
         let [file, none, link, dangling] =
-            ["file", "none", "link", "dangling"].map(|name| dir.path().join(name));
+            ["file", "none", "link", "dangling"].map(|name| dir.join(name));
         std::fs::write(&file, "old").unwrap();
         std::os::unix::fs::symlink("file", &link).unwrap();
         std::os::unix::fs::symlink("gone", &dangling).unwrap();
         assert!(writable(&file).is_ok() && writable(&link).is_ok() && writable(&none).is_ok());
         let refused = writable(&dangling).unwrap_err().to_string();
         assert!(refused.contains("link"), "{refused}");
-        assert!(writable(&dir.path().join("no/file")).is_err() && writable(dir.path()).is_err());
+        assert!(writable(&dir.join("no/file")).is_err() && writable(&dir).is_err());
         assert_eq!(std::fs::read(&file).unwrap(), b"old");
         assert!(link.is_symlink() && dangling.is_symlink());
-        assert!(!none.exists() && !dir.path().join("gone").exists());
+        assert!(!none.exists() && !dir.join("gone").exists());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]

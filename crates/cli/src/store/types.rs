@@ -15,8 +15,8 @@
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
 
-use super::scalars::{bytes, bytes_json, float, float_json, integer, integer_json};
 use super::cbor;
+use super::scalars::{bytes, bytes_json, float, float_json, integer, integer_json};
 
 /// The depth of nested types: a damaged file must not exhaust the stack.
 const DEPTH: usize = 64;
