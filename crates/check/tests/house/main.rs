@@ -5,6 +5,7 @@ mod descriptors;
 mod layers;
 mod lengths;
 mod partners;
+mod prose;
 mod sources;
 mod tidy;
 mod words;
