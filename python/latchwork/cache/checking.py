@@ -12,7 +12,7 @@ from .space import COUNT, SIZE, Space, tag_key
 from .work import Work
 
 if TYPE_CHECKING:
-    from .core import Cache
+    from .base import Base
 
 _LAST_ROW = 2**63 - 1
 
@@ -33,7 +33,7 @@ def tagged_after(tag: Any) -> Callable[[Work, int, int], list[tuple[int, Any]]]:
     return rows
 
 
-def rank_all(cache: Cache) -> None:
+def rank_all(cache: Base) -> None:
     """Puts all entries that are not in the eviction index into it: when a cache gets a policy."""
 
     def rank(work: Work) -> int:
@@ -49,7 +49,7 @@ def rank_all(cache: Cache) -> None:
         last = cache._batch(rank, True, 0)
 
 
-def check(cache: Cache, fix: bool, retry: bool) -> list[warnings.WarningMessage]:
+def check(cache: Base, fix: bool, retry: bool) -> list[warnings.WarningMessage]:
     """Compares the tables of a cache. With `fix`, in a transaction that repairs them."""
     space = cache._opened()
     with warnings.catch_warnings(record=True) as found:

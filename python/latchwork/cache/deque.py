@@ -110,7 +110,7 @@ class Deque(MutableSequence[Any]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __iadd__(self, iterable: Iterable[Any]) -> Deque:  # type: ignore[override,misc]
+    def __iadd__(self, iterable: Iterable[Any]) -> Deque:
         self.extend(iterable)
         return self
 

@@ -20,6 +20,8 @@ import math
 import struct
 from typing import Any, NamedTuple
 
+from .constants import MODE_RAW
+
 HEAD = struct.Struct("<BQddIddB")
 EXPIRE = struct.Struct("<BQd")
 PLACE = struct.Struct("<QQ")
@@ -30,19 +32,20 @@ NEVER = math.inf
 # and entries that are not in the index.
 FRESH, OUTSIDE = 0, 255
 INLINE = 1024
+UNIT = 256
 
 _INT, _FLOAT = struct.Struct("<q"), struct.Struct("<d")
 _LENGTH = struct.Struct("<H")
 
 
 class Entry(NamedTuple):
-    """The parts of an entry, in the order of the header."""
+    """The parts of an entry, in the order of the header. `reads` is the count."""
 
     flags: int
     row: int
     expire: float
     used: float
-    count: int
+    reads: int
     indexed: float
     rank: float
     region: int
@@ -64,11 +67,17 @@ class Entry(NamedTuple):
         return number, length
 
     def size(self, key: Any) -> int:
-        """What the entry counts for in the volume of its cache: its bytes, and its key in the table and in an index."""
-        kind = type(key)
-        keys = 2 * len(key) if kind is bytes or kind is str else 64
+        """What the entry counts for in the volume of its cache: see `size_of`."""
         body = PLACE.unpack(self.body)[1] if self.flags & LONG else 0
-        return int(HEAD.size + len(self.body) + body + keys)
+        return size_of(key, len(self.body) + body)
+
+
+def size_of(key: Any, body: int) -> int:
+    """The bytes of an entry with a body of so many: header, body, the key in the table and in an index; rounded up to
+    units of 256, so that a value of nearly the same length leaves the counts alone."""
+    kind = type(key)
+    keys = 2 * len(key) if kind is bytes or kind is str else 64
+    return -(-(HEAD.size + body + keys) // UNIT) * UNIT
 
 
 def unpack(record: bytes) -> Entry:
@@ -78,15 +87,15 @@ def unpack(record: bytes) -> Entry:
         (length,) = _LENGTH.unpack_from(record, at)
         at += 2 + length
         tag = unpack_plain(record[at - length : at])
-    return Entry(*head, tag, record[at:])
+    return Entry(*head, tag, record[at:])  # type: ignore[call-arg]
 
 
 def pack_plain(value: Any) -> bytes:
     """Packs bytes, str, an int of 64 bits, a float, or None."""
     kind = type(value)
-    if kind is bytes:
+    if isinstance(value, bytes):
         return b"b" + value
-    if kind is str:
+    if isinstance(value, str):
         return b"s" + value.encode("utf-8", "surrogatepass")
     if kind is int:
         return b"i" + _INT.pack(value)
@@ -110,6 +119,10 @@ def unpack_plain(data: bytes) -> Any:
     if kind == b"n":
         return None
     raise ValueError(f"data of the unknown type {kind!r}")
+
+
+# How the body of bytes begins that are stored as themselves.
+RAW_BYTES = bytes((MODE_RAW,)) + b"b"
 
 
 def pack_body(mode: int, value: Any) -> bytes:

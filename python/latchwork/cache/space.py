@@ -11,7 +11,7 @@
 | `keys` | SHA-256 of a key that is too long for the store | that key |
 | `counts` | stripe * 4 + what | entries, bytes, hits or misses that the processes of a stripe have added |
 | `settings` | name | value |
-| `locks` | name | a record that is only locked |
+| `locks` | name | a record that is only locked: `alone` |
 
 A process adds to the counts of its own stripe, so counts are no hot records: two processes meet there only if
 their numbers are the same modulo 64. A sum reads at most 256 records.
@@ -36,6 +36,8 @@ FRESH_FOR = 0.1
 # The store's limit is 1,890 bytes; an index adds a few parts before a key.
 LONGEST_KEY = 1700
 LONGEST_TAG = 256
+# Bytes or ASCII characters of which any is short enough: a zero byte takes two.
+ANY_KEY = LONGEST_KEY // 2
 
 
 class Space:

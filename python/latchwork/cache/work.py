@@ -5,7 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from .. import Transaction
-from .record import FRESH, INLINE, LONG, NEVER, OUTSIDE, PLACE, TOUCHED, Entry, unpack
+from .record import (
+    FRESH,
+    HAS_TAG,
+    HEAD,
+    INLINE,
+    LONG,
+    NEVER,
+    OUTSIDE,
+    PLACE,
+    TOUCHED,
+    Entry,
+    size_of,
+    unpack,
+)
 from .space import COUNT, SIZE, Space, tag_key
 
 _SAME = object()
@@ -15,7 +28,7 @@ LEAST_FREQUENTLY_USED = 3
 
 def rank_of(entry: Entry, policy: int) -> float:
     """What a policy compares: the entry with the least is evicted first."""
-    return float(entry.count) if policy == LEAST_FREQUENTLY_USED else entry.used
+    return float(entry.reads) if policy == LEAST_FREQUENTLY_USED else entry.used
 
 
 class Work:
@@ -32,6 +45,10 @@ class Work:
         self.space = space
         self.count = 0
         self.size = 0
+
+    def alone(self) -> None:
+        """Waits until no `transact` block, push or pull of the cache runs, and keeps others from beginning."""
+        self.tx.get_for_update(self.space.locks, "alone")
 
     def find(self, key: Any) -> Entry | None:
         """Locks a key, and reads its entry, be it expired or not."""
@@ -77,6 +94,36 @@ class Work:
         self.size += entry.size(key)
         return entry
 
+    def store(
+        self,
+        key: Any,
+        long_key: bytes | None,
+        body: bytes,
+        now: float,
+        expire: float = NEVER,
+        tag: Any = None,
+        *,
+        ranked: bool = True,
+    ) -> None:
+        """Stores a value under a key, which may have one."""
+        record = self.tx.get_for_update(self.space.entries, key)
+        if record is None:
+            self.insert(key, long_key, body, now, expire, tag, ranked=ranked)
+        elif tag is not None or not self.overwrite(key, record, body, now, expire):
+            self.replace(key, unpack(record), body=body, expire=expire, tag=tag, used=now, count=0)
+
+    def overwrite(self, key: Any, record: bytes, body: bytes, now: float, expire: float) -> bool:
+        """Does what `replace` does where the entry stays in its places: the usual case, with less work. One record, and
+        another one where the size changes. Returns False if it is not that case."""
+        flags, row, _, _, _, indexed, rank, region = HEAD.unpack_from(record)
+        if flags & (HAS_TAG | LONG) or len(body) > INLINE or expire < indexed or rank > 0.0:
+            return False
+        new = HEAD.pack(flags | TOUCHED, row, expire, now, 0, indexed, rank, region) + body
+        self.tx.put(self.space.entries, key, new)
+        if len(new) != len(record):
+            self.size += size_of(key, len(body)) - size_of(key, len(record) - HEAD.size)
+        return True
+
     def replace(
         self,
         key: Any,
@@ -113,7 +160,7 @@ class Work:
         if used is not None:
             changes["used"] = used
         if count is not None:
-            changes["count"] = count
+            changes["reads"] = count
         if used is not None or count is not None:
             changes["flags"] = changes.get("flags", entry.flags) | TOUCHED
         changed = entry._replace(**changes)
