@@ -75,6 +75,19 @@ impl Def {
         done
     }
 
+    /// The integer key behind another one.
+    fn after(&self, key: i64) -> Result<i64, Error> {
+        let most = match self.keys {
+            Kind::Integer { signed, bits } => match bits - u32::from(signed) {
+                63.. => i64::MAX,
+                bits => (1 << bits) - 1,
+            },
+            _ => i64::MAX,
+        };
+        let next = key.checked_add(1).filter(|next| *next <= most);
+        next.ok_or_else(|| refused("the last key is the largest one"))
+    }
+
     /// How one call on the table is done.
     fn patience(&self) -> Patience {
         Patience { mode: self.mode, ..Patience::default() }
@@ -434,22 +447,16 @@ pub(crate) fn append<'py>(
     let value = def.values.encode(value)?;
     let work = |tx: &mut WriteTxn<'_, '_>| {
         let mut key = Vec::new();
+        let last = tx.last(&def.table)?.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
+        let last = last.map_err(|_| refused("the last key is no integer"))?;
+        let mut next = last.map_or(Ok(0), |last| def.after(last))?;
         loop {
-            let last = tx.last(&def.table)?;
-            let last = last.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
-            let last = last.map_err(|_| refused("the last key is no integer"))?;
-            let next = last.map_or(Some(0), |last| last.checked_add(1));
-            let mut next = next.ok_or_else(|| refused("the last key is the largest one"))?;
             key.clear();
             <i64 as Key>::append(&next, false, &mut key);
-            loop {
-                match tx.insert(&def.table, &key, &value) {
-                    // Another transaction was first: its record is the last one now.
-                    Err(Error::Exists { .. }) => next += 1,
-                    done => return done.map(|()| next),
-                }
-                key.clear();
-                <i64 as Key>::append(&next, false, &mut key);
+            match tx.insert(&def.table, &key, &value) {
+                // Another transaction was first: its record is the last one now.
+                Err(Error::Exists { .. }) => next = def.after(next)?,
+                done => return done.map(|()| next),
             }
         }
     };
