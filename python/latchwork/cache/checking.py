@@ -76,7 +76,7 @@ def _compare(space: Space, view: Any) -> None:
             warnings.warn(f"the entry of key {key!r} cannot be read: {error}", stacklevel=4)
             continue
         count += 1
-        size += entry.size(key)
+        size += entry.size()
         for what, at, expected in _rows_of(key, entry):
             rows[what] += 1
             value = view[getattr(space, what)].get(at, ENOVAL)
@@ -84,6 +84,8 @@ def _compare(space: Space, view: Any) -> None:
                 warnings.warn(f"the entry of key {key!r} has no row {at!r} in table {what}", stacklevel=4)
             elif what == "bodies" and len(value) != expected:
                 warnings.warn(f"the body of key {key!r} has {len(value)} bytes, not {expected}", stacklevel=4)
+        if entry.recounted(key) is not entry:
+            warnings.warn(f"the entry of key {key!r} counts for {entry.size()} bytes, which is not its size", stacklevel=4)
         if entry.indexed > entry.expire:
             warnings.warn(f"the entry of key {key!r} is behind its expiry in the index", stacklevel=4)
     for what, expected in rows.items():
@@ -126,7 +128,7 @@ def _repair(work: Work) -> None:
     for key, record in list(tx[space.entries].range()):
         try:
             entry = unpack(record)._replace(region=FRESH, rank=0.0)
-            entry = entry._replace(indexed=entry.expire)
+            entry = entry._replace(indexed=entry.expire).recounted(key)
         except Exception:
             tx.remove(space.entries, key)
             continue
@@ -147,7 +149,7 @@ def _repair(work: Work) -> None:
             if what not in ("bodies", "keys"):
                 tx.put(getattr(space, what), at, value)
         count += 1
-        size += entry.size(key)
+        size += entry.size()
     for table, known in ((space.bodies, bodies), (space.keys, keys)):
         for at in [at for at, _ in tx[table].range() if at not in known]:
             tx.remove(table, at)

@@ -11,9 +11,23 @@ from typing import Any
 from .base import ALL, BUSY
 from .constants import ENOVAL, MODE_RAW, Timeout
 from .many import Many
-from .record import EXPIRE, HAS_TAG, HEAD, LONG, NEVER, TOUCHED, Entry, pack_body, unpack, unpack_body
-from .space import HITS, MISSES, Space
-from .work import Work
+from .record import (
+    EXPIRE,
+    HAS_TAG,
+    HEAD,
+    INLINE,
+    LONG,
+    NEVER,
+    TOUCHED,
+    Entry,
+    fits,
+    pack_body,
+    units_of,
+    unpack,
+    unpack_body,
+)
+from .space import FRESH_FOR, HITS, MISSES, Space
+from .work import LEAST_FREQUENTLY_USED, Work
 
 # An entry whose body is an integer.
 COUNTER = struct.Struct(HEAD.format + "BBq")
@@ -23,6 +37,9 @@ MOST_READS = 2**32 - 1
 
 class _NotUsual(Exception):
     """It is not the usual case, which has a shorter way."""
+
+
+_NOT_DONE = (_NotUsual, *BUSY)
 
 
 class Entries(Many):
@@ -40,10 +57,39 @@ class Entries(Many):
         at = NEVER if expire is None else now + expire
         db_key, long_key = self._key(key)
         body = self._body(value, read, key)
-        ranked = self._policy != 0
 
-        self._change(lambda work: work.store(db_key, long_key, body, now, at, tag, ranked=ranked), retry)
+        if tag is None and not self._blocks and self._overwrite(db_key, body, now, at):
+            # Neither the volume nor the first expiry has changed.
+            space = self._opened()
+            if space.next_expiry >= now and space.expiry_known_at <= now < space.expiry_known_at + FRESH_FOR:
+                return True
+        else:
+            ranked = self._policy != 0
+            self._change(lambda work: work.store(db_key, long_key, body, now, at, tag, ranked=ranked), retry)
         self._cull_some(now, at)
+        return True
+
+    def _overwrite(self, db_key: Any, body: bytes, now: float, at: float) -> bool:
+        """Stores a value again where the entry stays in its places and counts for the same: one record that is the
+        commit as well. Returns False, and has done nothing, if it is not that case."""
+        if len(body) > INLINE:
+            return False
+        units = units_of(db_key, len(body))
+
+        def change(record: bytes | None) -> bytes:
+            if record is None:
+                raise _NotUsual
+            flags, row, _, _, _, indexed, rank, region, counted = HEAD.unpack_from(record)
+            if flags & (HAS_TAG | LONG) or not fits(units, counted) or at < indexed:
+                raise _NotUsual
+            if rank > (0.0 if region == LEAST_FREQUENTLY_USED else now):
+                raise _NotUsual
+            return HEAD.pack(flags | TOUCHED, row, at, now, 0, indexed, rank, region, counted) + body
+
+        try:
+            self._opened().entries.change(db_key, change, None)
+        except _NOT_DONE:
+            return False
         return True
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -97,7 +143,7 @@ class Entries(Many):
         now = time.time()
         db_key, long_key = self._key(key)
         if self._block() is None:
-            with contextlib.suppress(_NotUsual):
+            with contextlib.suppress(*_NOT_DONE):
                 return self._add(db_key, delta, now)
         ranked = self._policy != 0
         on_get = self._on_get
@@ -132,18 +178,16 @@ class Entries(Many):
             nonlocal value
             if record is None or len(record) != COUNTER.size:
                 raise _NotUsual
-            flags, row, expire, used, count, indexed, rank, region, mode, kind, value = COUNTER.unpack(record)
+            flags, row, expire, used, count, indexed, rank, region, units, mode, kind, value = COUNTER.unpack(record)
             value += delta
             if expire <= now or flags & HAS_TAG or mode != MODE_RAW or kind != INT or not -ALL <= value < ALL:
                 raise _NotUsual
             count = min(count + least_frequently, MOST_READS)
             used = max(used, now)
-            return COUNTER.pack(flags | TOUCHED, row, expire, used, count, indexed, rank, region, mode, kind, value)
+            head = (flags | TOUCHED, row, expire, used, count, indexed, rank, region, units)
+            return COUNTER.pack(*head, mode, kind, value)
 
-        try:
-            self._opened().entries.change(db_key, change, None)
-        except BUSY:
-            raise _NotUsual from None
+        self._opened().entries.change(db_key, change, None)
         return value
 
     def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:

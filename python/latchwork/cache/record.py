@@ -1,14 +1,15 @@
 """An entry as the store holds it.
 
 ```text
-flags 1   row 8   expire 8   used 8   count 4   expiry row 8   rank 8   region 1  | tag | body, or its place
+flags 1  row 8  expire 8  used 8  reads 4  indexed 8  rank 8  region 1  units 4 | tag | body, or its place
 ```
 
 `row` is the number of the entry: the time of its insertion in ns, so rows are in order of insertion. `expire` is
-when the entry expires (infinity: never). `used` and `count` say when it was last stored or, if the policy asks for
-it, read, and how often it was read. The last three say where the entry is in the expiry index and in the eviction
-index. Both are lower bounds: an entry that is stored again with a later time keeps its place, and is moved when the
-place's turn comes.
+when the entry expires (infinity: never). `used` says when it was last stored or, if the policy asks for
+it, read, and `reads` how often it was read. `indexed`, `rank` and `region` say where the entry is in the expiry index
+and in the eviction index. Both places are lower bounds: an entry that is stored again with a later time keeps its
+place, and is moved when the place's turn comes. `units` is what the counts have for the entry: it follows a value that
+grows at once, and one that shrinks when it has a quarter of it. So most changes of a value are one record.
 
 A body is a value: mode, type, bytes. One of more than `INLINE` bytes lies in the table of long bodies under a number
 of its own, so that a change of the header does not write it again.
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from .constants import MODE_RAW
 
-HEAD = struct.Struct("<BQddIddB")
+HEAD = struct.Struct("<BQddIddBI")
 EXPIRE = struct.Struct("<BQd")
 PLACE = struct.Struct("<QQ")
 
@@ -32,6 +33,7 @@ NEVER = math.inf
 # and entries that are not in the index.
 FRESH, OUTSIDE = 0, 255
 INLINE = 1024
+# The unit of the counts, in bytes.
 UNIT = 256
 
 _INT, _FLOAT = struct.Struct("<q"), struct.Struct("<d")
@@ -39,7 +41,7 @@ _LENGTH = struct.Struct("<H")
 
 
 class Entry(NamedTuple):
-    """The parts of an entry, in the order of the header. `reads` is the count."""
+    """The parts of an entry, in the order of the header."""
 
     flags: int
     row: int
@@ -49,6 +51,7 @@ class Entry(NamedTuple):
     indexed: float
     rank: float
     region: int
+    units: int
     tag: Any
     body: bytes
 
@@ -59,25 +62,33 @@ class Entry(NamedTuple):
             flags |= HAS_TAG
             data = pack_plain(self.tag)
             tag = _LENGTH.pack(len(data)) + data
-        return HEAD.pack(flags, *self[1:8]) + tag + self.body
+        return HEAD.pack(flags, *self[1:9]) + tag + self.body
 
     def place(self) -> tuple[int, int]:
         """The number of a long body, and its length."""
         number, length = PLACE.unpack(self.body)
         return number, length
 
-    def size(self, key: Any) -> int:
-        """What the entry counts for in the volume of its cache: see `size_of`."""
-        body = PLACE.unpack(self.body)[1] if self.flags & LONG else 0
-        return size_of(key, len(self.body) + body)
+    def size(self) -> int:
+        """What the entry counts for in the volume of its cache, in bytes."""
+        return self.units * UNIT
+
+    def recounted(self, key: Any) -> Entry:
+        """The entry with the units that it is to count for after its body has changed."""
+        units = units_of(key, self.place()[1] if self.flags & LONG else len(self.body))
+        return self if fits(units, self.units) else self._replace(units=units)
 
 
-def size_of(key: Any, body: int) -> int:
-    """The bytes of an entry with a body of so many: header, body, the key in the table and in an index; rounded up to
-    units of 256, so that a value of nearly the same length leaves the counts alone."""
+def units_of(key: Any, body: int) -> int:
+    """The bytes of an entry with a body of so many: header, body, the key in the table and in an index; in units."""
     kind = type(key)
     keys = 2 * len(key) if kind is bytes or kind is str else 64
-    return -(-(HEAD.size + body + keys) // UNIT) * UNIT
+    return -(-(HEAD.size + body + keys) // UNIT)
+
+
+def fits(units: int, counted: int) -> bool:
+    """Whether an entry of so many units may go on to count for as many as it does."""
+    return units <= counted <= 4 * units
 
 
 def unpack(record: bytes) -> Entry:

@@ -141,7 +141,7 @@ class Home:
         # While it is open, no other folder has its number.
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, folder)
-        self.store = open(directory, mode=mode, small=True)
+        self.store = open(directory, mode=mode)
         self.spaces: dict[str, Space] = {}
 
     @classmethod

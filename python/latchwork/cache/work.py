@@ -7,8 +7,6 @@ from typing import Any
 from .. import Transaction
 from .record import (
     FRESH,
-    HAS_TAG,
-    HEAD,
     INLINE,
     LONG,
     NEVER,
@@ -16,7 +14,6 @@ from .record import (
     PLACE,
     TOUCHED,
     Entry,
-    size_of,
     unpack,
 )
 from .space import COUNT, SIZE, Space, tag_key
@@ -79,7 +76,7 @@ class Work:
         row = space.next_row(now)
         flags, body = self._put_body(body)
         region = FRESH if ranked else OUTSIDE
-        entry = Entry(flags, row, expire, now, 0, expire, 0.0, region, tag, body)
+        entry = Entry(flags, row, expire, now, 0, expire, 0.0, region, 0, tag, body).recounted(key)
         tx.put(space.entries, key, entry.pack())
         tx.put(space.order, row, key)
         if region == FRESH:
@@ -91,7 +88,7 @@ class Work:
         if long_key is not None:
             tx.put(space.keys, key[1], long_key)
         self.count += 1
-        self.size += entry.size(key)
+        self.size += entry.size()
         return entry
 
     def store(
@@ -109,20 +106,8 @@ class Work:
         record = self.tx.get_for_update(self.space.entries, key)
         if record is None:
             self.insert(key, long_key, body, now, expire, tag, ranked=ranked)
-        elif tag is not None or not self.overwrite(key, record, body, now, expire):
+        else:
             self.replace(key, unpack(record), body=body, expire=expire, tag=tag, used=now, count=0)
-
-    def overwrite(self, key: Any, record: bytes, body: bytes, now: float, expire: float) -> bool:
-        """Does what `replace` does where the entry stays in its places: the usual case, with less work. One record, and
-        another one where the size changes. Returns False if it is not that case."""
-        flags, row, _, _, _, indexed, rank, region = HEAD.unpack_from(record)
-        if flags & (HAS_TAG | LONG) or len(body) > INLINE or expire < indexed or rank > 0.0:
-            return False
-        new = HEAD.pack(flags | TOUCHED, row, expire, now, 0, indexed, rank, region) + body
-        self.tx.put(self.space.entries, key, new)
-        if len(new) != len(record):
-            self.size += size_of(key, len(body)) - size_of(key, len(record) - HEAD.size)
-        return True
 
     def replace(
         self,
@@ -135,8 +120,8 @@ class Work:
         used: float | None = None,
         count: int | None = None,
     ) -> Entry:
-        """Changes an entry. Writes one record, one more if the size changes, and two where it must move in an
-        index: if it is to expire earlier than before, or if its tag changes."""
+        """Changes an entry. Writes one record, one more if it counts for another size, and two where it must move in
+        an index: if it is to expire earlier than before, or if its tag changes."""
         tx, space, row = self.tx, self.space, entry.row
         changes: dict[str, Any] = {}
         if body is not None:
@@ -164,13 +149,14 @@ class Work:
         if used is not None or count is not None:
             changes["flags"] = changes.get("flags", entry.flags) | TOUCHED
         changed = entry._replace(**changes)
+        if body is not None:
+            changed = changed.recounted(key)
+            self.size += changed.size() - entry.size()
         if changed.region not in (FRESH, OUTSIDE) and changed.rank > rank_of(changed, changed.region):
             # Its place would no longer be a lower bound.
             changed = self.move_rank(key, changed, FRESH, 0.0)
         else:
             tx.put(space.entries, key, changed.pack())
-        if body is not None:
-            self.size += changed.size(key) - entry.size(key)
         return changed
 
     def move_rank(self, key: Any, entry: Entry, region: int, rank: float) -> Entry:
@@ -210,7 +196,7 @@ class Work:
         if type(key) is tuple and len(key) == 2:
             tx.remove(space.keys, key[1])
         self.count -= 1
-        self.size -= entry.size(key)
+        self.size -= entry.size()
 
     def finish(self) -> None:
         """Adds what has changed to the counts of this process."""

@@ -191,7 +191,7 @@ def test_bodies_come_back(value, mode):
     st.binary(max_size=50),
 )
 def test_entries_come_back(row, time, count, tag, body):
-    entry = Entry(0, row, time, time, count, math.inf, time, 3, tag, body)
+    entry = Entry(0, row, time, time, count, math.inf, time, 3, count, tag, body)
     found = unpack(entry.pack())
     assert found._replace(flags=0) == entry
 
