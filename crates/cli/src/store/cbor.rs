@@ -88,7 +88,9 @@ fn take_tagged(from: &mut Decoder<'_>, depth: usize) -> Option<Value> {
 
 /// A large integer: its digits, or those of its magnitude in hex.
 fn large(bytes: &[u8], negative: bool) -> Value {
-    let wide = bytes.iter().try_fold(0u128, |all, byte| all.checked_mul(256).map(|all| all + u128::from(*byte)));
+    let wide = bytes
+        .iter()
+        .try_fold(0u128, |all, byte| all.checked_mul(256).map(|all| all + u128::from(*byte)));
     let text = match wide.and_then(|wide| i128::try_from(wide).ok()) {
         Some(number) if negative => (!number).to_string(),
         Some(number) => number.to_string(),
@@ -170,7 +172,9 @@ mod tests {
 
     #[test]
     fn damaged_bytes_are_no_value() {
-        for bytes in [&b""[..], b"\x82\x01", b"\x01\x01", b"\xff", b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"] {
+        for bytes in
+            [&b""[..], b"\x82\x01", b"\x01\x01", b"\xff", b"\x9b\xff\xff\xff\xff\xff\xff\xff\xff"]
+        {
             assert_eq!(decode(bytes), None, "{bytes:02x?}");
         }
         assert_eq!(decode(&[0x81; 100_000]), None);

@@ -10,7 +10,7 @@
 //! | a struct | JSON: an object | the same |
 //! | an enum | JSON: `"Red"`, `{"Green": 7}` | the same |
 //! | `parts`, keys of Python | as keys of a table without types | the same |
-//! | `cbor`, values of Python | JSON; what JSON has not is an object of one name (`cbor.rs`) | the same |
+//! | `cbor`, values of Python | JSON: see `cbor.rs` | the same |
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Number, Value, json};
@@ -180,13 +180,16 @@ impl Type {
                 let plain = |one: &Variant| one.of == Self::Tuple(Vec::new());
                 variants.iter().all(plain).then_some(1)
             }
-            Self::Text | Self::Option(_) | Self::Json | Self::Own | Self::Cbor | Self::Parts => None,
+            Self::Text | Self::Option(_) | Self::Json | Self::Own | Self::Cbor | Self::Parts => {
+                None
+            }
         }
     }
 
     /// Whether `null` is a value of it.
     fn has_null(&self) -> bool {
-        matches!(self, Self::Option(_) | Self::Json | Self::Cbor) || *self == Self::Tuple(Vec::new())
+        matches!(self, Self::Option(_) | Self::Json | Self::Cbor)
+            || *self == Self::Tuple(Vec::new())
     }
 
     /// The parts of a tuple or a struct; none of other types.
