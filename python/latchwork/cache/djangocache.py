@@ -25,10 +25,10 @@ try:
     from django.core.cache.backends.base import DEFAULT_TIMEOUT, BaseCache  # type: ignore
 except ModuleNotFoundError:
     # Tools that read all modules of a package import this one without Django.
-    DEFAULT_TIMEOUT, BaseCache = object(), object  # type: ignore
+    DEFAULT_TIMEOUT, BaseCache = object(), object
 
 
-class DjangoCache(BaseCache):  # type: ignore[misc, unused-ignore]
+class DjangoCache(BaseCache):  # type: ignore[misc]
     """Django's interface on a `FanoutCache`. `SHARDS` and `DATABASE_TIMEOUT` are accepted as by diskcache."""
 
     def __init__(self, directory: str, params: dict[str, Any]) -> None:
