@@ -21,10 +21,8 @@ from .record import (
     TOUCHED,
     Entry,
     fits,
-    pack_body,
     units_of,
     unpack,
-    unpack_body,
 )
 from .space import FRESH_FOR, HITS, MISSES, Space
 from .work import LEAST_FREQUENTLY_USED, Work
@@ -154,16 +152,15 @@ class Entries(Many):
                 if default is None:
                     raise KeyError(key)
                 value = default + delta
-                body = pack_body(MODE_RAW, value)
+                body = self._body(value, False, key)
                 if entry is None:
                     work.insert(db_key, long_key, body, now, ranked=ranked)
                 else:
                     work.replace(db_key, entry, body=body, expire=NEVER, tag=None, used=now, count=0)
                 return value
-            mode, number = unpack_body(work.body(entry))
-            value = number + delta
+            value = self._value(work.body(entry)) + delta
             count = entry.reads + 1 if on_get == "count" else None
-            work.replace(db_key, entry, body=pack_body(mode, value), used=now, count=count)
+            work.replace(db_key, entry, body=self._body(value, False, key), used=now, count=count)
             return value
 
         return self._change(run, retry)

@@ -69,8 +69,8 @@ class Space:
         self.owed = 0
 
     def next_row(self, now: float) -> int:
-        """A number that no other entry has, in the order of time for the entries of one process."""
-        # The last digits are those of the process: two processes that insert in one nanosecond differ.
+        """A number for a new entry, in the order of time for the entries of one process."""
+        # The last digits are those of the process, so two processes rarely choose the same number.
         row = int(now * 1e9) // 1024 * 1024 + os.getpid() % 1024
         with self._lock:
             if row <= self._row:
@@ -172,6 +172,7 @@ def _forget_in_child() -> None:
     for home in list(Home._all.values()):
         for space in home.spaces.values():
             space._lock = threading.Lock()
+            space._row = 0
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

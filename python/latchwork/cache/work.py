@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Transaction
+from .. import Exists, Transaction
 from .record import (
     FRESH,
     INLINE,
@@ -73,12 +73,11 @@ class Work:
         """Adds an entry for a key that `find` has found without one. Writes 5 records: the entry, its rows in
         `order` and `rank`, two counts; one more for an expiry, a tag, a long body, and a long key."""
         tx, space = self.tx, self.space
-        row = space.next_row(now)
+        row = self._new_row(key, now)
         flags, body = self._put_body(body)
         region = FRESH if ranked else OUTSIDE
         entry = Entry(flags, row, expire, now, 0, expire, 0.0, region, 0, tag, body).recounted(key)
         tx.put(space.entries, key, entry.pack())
-        tx.put(space.order, row, key)
         if region == FRESH:
             tx.put(space.rank, (FRESH, 0.0, row), key)
         if expire != NEVER:
@@ -205,6 +204,18 @@ class Work:
             self.tx.add(self.space.counts, stripe + COUNT, self.count)
         if self.size:
             self.tx.add(self.space.counts, stripe + SIZE, self.size)
+
+    def _new_row(self, key: Any, now: float) -> int:
+        """Puts a key at the end of the order."""
+        order = self.tx[self.space.order]
+        while True:
+            row = self.space.next_row(now)
+            try:
+                order.insert(row, key)
+            except Exists:
+                # A process with the same number in another container had the same microsecond.
+                continue
+            return row
 
     def _put_body(self, body: bytes) -> tuple[int, bytes]:
         if len(body) <= INLINE:
