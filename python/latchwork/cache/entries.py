@@ -20,6 +20,7 @@ from .record import (
     NEVER,
     TOUCHED,
     Entry,
+    damaged,
     fits,
     units_of,
     unpack,
@@ -76,6 +77,8 @@ class Entries(Many):
 
         def change(record: bytes | None) -> bytes:
             if record is None:
+                raise _NotUsual
+            if len(record) < HEAD.size:
                 raise _NotUsual
             flags, row, _, _, _, indexed, rank, region, counted = HEAD.unpack_from(record)
             if flags & (HAS_TAG | LONG) or not fits(units, counted) or at < indexed:
@@ -212,7 +215,10 @@ class Entries(Many):
             record = self._opened().entries.get(db_key)
             if record is None:
                 return default
-            flags, _, expire = EXPIRE.unpack_from(record)
+            try:
+                flags, _, expire = EXPIRE.unpack_from(record)
+            except struct.error as error:
+                raise damaged(error) from error
             if not flags & (HAS_TAG | LONG) and (expire == NEVER or expire > time.time()):
                 return self._value(record[HEAD.size :], read)
         found = self._find(db_key, time.time(), retry)
@@ -291,7 +297,7 @@ class Entries(Many):
             record = entries.get(db_key)
         else:
             record = self._single(lambda tx: tx.get_for_update(entries, db_key), retry=True)
-        return record is not None and EXPIRE.unpack_from(record)[2] > time.time()
+        return record is not None and unpack(record).expire > time.time()
 
     def pop(
         self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False, retry: bool = False

@@ -21,6 +21,7 @@ import math
 import struct
 from typing import Any, NamedTuple
 
+from .. import Damaged
 from .constants import MODE_RAW
 
 HEAD = struct.Struct("<BQddIddBI")
@@ -92,13 +93,23 @@ def fits(units: int, counted: int) -> bool:
 
 
 def unpack(record: bytes) -> Entry:
-    head = HEAD.unpack_from(record)
-    at, tag = HEAD.size, None
-    if head[0] & HAS_TAG:
-        (length,) = _LENGTH.unpack_from(record, at)
-        at += 2 + length
-        tag = unpack_plain(record[at - length : at])
+    """Reads an entry. Raises `Damaged` for bytes that are none."""
+    try:
+        head = HEAD.unpack_from(record)
+        at, tag = HEAD.size, None
+        if head[0] & HAS_TAG:
+            (length,) = _LENGTH.unpack_from(record, at)
+            at += 2 + length
+            tag = unpack_plain(record[at - length : at])
+    except (struct.error, UnicodeDecodeError) as error:
+        raise damaged(error) from error
+    if head[0] & LONG and len(record) != at + PLACE.size:
+        raise damaged("no place of its body")
     return Entry(*head, tag, record[at:])  # type: ignore[call-arg]
+
+
+def damaged(why: object) -> Damaged:
+    return Damaged(f"an entry of the cache cannot be read ({why}): check(fix=True) removes it")
 
 
 def pack_plain(value: Any) -> bytes:
@@ -129,7 +140,7 @@ def unpack_plain(data: bytes) -> Any:
         return _FLOAT.unpack_from(data, 1)[0]
     if kind == b"n":
         return None
-    raise ValueError(f"data of the unknown type {kind!r}")
+    raise damaged(f"unknown type {kind!r}")
 
 
 # How the body of bytes begins that are stored as themselves.
@@ -141,4 +152,7 @@ def pack_body(mode: int, value: Any) -> bytes:
 
 
 def unpack_body(body: bytes) -> tuple[int, Any]:
-    return body[0], unpack_plain(body[1:])
+    try:
+        return body[0], unpack_plain(body[1:])
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise damaged(error) from error
