@@ -5,7 +5,6 @@ import datetime
 import io
 import math
 import pickle
-import time
 import uuid
 
 import pytest
@@ -212,7 +211,6 @@ def test_an_entry_of_any_bytes_is_read_or_refused(data):
 def test_a_damaged_entry_is_an_error_that_says_so(cache, data):
     cache["other"] = 1
     cache._opened().entries.put("key", data)
-    now = time.time()
     for call in (
         lambda: cache.get("key", tag=True),
         lambda: cache.get("key"),
@@ -230,4 +228,3 @@ def test_a_damaged_entry_is_an_error_that_says_so(cache, data):
     assert cache.check(fix=True)
     assert cache.check() == []
     assert cache["other"] == 1
-    assert time.time() - now < 60
