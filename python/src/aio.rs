@@ -60,7 +60,7 @@ impl Drop for PyAsyncTransaction {
     }
 }
 
-/// A call that goes on.
+/// A call that has not ended.
 #[pyclass(frozen, name = "_Call", module = "latchwork")]
 pub(crate) struct PyCall {
     work: Turn<Option<Work>>,
@@ -106,7 +106,7 @@ impl Wake for Waking {
 
 #[pymethods]
 impl PyCall {
-    /// Goes on with it: none if it has ended, or a future of the loop to wait for.
+    /// Polls the call: returns none if it has ended, or a future of the loop to wait for.
     fn poll<'py>(
         &self,
         py: Python<'py>,
@@ -172,7 +172,7 @@ impl PyCall {
         })
     }
 
-    /// Gives it up: the transaction is rolled back.
+    /// Drops the call and rolls the transaction back.
     fn drop(&self, py: Python<'_>) -> PyResult<()> {
         if self.forks != forks() {
             return Ok(());
@@ -229,7 +229,7 @@ impl PyAsyncTransaction {
         Ok(Self { state, forks: forks(), db, options })
     }
 
-    /// Begins it.
+    /// Begins the transaction.
     fn begin(slf: &Bound<'_, Self>) -> PyResult<PyCall> {
         let (py, this) = (slf.py(), slf.get());
         let store = this.db.get().store(py)?;
@@ -259,7 +259,7 @@ impl PyAsyncTransaction {
         Ok(self.take(py)?.tx.is_some())
     }
 
-    /// Begins it anew, as old as it was. False if it is not there any more.
+    /// Restarts the transaction with its old age. Returns false if it has ended.
     fn restart(&self, py: Python<'_>) -> PyResult<bool> {
         let mut state = self.take(py)?;
         let state = &mut *state;

@@ -24,7 +24,7 @@ fn of_class(py: Python<'_>, class: &str, text: String, facts: Facts) -> PyErr {
     made().unwrap_or_else(|why| why)
 }
 
-/// What an exception says besides its text.
+/// The attributes of an exception.
 #[derive(Default)]
 struct Facts {
     retryable: bool,

@@ -39,7 +39,7 @@ pub(crate) struct PySnapshotTable {
     pub(crate) snapshot: Py<PySnapshot>,
 }
 
-/// The methods of a class: those that read, and others.
+/// Defines the methods of a class: the reading ones and more.
 macro_rules! methods {
     ($class:ident, { $($more:tt)* }) => {
         #[pymethods]
@@ -135,7 +135,7 @@ macro_rules! methods {
                 rows(py, this.at(), &Self::table(slf), Kind::Items, of)
             }
 
-            /// The pairs of key and value from `lo` to before `hi`, in order; with `inclusive` also `hi`.
+            /// The pairs from `lo` to before `hi`, in order; with `inclusive` also `hi`.
             #[pyo3(signature = (lo=None, hi=None, *, reverse=false, inclusive=false, limit=None))]
             fn range(
                 slf: &Bound<'_, Self>,
@@ -194,7 +194,7 @@ macro_rules! methods {
     };
 }
 
-/// The methods of a class that is also written.
+/// Defines the methods of a class that can be written.
 macro_rules! writes {
     ($class:ident, { $($more:tt)* }) => {
         methods!($class, {
@@ -236,7 +236,7 @@ macro_rules! writes {
                 remove(py, this.at(), this.def(), &key)
             }
 
-            /// Removes a record and returns its value; the default if there was none, or raises KeyError.
+            /// Removes a record and returns its value, or the default; raises KeyError without one.
             #[pyo3(signature = (key, /, *default))]
             fn pop<'py>(
                 slf: &Bound<'py, Self>,
@@ -250,7 +250,7 @@ macro_rules! writes {
                 pop(py, this.at(), this.def(), &key, default.get_item(0).ok())
             }
 
-            /// Removes the last record and returns its key and value; raises KeyError if there is none.
+            /// Removes the last record and returns its key and value; raises KeyError if empty.
             fn popitem<'py>(slf: &Bound<'py, Self>) -> PyResult<Pair<'py>> {
                 let (py, this) = (slf.py(), slf.get());
                 let found = pop_end(py, this.at(), this.def(), true)?;
@@ -276,8 +276,8 @@ macro_rules! writes {
                 update(py, this.at(), this.def(), &other)
             }
 
-            /// Writes what the function makes of the value, or of the default, and returns it. The function
-            /// may be run several times.
+            /// Writes `function(value)` and returns it; `function(default)` if there is no
+            /// record. The function may run several times.
             #[pyo3(signature = (key, function, default=None, /))]
             fn change<'py>(
                 slf: &Bound<'py, Self>,
@@ -359,7 +359,7 @@ fn rows(
     PyRows::new(py, at, table.clone_ref(py), kind, of)
 }
 
-/// What the three classes share.
+/// The common interface of the three classes.
 trait OfTable: PyClass {
     fn def(&self) -> &Def;
 

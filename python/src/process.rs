@@ -36,7 +36,7 @@ pub(crate) fn forks() -> u64 {
 thread_local! {
     /// Whether the function below is set for this thread.
     static IS_SET: Cell<bool> = const { Cell::new(false) };
-    /// What a signal handler has raised in a wait.
+    /// The exception that a signal handler raised in a wait.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     static TOKEN: u8 = const { 0 };
 }
@@ -58,7 +58,7 @@ fn interrupt() -> bool {
     is_raised
 }
 
-/// Lets signals end the waits of this thread, if it is the one that handles signals.
+/// Lets signals end the waits of this thread if it is the main thread.
 #[cold]
 fn set() {
     IS_SET.set(true);
@@ -69,7 +69,7 @@ fn set() {
     }
 }
 
-/// Does something that may wait, without the interpreter.
+/// Runs work that may wait, without the interpreter's lock.
 pub(crate) fn wait<R: Send>(
     py: Python<'_>,
     work: impl FnOnce() -> Result<R, Error> + Send,
@@ -89,8 +89,8 @@ pub(crate) fn wait_raw<R: Send>(py: Python<'_>, work: impl FnOnce() -> R + Send)
     }
 }
 
-/// What the closure of a retry loop returns first: an error that ends the loop if a signal handler
-/// has raised.
+/// The closure of a retry loop calls this first: returns an error that ends the loop if a signal
+/// handler has raised.
 #[inline]
 pub(crate) fn go_on() -> Result<(), Error> {
     match RAISED.with_borrow(Option::is_some) {

@@ -177,7 +177,7 @@ impl State {
     }
 }
 
-/// A reference to a snapshot that no other thread has.
+/// A reference to a snapshot of this iterator alone.
 struct Shared<'s>(&'s latchwork_store::KeptSnapshot);
 
 // SAFETY: the iterator has the snapshot for itself, and one thread at a time has the iterator.

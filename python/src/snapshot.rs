@@ -13,7 +13,7 @@ use crate::store::{Db, table_of};
 use crate::table::{At, get};
 use crate::turn::{Taken, Turn};
 
-/// A snapshot of this process: one that a fork has copied is left alone.
+/// A snapshot of this process. The child of a fork never drops the snapshot of its parent.
 pub(crate) struct Kept {
     snapshot: Option<KeptSnapshot>,
     forks: u64,

@@ -1,4 +1,4 @@
-//! A store that is open, for all threads of a process and of those that are forked from it.
+//! An open store, for all threads of a process and of its forked children.
 
 use std::mem::forget;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(crate) struct Db {
     /// A box: freed with the object; that of a parent is left as it is, because a thread that
     /// the child does not have may have locked a part of it.
     slot: AtomicPtr<Slot>,
-    /// Those that were named without types.
+    /// The tables that were named without types.
     tables: Py<PyDict>,
 }
 
@@ -89,7 +89,7 @@ impl Db {
         store.clone().ok_or_else(|| closed(py, "store"))
     }
 
-    /// What a table is: its types are those of the catalog, or those that are asked for.
+    /// Defines a table: its types are the recorded types, or the given ones.
     fn define(
         &self,
         py: Python<'_>,

@@ -1,4 +1,4 @@
-//! What a table is, for all that read and write it, and what is done with it in one call.
+//! The definition of a table, and the operations on it.
 
 use std::cell::Cell;
 use std::ops::Bound as End;
@@ -27,7 +27,7 @@ pub(crate) struct Def {
     pub(crate) mode: Option<Mode>,
 }
 
-/// Bytes of a key on the stack of a call, as a rule without memory of the heap.
+/// The bounds of a range, as encoded keys.
 pub(crate) type Range = (End<Vec<u8>>, End<Vec<u8>>);
 
 /// Where a table is read or written.
@@ -55,7 +55,7 @@ impl Def {
         Ok(to)
     }
 
-    /// Does something with the bytes of a key, which are in memory that the thread keeps.
+    /// Calls `work` with the encoded key, in memory that the thread reuses.
     #[inline]
     pub(crate) fn with_key<R>(
         &self,
@@ -73,6 +73,19 @@ impl Def {
             BYTES.set(bytes);
         }
         done
+    }
+
+    /// The integer key behind another one.
+    fn after(&self, key: i64) -> Result<i64, Error> {
+        let most = match self.keys {
+            Kind::Integer { signed, bits } => match bits - u32::from(signed) {
+                63.. => i64::MAX,
+                bits => (1 << bits) - 1,
+            },
+            _ => i64::MAX,
+        };
+        let next = key.checked_add(1).filter(|next| *next <= most);
+        next.ok_or_else(|| refused("the last key is the largest one"))
     }
 
     /// How one call on the table is done.
@@ -219,7 +232,7 @@ pub(crate) fn end<'py>(
     found.map(|(key, value)| def.pair(py, &key, &value)).transpose()
 }
 
-/// Does something in a transaction: in that of the caller, or in one of its own.
+/// Runs work in the caller's transaction, or in a new transaction.
 fn write<R: Send>(
     py: Python<'_>,
     at: At<'_>,
@@ -242,8 +255,8 @@ fn write<R: Send>(
     }
 }
 
-/// Does something that runs code of Python in a transaction: in that of the caller, or in one of
-/// its own, which may be run several times.
+/// Runs work that calls Python in the caller's transaction, or in a new transaction, which may run
+/// several times.
 fn with_python<R>(
     py: Python<'_>,
     at: At<'_>,
@@ -290,7 +303,7 @@ pub(crate) fn remove(py: Python<'_>, at: At<'_>, def: &Def, key: &Object<'_>) ->
     write(py, at, def, |tx| tx.remove(&def.table, &key))
 }
 
-/// Reads a value that is to be written.
+/// Reads a value that the transaction will write.
 pub(crate) fn get_for_update<'py>(
     py: Python<'py>,
     tx: &PyTransaction,
@@ -338,7 +351,7 @@ pub(crate) fn setdefault<'py>(
     old.map_or(Ok(default), |old| def.values.decode(py, &old))
 }
 
-/// Writes what the function makes of a value.
+/// Writes the result of the function for a value.
 pub(crate) fn change<'py>(
     py: Python<'py>,
     at: At<'_>,
@@ -362,7 +375,7 @@ pub(crate) fn change<'py>(
     })
 }
 
-/// Adds to a number; one that is missing is zero.
+/// Adds to a number; a missing number is zero.
 pub(crate) fn add<'py>(
     py: Python<'py>,
     at: At<'_>,
@@ -434,22 +447,16 @@ pub(crate) fn append<'py>(
     let value = def.values.encode(value)?;
     let work = |tx: &mut WriteTxn<'_, '_>| {
         let mut key = Vec::new();
+        let last = tx.last(&def.table)?.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
+        let last = last.map_err(|_| refused("the last key is no integer"))?;
+        let mut next = last.map_or(Ok(0), |last| def.after(last))?;
         loop {
-            let last = tx.last(&def.table)?;
-            let last = last.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
-            let last = last.map_err(|_| refused("the last key is no integer"))?;
-            let next = last.map_or(Some(0), |last| last.checked_add(1));
-            let mut next = next.ok_or_else(|| refused("the last key is the largest one"))?;
             key.clear();
             <i64 as Key>::append(&next, false, &mut key);
-            loop {
-                match tx.insert(&def.table, &key, &value) {
-                    // Another transaction was first: its record is the last one now.
-                    Err(Error::Exists { .. }) => next += 1,
-                    done => return done.map(|()| next),
-                }
-                key.clear();
-                <i64 as Key>::append(&next, false, &mut key);
+            match tx.insert(&def.table, &key, &value) {
+                // Another transaction was first: its record is the last one now.
+                Err(Error::Exists { .. }) => next = def.after(next)?,
+                done => return done.map(|()| next),
             }
         }
     };
@@ -522,7 +529,7 @@ pub(crate) fn mode_name(mode: Mode) -> String {
     }
 }
 
-/// Whether an exception is one after which a transaction may be run again: none that ends the
+/// Whether a transaction may run again after this exception: not after an exception that ends the
 /// program.
 pub(crate) fn is_plain(py: Python<'_>, why: &PyErr) -> bool {
     why.is_instance_of::<PyException>(py)

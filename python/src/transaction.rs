@@ -21,16 +21,16 @@ enum Ended {
     Open,
     Committed,
     RolledBack,
-    /// It is to be run again.
+    /// It must run again.
     Again,
 }
 
 pub(crate) struct State {
     tx: Option<Transaction>,
     ended: Ended,
-    /// Why a call failed after which the transaction may be run again.
+    /// The error of a failed call after which the transaction may run again.
     failed: Option<Error>,
-    /// While a function or a block has it: calls of the same thread are not to wait for it.
+    /// Set while a function or a block runs: calls of the same thread must not wait for it.
     entered: Option<Entered<Shared>>,
 }
 
@@ -168,7 +168,7 @@ impl PyTransaction {
         wait(py, || tx.roll_back())
     }
 
-    /// Begins it anew.
+    /// Restarts it.
     fn restart_now(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.take(py)?;
         let state = &mut *state;
@@ -183,7 +183,7 @@ impl PyTransaction {
         Ok(())
     }
 
-    /// Says that a function or a block has it from now on.
+    /// Marks the transaction as used by a function or a block of the calling thread.
     fn enter(&self, py: Python<'_>) -> PyResult<()> {
         let mut state = self.take(py)?;
         state.entered = None;
@@ -193,8 +193,8 @@ impl PyTransaction {
         Ok(())
     }
 
-    /// Ends a run, with an exception or without: true if it is to be run again, which the caller's
-    /// exception does not decide, but what the transaction has met.
+    /// Ends a run, with an exception or without. Returns true if the transaction must run again:
+    /// the errors that the transaction has met decide this, not the caller's exception.
     fn end(&self, py: Python<'_>, error: Option<&PyErr>) -> PyResult<bool> {
         let is_open = self.take(py)?.tx.is_some();
         let failed = match error {
@@ -217,7 +217,7 @@ impl PyTransaction {
         failed.map_or(Ok(false), Err)
     }
 
-    /// Why it is to be run again.
+    /// The error after which the transaction runs again.
     fn failed(&self, py: Python<'_>) -> PyResult<Error> {
         let failed = self.take(py)?.failed.take();
         Ok(failed.unwrap_or(Error::TransactionTooOld))
@@ -271,7 +271,7 @@ pub(crate) fn run<R>(
     }
 }
 
-/// What is said at the end of the time.
+/// The exception at the end of the time.
 fn over(py: Python<'_>, tx: &PyTransaction, runs: u32) -> PyResult<PyErr> {
     let last = Box::new(tx.failed(py)?);
     tx.roll_back_now(py)?;

@@ -52,7 +52,7 @@ impl<T> Turn<T> {
         })
     }
 
-    /// Takes it when the other thread has used it.
+    /// Takes it, and waits while another thread uses it.
     #[inline]
     pub(crate) fn take(&self, py: Python<'_>, what: &str) -> PyResult<Taken<'_, T>>
     where

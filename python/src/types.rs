@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     Tuple(Vec<Kind>),
     /// JSON text.
     Json,
-    /// A program's own, or one that this module does not know.
+    /// A type of a program's own, or a type that this module does not know.
     Own,
 }
 

@@ -79,7 +79,7 @@ impl Codec {
         matches!(self, Self::Custom { .. })
     }
 
-    /// A number of the program's, in the type of the values.
+    /// Converts the amount of `add`.
     pub(crate) fn amount(&self, amount: &Bound<'_, PyAny>) -> PyResult<Number> {
         let numbers =
             |kind: &Kind| matches!(kind, Kind::Cbor | Kind::Integer { .. } | Kind::F32 | Kind::F64);
@@ -146,7 +146,7 @@ impl Codec {
     }
 }
 
-/// The mark of an error of the program's own in one of the store: `ValueError` for people.
+/// An error of this module as an error of the store: it becomes a `ValueError`.
 pub(crate) fn refused(text: &str) -> Error {
     Error::Rejected(text.to_owned())
 }

@@ -189,6 +189,11 @@ def test_queue(db: latchwork.Store) -> None:
     q = db["queue"]
     assert [q.append(value) for value in "abc"] == [0, 1, 2]
     assert q.pop_first() == (0, "a") and q.append("d") == 3 and q.pop_last() == (3, "d")
+    small = db.table("small", keys="u8", values="str")
+    small[254] = "a"
+    assert small.append("b") == 255
+    with pytest.raises(ValueError, match="largest"):
+        small.append("c")
     db["words"]["w"] = 1
     with pytest.raises(ValueError):
         db["words"].append(1)

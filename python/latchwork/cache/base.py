@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .. import Conflict, Deadline, Error, OwnTransaction, TooOld, Transaction
 from . import checking
 from .constants import ENOVAL, EVICTION_POLICY, UNKNOWN, Timeout
-from .disk import Disk, PickleDisk, directory_of
-from .record import pack_body, unpack_body
-from .space import Home, Space, lengthen, shorten, stored_settings
+from .disk import Disk, PickleDisk, directory_of, is_usual
+from .record import RAW_BYTES, pack_body, unpack_body
+from .space import ANY_KEY, Home, Space, lengthen, shorten, stored_settings
 from .work import Work
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _R = TypeVar("_R")
+# Above all integers that are stored as themselves.
+ALL = 2**63
 # Errors that say that a lock was not free, or that the transaction must be run again.
 BUSY = (Conflict, Deadline, OwnTransaction, TooOld)
 
@@ -83,6 +85,8 @@ class Base:
         stored.update(changed)
         options = {key[5:]: value for key, value in stored.items() if key.startswith("disk_")}
         self._disk = disk(directory, **options)
+        # The disk, if it converts keys and values in the usual way: then the usual cases do not ask it.
+        self._usual = self._disk if is_usual(disk) else None
         for key, value in stored.items():
             self._set_setting(key, value)
         for key, value in changed.items():
@@ -231,11 +235,11 @@ class Base:
     def transact(self, retry: bool = False) -> Iterator[None]:
         """A block whose calls on this handle, in this thread, are one transaction.
 
-        Reads in the block lock what they read. One block of a cache runs at a time; single calls of other threads
-        and processes go on, and wait only for entries that the block has used. Blocks may be nested.
+        Reads in the block lock what they read. One block, push or pull of a cache runs at a time; other calls of other
+        threads and processes go on, and wait only for entries that the block has used. Blocks may be nested.
 
         Raises `Timeout` if the block waits for longer than the cache's `timeout`, or must end to resolve a deadlock;
-        then nothing of it was written. `retry` repeats the wait at the beginning of the block.
+        then nothing of it was written. Calls that change one entry never cause a deadlock with a block. `retry` repeats the wait at the beginning of the block.
         """
         with self._transact(retry):
             yield
@@ -252,8 +256,9 @@ class Base:
                 block.depth -= 1
             return
         space = self._opened()
-        tx = self._begin(space, retry)
-        block = self._blocks[thread] = _Open(Work(tx, space))
+        work = self._begin(space, retry)
+        tx = work.tx
+        block = self._blocks[thread] = _Open(work)
         try:
             try:
                 yield block.work
@@ -269,12 +274,25 @@ class Base:
             raise
         space.volume += block.work.size
 
-    def _begin(self, space: Space, retry: bool) -> Transaction:
+    def _batch(self, body: Callable[[Work], _R], retry: bool, total: int) -> _R:
+        """Runs one transaction of several. Batches of one cache do not run at the same time."""
+        while True:
+            try:
+                with self._transact(retry) as work:
+                    return body(work)
+            except Timeout as error:
+                # A deadlock ends the transaction; one of an enclosing block is not run again here.
+                if isinstance(error.__cause__, Conflict) and self._block() is None:
+                    continue
+                raise Timeout(total) from error
+
+    def _begin(self, space: Space, retry: bool) -> Work:
         while True:
             tx = space.store.begin(time=self._timeout, level="read-committed")
+            work = Work(tx, space)
             try:
-                tx.get_for_update(space.locks, "transact")
-                return tx
+                work.alone()
+                return work
             except BUSY as error:
                 tx.roll_back()
                 if not retry:
@@ -285,6 +303,10 @@ class Base:
 
     def _key(self, key: Any) -> tuple[Any, bytes | None]:
         """The key in the table, and the long key that it stands for."""
+        if self._usual is self._disk:
+            kind = type(key)
+            if (kind is bytes or kind is str and key.isascii()) and len(key) <= ANY_KEY or kind is int and -1 < key < ALL:
+                return key, None
         db_key, raw = self._disk.put(key)
         return shorten(db_key if raw else (db_key,))
 
@@ -306,10 +328,14 @@ class Base:
         return found
 
     def _body(self, value: Any, read: bool, key: Any = UNKNOWN) -> bytes:
+        if type(value) is bytes and self._usual is self._disk and len(value) < self._disk.min_file_size:
+            return RAW_BYTES + value
         _, mode, _, stored = self._disk.store(value, read, key=key)
         return pack_body(mode, stored)
 
     def _value(self, body: bytes, read: bool = False) -> Any:
+        if body[:2] == RAW_BYTES and self._usual is self._disk:
+            return body[2:]
         mode, stored = unpack_body(body)
         return self._disk.fetch(mode, None, stored, read)
 

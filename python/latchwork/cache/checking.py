@@ -12,7 +12,7 @@ from .space import COUNT, SIZE, Space, tag_key
 from .work import Work
 
 if TYPE_CHECKING:
-    from .core import Cache
+    from .base import Base
 
 _LAST_ROW = 2**63 - 1
 
@@ -33,7 +33,7 @@ def tagged_after(tag: Any) -> Callable[[Work, int, int], list[tuple[int, Any]]]:
     return rows
 
 
-def rank_all(cache: Cache) -> None:
+def rank_all(cache: Base) -> None:
     """Puts all entries that are not in the eviction index into it: when a cache gets a policy."""
 
     def rank(work: Work) -> int:
@@ -49,7 +49,7 @@ def rank_all(cache: Cache) -> None:
         last = cache._batch(rank, True, 0)
 
 
-def check(cache: Cache, fix: bool, retry: bool) -> list[warnings.WarningMessage]:
+def check(cache: Base, fix: bool, retry: bool) -> list[warnings.WarningMessage]:
     """Compares the tables of a cache. With `fix`, in a transaction that repairs them."""
     space = cache._opened()
     with warnings.catch_warnings(record=True) as found:
@@ -76,7 +76,7 @@ def _compare(space: Space, view: Any) -> None:
             warnings.warn(f"the entry of key {key!r} cannot be read: {error}", stacklevel=4)
             continue
         count += 1
-        size += entry.size(key)
+        size += entry.size()
         for what, at, expected in _rows_of(key, entry):
             rows[what] += 1
             value = view[getattr(space, what)].get(at, ENOVAL)
@@ -84,6 +84,8 @@ def _compare(space: Space, view: Any) -> None:
                 warnings.warn(f"the entry of key {key!r} has no row {at!r} in table {what}", stacklevel=4)
             elif what == "bodies" and len(value) != expected:
                 warnings.warn(f"the body of key {key!r} has {len(value)} bytes, not {expected}", stacklevel=4)
+        if entry.recounted(key) is not entry:
+            warnings.warn(f"the entry of key {key!r} counts for {entry.size()} bytes, which is not its size", stacklevel=4)
         if entry.indexed > entry.expire:
             warnings.warn(f"the entry of key {key!r} is behind its expiry in the index", stacklevel=4)
     for what, expected in rows.items():
@@ -126,7 +128,7 @@ def _repair(work: Work) -> None:
     for key, record in list(tx[space.entries].range()):
         try:
             entry = unpack(record)._replace(region=FRESH, rank=0.0)
-            entry = entry._replace(indexed=entry.expire)
+            entry = entry._replace(indexed=entry.expire).recounted(key)
         except Exception:
             tx.remove(space.entries, key)
             continue
@@ -147,7 +149,7 @@ def _repair(work: Work) -> None:
             if what not in ("bodies", "keys"):
                 tx.put(getattr(space, what), at, value)
         count += 1
-        size += entry.size(key)
+        size += entry.size()
     for table, known in ((space.bodies, bodies), (space.keys, keys)):
         for at in [at for at, _ in tx[table].range() if at not in known]:
             tx.remove(table, at)

@@ -14,7 +14,6 @@ from .constants import ENOVAL, UNKNOWN
 from .disk import Disk, JSONDisk
 from .entries import Entries, with_facts
 from .keys import args_to_key, full_name
-from .many import Many
 from .record import LONG, NEVER, unpack
 from .work import Work
 
@@ -23,7 +22,7 @@ _R = TypeVar("_R")
 __all__ = ["ENOVAL", "UNKNOWN", "Cache", "Disk", "JSONDisk"]
 
 
-class Cache(Entries, Many):
+class Cache(Entries):
     """A cache that any number of threads and processes share. It lies in a folder, and survives all of them.
 
     Each call is one transaction: it happens as a whole or not at all, also if the process is killed in the middle of

@@ -66,7 +66,7 @@ class Deque(MutableSequence[Any]):
                 self._take("front")
 
     def _at(self, index: int, use: Callable[[Any], Any]) -> Any:
-        """Calls a function with the key of the item at an index. Items that are removed meanwhile do not count."""
+        """Calls a function with the key of the item at an index. Items that others remove at the same time do not count."""
         length = len(self._cache)
         if not -length <= index < length:
             raise IndexError("deque index out of range")
@@ -110,7 +110,7 @@ class Deque(MutableSequence[Any]):
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __iadd__(self, iterable: Iterable[Any]) -> Deque:  # type: ignore[override,misc]
+    def __iadd__(self, iterable: Iterable[Any]) -> Deque:
         self.extend(iterable)
         return self
 

@@ -169,6 +169,11 @@ class PickleDisk(Disk):
     allow_pickle = True
 
 
+def is_usual(disk: type[Disk]) -> bool:
+    """Whether a class converts keys and values as `Disk` does."""
+    return all(getattr(disk, name) is getattr(Disk, name) for name in ("put", "get", "store", "fetch"))
+
+
 class JSONDisk(Disk):
     """Stores keys and values as JSON that is compressed by zlib."""
 
@@ -200,4 +205,4 @@ class JSONDisk(Disk):
 
 def directory_of(directory: Any) -> str:
     """The path that a cache's `directory` argument names."""
-    return os.path.expandvars(os.path.expanduser(os.fspath(directory)))
+    return str(os.path.expandvars(os.path.expanduser(os.fspath(directory))))

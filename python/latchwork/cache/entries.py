@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import struct
 import time
 from typing import Any
 
-from .base import BUSY, Base
+from .base import ALL, BUSY
 from .constants import ENOVAL, MODE_RAW, Timeout
-from .record import EXPIRE, LONG, NEVER, Entry, pack_body, unpack, unpack_body
-from .space import HITS, MISSES, Space
-from .work import Work
+from .many import Many
+from .record import (
+    EXPIRE,
+    HAS_TAG,
+    HEAD,
+    INLINE,
+    LONG,
+    NEVER,
+    TOUCHED,
+    Entry,
+    damaged,
+    fits,
+    units_of,
+    unpack,
+)
+from .space import FRESH_FOR, HITS, MISSES, Space
+from .work import LEAST_FREQUENTLY_USED, Work
+
+# An entry whose body is an integer.
+COUNTER = struct.Struct(HEAD.format + "BBq")
+INT = ord("i")
+MOST_READS = 2**32 - 1
 
 
-class Entries(Base):
+class _NotUsual(Exception):
+    """It is not the usual case, which has a shorter way."""
+
+
+_NOT_DONE = (_NotUsual, *BUSY)
+
+
+class Entries(Many):
     """Reads and writes single entries."""
 
     def set(
@@ -28,17 +56,41 @@ class Entries(Base):
         at = NEVER if expire is None else now + expire
         db_key, long_key = self._key(key)
         body = self._body(value, read, key)
-        ranked = self._policy != 0
 
-        def run(work: Work) -> None:
-            entry = work.find(db_key)
-            if entry is None:
-                work.insert(db_key, long_key, body, now, at, tag, ranked=ranked)
-            else:
-                work.replace(db_key, entry, body=body, expire=at, tag=tag, used=now, count=0)
-
-        self._change(run, retry)
+        if tag is None and not self._blocks and self._overwrite(db_key, body, now, at):
+            # Neither the volume nor the first expiry has changed.
+            space = self._opened()
+            if space.next_expiry >= now and space.expiry_known_at <= now < space.expiry_known_at + FRESH_FOR:
+                return True
+        else:
+            ranked = self._policy != 0
+            self._change(lambda work: work.store(db_key, long_key, body, now, at, tag, ranked=ranked), retry)
         self._cull_some(now, at)
+        return True
+
+    def _overwrite(self, db_key: Any, body: bytes, now: float, at: float) -> bool:
+        """Stores a value again where the entry stays in its places and counts for the same: one record that is the
+        commit as well. Returns False, and has done nothing, if it is not that case."""
+        if len(body) > INLINE:
+            return False
+        units = units_of(db_key, len(body))
+
+        def change(record: bytes | None) -> bytes:
+            if record is None:
+                raise _NotUsual
+            if len(record) < HEAD.size:
+                raise _NotUsual
+            flags, row, _, _, _, indexed, rank, region, counted = HEAD.unpack_from(record)
+            if flags & (HAS_TAG | LONG) or not fits(units, counted) or at < indexed:
+                raise _NotUsual
+            if rank > (0.0 if region == LEAST_FREQUENTLY_USED else now):
+                raise _NotUsual
+            return HEAD.pack(flags | TOUCHED, row, at, now, 0, indexed, rank, region, counted) + body
+
+        try:
+            self._opened().entries.change(db_key, change, None)
+        except _NOT_DONE:
+            return False
         return True
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -91,6 +143,9 @@ class Entries(Base):
         `KeyError` if that is None. One transaction of one record."""
         now = time.time()
         db_key, long_key = self._key(key)
+        if self._block() is None:
+            with contextlib.suppress(*_NOT_DONE):
+                return self._add(db_key, delta, now)
         ranked = self._policy != 0
         on_get = self._on_get
 
@@ -100,19 +155,40 @@ class Entries(Base):
                 if default is None:
                     raise KeyError(key)
                 value = default + delta
-                body = pack_body(MODE_RAW, value)
+                body = self._body(value, False, key)
                 if entry is None:
                     work.insert(db_key, long_key, body, now, ranked=ranked)
                 else:
                     work.replace(db_key, entry, body=body, expire=NEVER, tag=None, used=now, count=0)
                 return value
-            mode, number = unpack_body(work.body(entry))
-            value = number + delta
-            count = entry.count + 1 if on_get == "count" else None
-            work.replace(db_key, entry, body=pack_body(mode, value), used=now, count=count)
+            value = self._value(work.body(entry)) + delta
+            count = entry.reads + 1 if on_get == "count" else None
+            work.replace(db_key, entry, body=self._body(value, False, key), used=now, count=count)
             return value
 
         return self._change(run, retry)
+
+    def _add(self, db_key: Any, delta: Any, now: float) -> Any:
+        """Adds to an integer whose entry stays in its places: one record that is the commit, too. Raises `_NotUsual`
+        for all other cases, and has done nothing then."""
+        least_frequently = self._on_get == "count"
+        value = 0
+
+        def change(record: bytes | None) -> bytes:
+            nonlocal value
+            if record is None or len(record) != COUNTER.size:
+                raise _NotUsual
+            flags, row, expire, used, count, indexed, rank, region, units, mode, kind, value = COUNTER.unpack(record)
+            value += delta
+            if expire <= now or flags & HAS_TAG or mode != MODE_RAW or kind != INT or not -ALL <= value < ALL:
+                raise _NotUsual
+            count = min(count + least_frequently, MOST_READS)
+            used = max(used, now)
+            head = (flags | TOUCHED, row, expire, used, count, indexed, rank, region, units)
+            return COUNTER.pack(*head, mode, kind, value)
+
+        self._opened().entries.change(db_key, change, None)
+        return value
 
     def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
         """Subtracts `delta`: see `incr`."""
@@ -134,6 +210,17 @@ class Entries(Base):
         writes one record with the policies that go by reads, and one with statistics.
         """
         db_key, _ = self._key(key)
+        if self._usual is self._disk and not (self._blocks or self._notes_reads or expire_time or tag):
+            # The usual case: an entry with a short body.
+            record = self._opened().entries.get(db_key)
+            if record is None:
+                return default
+            try:
+                flags, _, expire = EXPIRE.unpack_from(record)
+            except struct.error as error:
+                raise damaged(error) from error
+            if not flags & (HAS_TAG | LONG) and (expire == NEVER or expire > time.time()):
+                return self._value(record[HEAD.size :], read)
         found = self._find(db_key, time.time(), retry)
         if found is not None:
             entry, body = found
@@ -162,10 +249,11 @@ class Entries(Base):
                 entry = None if record is None else unpack(record)
                 body = b"" if entry is None else entry.body
                 if entry is not None and entry.flags & LONG:
-                    body = space.bodies.get(entry.place()[0])
-                    if body is None:
+                    found = space.bodies.get(entry.place()[0])
+                    if found is None:
                         # It was replaced between the two reads.
                         continue
+                    body = found
                 break
         if entry is not None and entry.expire <= now:
             entry = None
@@ -184,7 +272,7 @@ class Entries(Base):
         def run(work: Work) -> None:
             found = work.find(db_key)
             if found is not None and found.row == row:
-                count = found.count + 1 if self._on_get == "count" else None
+                count = found.reads + 1 if self._on_get == "count" else None
                 work.replace(db_key, found, used=max(now, found.used), count=count)
 
         self._change(run, retry)
@@ -209,7 +297,7 @@ class Entries(Base):
             record = entries.get(db_key)
         else:
             record = self._single(lambda tx: tx.get_for_update(entries, db_key), retry=True)
-        return record is not None and EXPIRE.unpack_from(record)[2] > time.time()
+        return record is not None and unpack(record).expire > time.time()
 
     def pop(
         self, key: Any, default: Any = None, expire_time: bool = False, tag: bool = False, retry: bool = False
@@ -236,6 +324,9 @@ class Entries(Base):
         return with_facts(default, None, expire_time, tag)
 
     def __delitem__(self, key: Any, retry: bool = True) -> None:
+        self._delete(key, retry)
+
+    def _delete(self, key: Any, retry: bool) -> None:
         now = time.time()
         db_key, _ = self._key(key)
 
@@ -254,7 +345,7 @@ class Entries(Base):
     def delete(self, key: Any, retry: bool = False) -> bool:
         """Removes a key. Returns whether it existed. Raises `Timeout`. Writes 5 to 9 records."""
         try:
-            self.__delitem__(key, retry=retry)
+            self._delete(key, retry)
         except KeyError:
             return False
         return True

@@ -123,7 +123,7 @@ class Index(MutableMapping[Any, Any]):
         self._cache = state
 
     def __eq__(self, other: object) -> bool:
-        """Whether the items are equal; in the same order, if the other one is an `Index`, too."""
+        """Whether the items are equal; also in the same order if the other one is an `Index`."""
         if not isinstance(other, Mapping) or len(self) != len(other):
             return False
         if isinstance(other, Index):

@@ -7,10 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from .. import Conflict, Transaction
+from .. import Transaction
 from . import checking
 from .base import BUSY, Base
-from .constants import Timeout
 from .eviction import evict, expired_keys, first_expiry, remove_expired
 from .record import Entry
 from .space import FRESH_FOR, HITS, MISSES
@@ -29,11 +28,11 @@ class Many(Base):
 
     def __len__(self) -> int:
         """The number of entries, expired ones included. Reads up to 256 counts."""
-        return self.reset("count") + self._pending()[0]
+        return int(self.reset("count")) + self._pending()[0]
 
     def volume(self) -> int:
         """The bytes of all entries: their keys, values and headers. Reads up to 256 counts."""
-        return self.reset("size") + self._pending()[1]
+        return int(self.reset("size")) + self._pending()[1]
 
     def _pending(self) -> tuple[int, int]:
         """The entries and bytes that the thread's `transact` block has added, which `finish` adds to the counts."""
@@ -133,17 +132,6 @@ class Many(Base):
             removed, last = self._batch(run, retry, total)
             total += removed
         return total
-
-    def _batch(self, body: Callable[[Work], _R], retry: bool, total: int) -> _R:
-        """Runs one transaction of several. Batches of one cache do not run at the same time."""
-        while True:
-            try:
-                with self._transact(retry) as work:
-                    return body(work)
-            except Timeout as error:
-                if isinstance(error.__cause__, Conflict):
-                    continue
-                raise Timeout(total) from error
 
     def cull(self, retry: bool = False) -> int:
         """Removes expired entries, and then those that the policy chooses until the volume is at most `size_limit`.

@@ -1,4 +1,9 @@
-"""Queues in a cache: entries whose keys are numbers, or texts that end in a number."""
+"""Queues in a cache: entries whose keys are numbers, or texts that end in a number.
+
+A push or a pull looks for the end of its queue and then changes it, so one of them runs at a time in a cache. They use
+the lock of `transact` blocks for that: with a lock of its own, a pull could wait for an entry that a block has changed,
+and the block for the pull.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +34,14 @@ def bounds(prefix: str | None) -> tuple[Any, Any]:
 def push(
     cache: Cache, work: Work, prefix: str | None, side: str, body: bytes, now: float, at: float, tag: Any
 ) -> Any:
-    """Adds an entry beyond the last one of a side. One push or pull of a side runs at a time."""
+    """Adds an entry beyond the last one of a side."""
     step = _step(side)
-    _lock(work, prefix, side)
+    work.alone()
     outermost = next(_keys(cache, work, prefix, side), None)
     number = MIDDLE if outermost is None else _number(outermost, prefix) + step
     while True:
         key = number if prefix is None else f"{prefix}-{number:015d}"
-        # The other side may be pushed at the same time, if the queue was empty.
+        # A program may have stored something under a key of the queue.
         if work.find(key) is None:
             work.insert(key, None, body, now, at, tag, ranked=cache._policy != 0)
             return key
@@ -46,7 +51,7 @@ def push(
 def pull(cache: Cache, work: Work, prefix: str | None, side: str, now: float) -> tuple[Any, Entry, bytes] | None:
     """Removes the outermost entry of a side that has not expired, and the expired ones before it."""
     _step(side)
-    _lock(work, prefix, side)
+    work.alone()
     for key in _keys(cache, work, prefix, side):
         entry = work.find(key)
         if entry is None:
@@ -88,11 +93,6 @@ def _step(side: str) -> int:
 
 def _number(key: Any, prefix: str | None) -> int:
     return int(key) if prefix is None else int(key[len(prefix) + 1 :])
-
-
-def _lock(work: Work, prefix: str | None, side: str) -> None:
-    name = ("queue", side) if prefix is None else ("queue", side, prefix)
-    work.tx.get_for_update(work.space.locks, name)
 
 
 def _keys(cache: Cache, work: Work | None, prefix: str | None, side: str) -> Iterator[Any]:

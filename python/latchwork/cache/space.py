@@ -11,7 +11,7 @@
 | `keys` | SHA-256 of a key that is too long for the store | that key |
 | `counts` | stripe * 4 + what | entries, bytes, hits or misses that the processes of a stripe have added |
 | `settings` | name | value |
-| `locks` | name | a record that is only locked |
+| `locks` | name | a record that is only locked: `alone` |
 
 A process adds to the counts of its own stripe, so counts are no hot records: two processes meet there only if
 their numbers are the same modulo 64. A sum reads at most 256 records.
@@ -36,6 +36,8 @@ FRESH_FOR = 0.1
 # The store's limit is 1,890 bytes; an index adds a few parts before a key.
 LONGEST_KEY = 1700
 LONGEST_TAG = 256
+# Bytes or ASCII characters of which any is short enough: a zero byte takes two.
+ANY_KEY = LONGEST_KEY // 2
 
 
 class Space:
@@ -67,8 +69,8 @@ class Space:
         self.owed = 0
 
     def next_row(self, now: float) -> int:
-        """A number that no other entry has, in the order of time for the entries of one process."""
-        # The last digits are those of the process: two processes that insert in one nanosecond differ.
+        """A number for a new entry, in the order of time for the entries of one process."""
+        # The last digits are those of the process, so two processes rarely choose the same number.
         row = int(now * 1e9) // 1024 * 1024 + os.getpid() % 1024
         with self._lock:
             if row <= self._row:
@@ -139,7 +141,7 @@ class Home:
         # While it is open, no other folder has its number.
         folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, folder)
-        self.store = open(directory, mode=mode, small=True)
+        self.store = open(directory, mode=mode)
         self.spaces: dict[str, Space] = {}
 
     @classmethod
@@ -170,6 +172,7 @@ def _forget_in_child() -> None:
     for home in list(Home._all.values()):
         for space in home.spaces.values():
             space._lock = threading.Lock()
+            space._row = 0
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import Transaction
-from .record import FRESH, INLINE, LONG, NEVER, OUTSIDE, PLACE, TOUCHED, Entry, unpack
+from .. import Exists, Transaction
+from .record import (
+    FRESH,
+    INLINE,
+    LONG,
+    NEVER,
+    OUTSIDE,
+    PLACE,
+    TOUCHED,
+    Entry,
+    unpack,
+)
 from .space import COUNT, SIZE, Space, tag_key
 
 _SAME = object()
@@ -15,7 +25,7 @@ LEAST_FREQUENTLY_USED = 3
 
 def rank_of(entry: Entry, policy: int) -> float:
     """What a policy compares: the entry with the least is evicted first."""
-    return float(entry.count) if policy == LEAST_FREQUENTLY_USED else entry.used
+    return float(entry.reads) if policy == LEAST_FREQUENTLY_USED else entry.used
 
 
 class Work:
@@ -32,6 +42,10 @@ class Work:
         self.space = space
         self.count = 0
         self.size = 0
+
+    def alone(self) -> None:
+        """Waits until no `transact` block, push or pull of the cache runs, and keeps others from beginning."""
+        self.tx.get_for_update(self.space.locks, "alone")
 
     def find(self, key: Any) -> Entry | None:
         """Locks a key, and reads its entry, be it expired or not."""
@@ -59,12 +73,11 @@ class Work:
         """Adds an entry for a key that `find` has found without one. Writes 5 records: the entry, its rows in
         `order` and `rank`, two counts; one more for an expiry, a tag, a long body, and a long key."""
         tx, space = self.tx, self.space
-        row = space.next_row(now)
+        row = self._new_row(key, now)
         flags, body = self._put_body(body)
         region = FRESH if ranked else OUTSIDE
-        entry = Entry(flags, row, expire, now, 0, expire, 0.0, region, tag, body)
+        entry = Entry(flags, row, expire, now, 0, expire, 0.0, region, 0, tag, body).recounted(key)
         tx.put(space.entries, key, entry.pack())
-        tx.put(space.order, row, key)
         if region == FRESH:
             tx.put(space.rank, (FRESH, 0.0, row), key)
         if expire != NEVER:
@@ -74,8 +87,26 @@ class Work:
         if long_key is not None:
             tx.put(space.keys, key[1], long_key)
         self.count += 1
-        self.size += entry.size(key)
+        self.size += entry.size()
         return entry
+
+    def store(
+        self,
+        key: Any,
+        long_key: bytes | None,
+        body: bytes,
+        now: float,
+        expire: float = NEVER,
+        tag: Any = None,
+        *,
+        ranked: bool = True,
+    ) -> None:
+        """Stores a value under a key, which may have one."""
+        record = self.tx.get_for_update(self.space.entries, key)
+        if record is None:
+            self.insert(key, long_key, body, now, expire, tag, ranked=ranked)
+        else:
+            self.replace(key, unpack(record), body=body, expire=expire, tag=tag, used=now, count=0)
 
     def replace(
         self,
@@ -88,8 +119,8 @@ class Work:
         used: float | None = None,
         count: int | None = None,
     ) -> Entry:
-        """Changes an entry. Writes one record, one more if the size changes, and two where it must move in an
-        index: if it is to expire earlier than before, or if its tag changes."""
+        """Changes an entry. Writes one record, one more if it counts for another size, and two where it must move in
+        an index: if it is to expire earlier than before, or if its tag changes."""
         tx, space, row = self.tx, self.space, entry.row
         changes: dict[str, Any] = {}
         if body is not None:
@@ -113,17 +144,18 @@ class Work:
         if used is not None:
             changes["used"] = used
         if count is not None:
-            changes["count"] = count
+            changes["reads"] = count
         if used is not None or count is not None:
             changes["flags"] = changes.get("flags", entry.flags) | TOUCHED
         changed = entry._replace(**changes)
+        if body is not None:
+            changed = changed.recounted(key)
+            self.size += changed.size() - entry.size()
         if changed.region not in (FRESH, OUTSIDE) and changed.rank > rank_of(changed, changed.region):
             # Its place would no longer be a lower bound.
             changed = self.move_rank(key, changed, FRESH, 0.0)
         else:
             tx.put(space.entries, key, changed.pack())
-        if body is not None:
-            self.size += changed.size(key) - entry.size(key)
         return changed
 
     def move_rank(self, key: Any, entry: Entry, region: int, rank: float) -> Entry:
@@ -163,7 +195,7 @@ class Work:
         if type(key) is tuple and len(key) == 2:
             tx.remove(space.keys, key[1])
         self.count -= 1
-        self.size -= entry.size(key)
+        self.size -= entry.size()
 
     def finish(self) -> None:
         """Adds what has changed to the counts of this process."""
@@ -172,6 +204,18 @@ class Work:
             self.tx.add(self.space.counts, stripe + COUNT, self.count)
         if self.size:
             self.tx.add(self.space.counts, stripe + SIZE, self.size)
+
+    def _new_row(self, key: Any, now: float) -> int:
+        """Puts a key at the end of the order."""
+        order = self.tx[self.space.order]
+        while True:
+            row = self.space.next_row(now)
+            try:
+                order.insert(row, key)
+            except Exists:
+                # A process with the same number in another container had the same microsecond.
+                continue
+            return row
 
     def _put_body(self, body: bytes) -> tuple[int, bytes]:
         if len(body) <= INLINE:

@@ -369,3 +369,26 @@ def test_statistics_of_all_processes_are_added(cache):
     cache._opened().counts.add(2, 100)
     assert cache.stats(reset=True) == (102, 1)
     assert cache.stats() == (0, 0)
+
+
+def test_numbers_of_any_size_are_incremented(cache, tmp_path):
+    cache["n"] = 2**63 - 2
+    assert [cache.incr("n") for _ in range(3)] == [2**63 - 1, 2**63, 2**63 + 1]
+    assert cache.decr("n", 2**70) == 2**63 + 1 - 2**70
+    assert cache.incr("f", 0.5, default=1) == 1.5
+    assert cache.incr("f") == 2.5
+    with pytest.raises(TypeError):
+        cache.incr("n", "text")
+    assert cache["n"] == 2**63 + 1 - 2**70
+    with lc.Cache(tmp_path / "json", disk=lc.JSONDisk) as json:
+        json["n"] = 5
+        assert json.incr("n") == json["n"] == 6
+
+
+def test_two_processes_with_one_number_of_an_entry_keep_both(cache):
+    cache["a"] = 1
+    row = cache._opened().order.last()[0]
+    with mock.patch.object(type(cache._opened()), "next_row", side_effect=[row, row, row + 1]):
+        cache["b"] = 2
+    assert list(cache) == ["a", "b"]
+    assert cache.check() == []

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from latchwork.cache import Cache, EVICTION_POLICY
+from latchwork.cache import EVICTION_POLICY, Cache
 from latchwork.cache.eviction import evict
 
 FOLDER = tempfile.mkdtemp(prefix="latchwork-model-")
