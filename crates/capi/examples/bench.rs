@@ -29,6 +29,7 @@ unsafe extern "C" {
 
 const RECORDS: u64 = 100_000;
 const OPERATIONS: u64 = 100_000;
+/// How often each side has its turn, unless the first argument says otherwise.
 const ROUNDS: usize = 15;
 const TABLE: Table<Raw, Raw> = Table::new("bench");
 
@@ -37,6 +38,8 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
+/// Not inlined: `valgrind --tool=callgrind --toggle-collect='*rust_get*'` counts its instructions.
+#[inline(never)]
 fn rust_get(store: &Store, mut seed: u64) {
     let mut value = Vec::new();
     for _ in 0..OPERATIONS {
@@ -51,6 +54,7 @@ fn rust_get(store: &Store, mut seed: u64) {
     }
 }
 
+#[inline(never)]
 fn rust_put(store: &Store, mut seed: u64) {
     let mut value = [0; 100];
     for _ in 0..OPERATIONS {
@@ -58,6 +62,10 @@ fn rust_put(store: &Store, mut seed: u64) {
         value[..8].copy_from_slice(&key);
         store.put(&TABLE, &key, &value).unwrap();
     }
+}
+
+fn rounds() -> usize {
+    std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS).max(1)
 }
 
 /// Median and least nanoseconds an operation.
@@ -68,7 +76,7 @@ fn summary(mut all: Vec<f64>) -> (f64, f64) {
 
 fn in_turns(name: &str, operations: u64, mut rust: impl FnMut(u64), mut c: impl FnMut(u64)) {
     let (mut of_rust, mut of_c) = (Vec::new(), Vec::new());
-    for round in 0..2 * ROUNDS {
+    for round in 0..2 * rounds() {
         let seed = (round / 2) as u64 + 1;
         // Which one is first changes.
         let is_rust = (round % 2 == 0) == (round / 2 % 2 == 0);
@@ -194,7 +202,7 @@ fn main() {
     let path = std::env::temp_dir().join(format!("latchwork-capi-bench-{}", std::process::id()));
     let mut both = Both::open(&path);
     println!("ns an operation (lower is better); {RECORDS} records of 100 bytes, mode none");
-    println!("                    median of {ROUNDS} rounds                    least");
+    println!("                    median of {} rounds                    least", rounds());
     println!("                    Rust         C     more         Rust         C     more");
     both.gets();
     both.puts();

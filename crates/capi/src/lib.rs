@@ -50,3 +50,15 @@ pub mod tools;
 pub mod locks;
 
 pub mod owner;
+
+/// A call that panics, for the test of that.
+///
+/// # Safety
+///
+/// `error` is null, or a place for a pointer.
+#[cfg(feature = "own-tests")]
+#[doc(hidden)]
+pub unsafe fn panics(error: *mut *mut error::lw_error) -> core::ffi::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { call::panics(error) }
+}
