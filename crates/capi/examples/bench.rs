@@ -10,9 +10,10 @@ use std::ptr::{null, null_mut};
 use std::time::Instant;
 
 use latchwork_capi::snapshot::{lw_snapshot, lw_snapshot_free, lw_snapshot_new};
-use latchwork_capi::store::{LW_SMALL, lw_close, lw_mode, lw_open, lw_options, lw_store};
+use latchwork_capi::store::{lw_close, lw_mode, lw_open, lw_options, lw_store};
+use latchwork_capi::store_of;
 use latchwork_capi::table::{lw_table, lw_table_free, lw_table_new};
-use latchwork_store::{Mode, Options, Raw, Store, Table};
+use latchwork_store::{Raw, Store, Table};
 
 unsafe extern "C" {
     fn c_get(store: *mut lw_store, table: *const lw_table, records: u64, n: u64, seed: u64) -> u64;
@@ -107,18 +108,11 @@ struct Both {
 
 impl Both {
     fn open(path: &Path) -> Self {
-        let mut options = Options::small();
-        options.sizes.mode = Mode::None;
-        let store = Store::open_with(path, &options).unwrap();
-        for number in 0..RECORDS {
-            store.put(&TABLE, &number.to_be_bytes(), &[7; 100]).unwrap();
-        }
         let text = CString::new(path.to_str().unwrap()).unwrap();
         let (mut opened, mut table) = (null_mut(), null_mut());
         // SAFETY: all zero is the default of each option.
         let mut options: lw_options = unsafe { core::mem::zeroed() };
-        options.size = size_of::<lw_options>();
-        (options.mode, options.flags) = (lw_mode::LW_MODE_NONE as u32, LW_SMALL);
+        (options.size, options.mode) = (size_of::<lw_options>(), lw_mode::LW_MODE_NONE as u32);
         // SAFETY: a text that ends with a zero, and a place for a pointer.
         let code =
             unsafe { lw_open(text.as_ptr(), &raw const options, &raw mut opened, null_mut()) };
@@ -126,6 +120,13 @@ impl Both {
         // SAFETY: as above.
         let code = unsafe { lw_table_new(c"bench".as_ptr(), null(), &raw mut table, null_mut()) };
         assert_eq!(code, 0);
+        // SAFETY: a store that is alive.
+        let store = unsafe { store_of(opened) };
+        for number in 0..RECORDS {
+            store.put(&TABLE, &number.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        store.sync().unwrap();
+        store.checkpoint().unwrap();
         Self { store, opened, table, snapshot: null_mut() }
     }
 
@@ -193,6 +194,7 @@ impl Both {
         unsafe { lw_snapshot_free(self.snapshot) };
         // SAFETY: as above.
         unsafe { lw_table_free(self.table) };
+        drop(self.store);
         // SAFETY: as above.
         assert_eq!(unsafe { lw_close(self.opened, null_mut()) }, 0);
     }

@@ -62,3 +62,20 @@ pub unsafe fn panics(error: *mut *mut error::lw_error) -> core::ffi::c_int {
     // SAFETY: the caller's promise.
     unsafe { call::panics(error) }
 }
+
+/// The store of an object, for the benchmark: so that both sides use one session.
+///
+/// # Safety
+///
+/// It is a store of this process.
+///
+/// # Panics
+///
+/// If it is none.
+#[cfg(feature = "own-tests")]
+#[doc(hidden)]
+pub unsafe fn store_of(store: *const store::lw_store) -> latchwork_store::Store {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { handle::shared(store) };
+    opened.ok().expect("a store").store.clone()
+}
