@@ -219,20 +219,40 @@ static void a_deadlock_has_one_victim(void)
     say("free", env->lock_id_free(env, other.id));
 }
 
+static int wait_is_over;
+
+static void *wait_50_ms(void *of)
+{
+    struct waiting *waiting = of;
+    DBT name = object(waiting->name);
+    DB_LOCKREQ request;
+    memset(&request, 0, sizeof request);
+    request.op = DB_LOCK_GET_TIMEOUT, request.mode = DB_LOCK_WRITE, request.obj = &name;
+    request.timeout = 50000;
+    waiting->code = env->lock_vec(env, waiting->id, 0, &request, 1, NULL);
+    __atomic_store_n(&wait_is_over, 1, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+/* In Berkeley DB the detector ends waits whose time is over. */
 static void a_wait_ends_with_its_time(void)
 {
-    u_int32_t one = locker(), other = locker();
-    DB_LOCKREQ request;
+    struct waiting waiting = { 0 };
+    u_int32_t one = locker();
     DB_LOCK lock;
-    DBT a = object("a");
+    waiting.id = locker(), waiting.name = "a";
     say("write", get(one, "a", DB_LOCK_WRITE, 0, &lock));
-    memset(&request, 0, sizeof request);
-    request.op = DB_LOCK_GET_TIMEOUT, request.mode = DB_LOCK_WRITE, request.obj = &a;
-    request.timeout = 50000;
-    say("within 50 ms", env->lock_vec(env, other, 0, &request, 1, NULL));
+    pthread_create(&waiting.thread, NULL, wait_50_ms, &waiting);
+    while (!__atomic_load_n(&wait_is_over, __ATOMIC_ACQUIRE)) {
+        int aborted, code = env->lock_detect(env, 0, DB_LOCK_EXPIRE, &aborted);
+        if (code != 0) say("detect", code);
+        usleep(10000);
+    }
+    pthread_join(waiting.thread, NULL);
+    say("within 50 ms", waiting.code);
     say("put", env->lock_put(env, &lock));
     say("free", env->lock_id_free(env, one));
-    say("free", env->lock_id_free(env, other));
+    say("free", env->lock_id_free(env, waiting.id));
 }
 
 static void statistics_count(void)

@@ -53,7 +53,6 @@ struct shim {
     struct locker **chunks[CHUNKS];
     u_int32_t lockers, max_lockers, free_count, *free_ids;
     uint64_t timeout_ms; /* UINT64_MAX is none */
-    int timeout_not_granted;
     /* Of lockers that were freed. */
     struct locker past;
     FILE *errfile;
@@ -76,10 +75,10 @@ static int answer(struct shim *shim, int code, lw_error *error)
     lw_error_free(error);
     switch (code) {
     case LW_OK: return 0;
+    case LW_TIMEOUT:
     case LW_NOT_GRANTED: return DB_LOCK_NOTGRANTED;
     case LW_CONFLICT:
     case LW_KILLED: return DB_LOCK_DEADLOCK;
-    case LW_TIMEOUT: return shim->timeout_not_granted ? DB_LOCK_NOTGRANTED : DB_LOCK_DEADLOCK;
     case LW_THREADS:
     case LW_LOCKS_FULL:
     case LW_NO_MEMORY: return ENOMEM;
@@ -389,7 +388,11 @@ static int lock_detect(DB_ENV *env, u_int32_t flags, u_int32_t policy, int *abor
     lw_error *error = NULL;
     uint64_t broken = 0;
     int code;
-    if (flags || !is_policy(policy)) return EINVAL;
+    if (flags) return EINVAL;
+    if (aborted) *aborted = 0;
+    /* Waits end with their time by themselves. */
+    if (policy == DB_LOCK_EXPIRE) return 0;
+    if (!is_policy(policy)) return EINVAL;
     code = lw_locks_detect(shim->locks, &broken, &error);
     if (aborted) *aborted = (int)broken;
     return answer(shim, code, error);
@@ -489,9 +492,8 @@ static int set_timeout(DB_ENV *env, db_timeout_t timeout, u_int32_t which)
 
 static int set_flags(DB_ENV *env, u_int32_t flags, int on)
 {
-    if (flags & ~(u_int32_t)(DB_TIME_NOTGRANTED | DB_NOPANIC)) return EINVAL;
-    if (flags & DB_TIME_NOTGRANTED) of(env)->timeout_not_granted = on;
-    return 0;
+    /* A wait whose time is over returns DB_LOCK_NOTGRANTED from the lock calls with it or without. */
+    return (void)env, (void)on, flags & ~(u_int32_t)(DB_TIME_NOTGRANTED | DB_NOPANIC) ? EINVAL : 0;
 }
 
 static int set_lk_detect(DB_ENV *env, u_int32_t policy)

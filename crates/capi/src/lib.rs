@@ -1,7 +1,7 @@
 //! The C interface of Latchwork: what `include/latchwork.h` declares.
 //!
-//! Every call runs under [`call::call`](call), which catches panics and hands errors out. A
-//! pointer of the caller's refers to a handle ([`handle`]) whose first word says its type.
+//! Every call runs under `call::call`, which catches panics and hands errors out. A
+//! pointer of the caller's refers to a handle (`handle`) whose first word says its type.
 //! `docs/c.md` is the guide; the header is made of this crate by `scripts/capi header`.
 
 #![warn(clippy::all)]
