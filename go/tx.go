@@ -78,9 +78,9 @@ const foreign = math.MaxInt32
 
 // Write runs a function as a transaction until it commits. After a deadlock and whatever else is
 // retryable it runs again, so it must have no effects but through the transaction. An error that it
-// returns rolls the transaction back and is returned; whether to run again decides the transaction,
+// returns rolls the transaction back and is returned. The transaction decides whether to run again,
 // not the error. Write returns ErrDeadline when the time of the options has passed. A panic rolls
-// back and goes on. The options may be nil.
+// back and propagates. The options may be nil.
 func (s *Store) Write(body func(tx *Tx) error, options *TxOptions) error {
 	flags, mode, period, ms := options.get()
 	var loop *C.lw_attempts

@@ -152,7 +152,7 @@ static void batches_end_at_the_first_failure(void)
     printf("e %d is free\n", is_free("e", DB_LOCK_READ));
     say("put", env->lock_put(env, &lock));
     printf("e %d is free\n", is_free("e", DB_LOCK_WRITE));
-    say("put of a lock that went with its object", env->lock_put(env, &list[1].lock));
+    say("put of a lock that was released with its object", env->lock_put(env, &list[1].lock));
     all(one, DB_LOCK_PUT_ALL, NULL);
     printf("c %d is free\n", is_free("c", DB_LOCK_READ));
     all(one, DB_LOCK_PUT_ALL, NULL);

@@ -455,6 +455,8 @@ static int env_open(DB_ENV *env, const char *home, u_int32_t flags, int mode)
         (flags & (DB_INIT_CDB | DB_INIT_LOG | DB_INIT_REP | DB_INIT_TXN)))
         return EINVAL;
     options.modes = LW_MODES_BERKELEY;
+    /* Address space, which valgrind has less of than the default. */
+    options.limit = UINT64_C(1) << 32;
     if (shim->max_lockers > 2048) options.threads = shim->max_lockers < 32752 ? shim->max_lockers : 32752;
     if (!(flags & DB_PRIVATE) && home) {
         size_t room = strlen(home) + sizeof "/__latchwork.locks";
