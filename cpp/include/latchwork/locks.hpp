@@ -62,9 +62,9 @@ class owner;
 template <class Modes = granular>
 class lock_manager {
 public:
-    // A private one of this process.
+    // A private manager of this process.
     explicit lock_manager(const lock_options &options = {}) { open(nullptr, options); }
-    // One that processes share: a file in /dev/shm or on another file system of this machine, which
+    // A manager that processes share: a file in /dev/shm or on another file system of this machine, which
     // is created if it does not exist, and stays.
     explicit lock_manager(const std::string &path, const lock_options &options = {})
     {

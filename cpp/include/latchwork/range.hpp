@@ -218,7 +218,7 @@ public:
     }
     // Calls `each(key, value)` for all records, with their bytes where they lie in the store's
     // memory, without a copy. `each` must not use the same snapshot or transaction. If it throws,
-    // the loop ends and the exception goes on to the caller.
+    // the loop ends and the exception reaches the caller.
     template <class Each>
     void each_raw(Each each) const
     {

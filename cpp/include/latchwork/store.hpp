@@ -124,7 +124,7 @@ public:
         detail::call(lw_store_reopen, static_cast<const lw_store *>(get_handle()), &opened);
         return store(opened);
     }
-    // Closes it and reports what went wrong; the destructor does not. The object is empty then.
+    // Closes it and throws what failed; the destructor does not. The object is empty then.
     void close() { detail::call(lw_close, handle_.release()); }
 
     // Reads a record at a snapshot of now, without a lock. O(log n).
@@ -174,8 +174,8 @@ public:
 
     // Runs `body(transaction &)` as a transaction until it commits, and returns what it returned.
     // After a deadlock and whatever else is retryable it runs again, so it must have no effects
-    // but through the transaction. An exception that it throws rolls the transaction back and goes
-    // on to the caller; whether to run again decides the transaction, not the exception. Throws
+    // but through the transaction. An exception that it throws rolls the transaction back and
+    // reaches the caller. The transaction decides whether to run again, not the exception. Throws
     // lw::deadline when the time of the options, by default 10 seconds, has passed.
     template <class Body>
     auto write(Body &&body, const transaction_options &options = {})
@@ -278,7 +278,7 @@ public:
 private:
     explicit store(lw_store *opened) noexcept : handle_(opened) {}
 
-    // Runs a body. An exception ends the attempt, and goes on unless the attempt is to run again.
+    // Runs a body. An exception ends the attempt, and propagates unless the attempt runs again.
     template <class Body>
     static bool runs(lw_attempts *loop, Body body)
     {

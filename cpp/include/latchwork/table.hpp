@@ -60,7 +60,7 @@ public:
     using value_arg = typename codec<V>::arg;
 
     // `version` is the schema version, which a program raises with the meaning of its records.
-    // Throws lw::too_long for a name of more than 900 bytes, lw::misuse for one that is not UTF-8.
+    // Throws lw::too_long for a name of more than 900 bytes, lw::misuse for text that is not UTF-8.
     explicit table(const std::string &name, std::uint32_t version = 0)
     {
         static_assert(std::is_same_v<K, raw> == std::is_same_v<V, raw>,

@@ -223,10 +223,10 @@ public:
         detail::call(lw_txn_savepoint, of_, &number);
         return savepoint(number);
     }
-    // Undoes what was written since; locks stay. Throws lw::bad_savepoint for one that has ended.
+    // Undoes what was written since; locks stay. Throws lw::bad_savepoint after it has ended.
     void roll_back_to(savepoint to) { detail::call(lw_txn_roll_back_to, of_, to.number_); }
     // Runs a part of the transaction. If it throws, what it has written is undone and the exception
-    // goes on to the caller, who may catch it and continue. (After a retryable error the whole
+    // reaches the caller, which may catch it and continue. (After a retryable error the whole
     // transaction runs again: do not catch those.)
     template <class Part>
     decltype(auto) nested(Part &&part)

@@ -10,9 +10,10 @@ use std::ptr::{null, null_mut};
 use std::time::Instant;
 
 use latchwork_capi::snapshot::{lw_snapshot, lw_snapshot_free, lw_snapshot_new};
-use latchwork_capi::store::{LW_SMALL, lw_close, lw_mode, lw_open, lw_options, lw_store};
+use latchwork_capi::store::{lw_close, lw_mode, lw_open, lw_options, lw_store};
+use latchwork_capi::store_of;
 use latchwork_capi::table::{lw_table, lw_table_free, lw_table_new};
-use latchwork_store::{Mode, Options, Raw, Store, Table};
+use latchwork_store::{Raw, Store, Table};
 
 unsafe extern "C" {
     fn c_get(store: *mut lw_store, table: *const lw_table, records: u64, n: u64, seed: u64) -> u64;
@@ -29,6 +30,7 @@ unsafe extern "C" {
 
 const RECORDS: u64 = 100_000;
 const OPERATIONS: u64 = 100_000;
+/// How often each side has its turn, unless the first argument says otherwise.
 const ROUNDS: usize = 15;
 const TABLE: Table<Raw, Raw> = Table::new("bench");
 
@@ -37,6 +39,8 @@ fn next(state: &mut u64) -> u64 {
     *state >> 33
 }
 
+/// Not inlined: `valgrind --tool=callgrind --toggle-collect='*rust_get*'` counts its instructions.
+#[inline(never)]
 fn rust_get(store: &Store, mut seed: u64) {
     let mut value = Vec::new();
     for _ in 0..OPERATIONS {
@@ -51,6 +55,7 @@ fn rust_get(store: &Store, mut seed: u64) {
     }
 }
 
+#[inline(never)]
 fn rust_put(store: &Store, mut seed: u64) {
     let mut value = [0; 100];
     for _ in 0..OPERATIONS {
@@ -58,6 +63,10 @@ fn rust_put(store: &Store, mut seed: u64) {
         value[..8].copy_from_slice(&key);
         store.put(&TABLE, &key, &value).unwrap();
     }
+}
+
+fn rounds() -> usize {
+    std::env::args().nth(1).and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS).max(1)
 }
 
 /// Median and least nanoseconds an operation.
@@ -68,7 +77,7 @@ fn summary(mut all: Vec<f64>) -> (f64, f64) {
 
 fn in_turns(name: &str, operations: u64, mut rust: impl FnMut(u64), mut c: impl FnMut(u64)) {
     let (mut of_rust, mut of_c) = (Vec::new(), Vec::new());
-    for round in 0..2 * ROUNDS {
+    for round in 0..2 * rounds() {
         let seed = (round / 2) as u64 + 1;
         // Which one is first changes.
         let is_rust = (round % 2 == 0) == (round / 2 % 2 == 0);
@@ -99,18 +108,11 @@ struct Both {
 
 impl Both {
     fn open(path: &Path) -> Self {
-        let mut options = Options::small();
-        options.sizes.mode = Mode::None;
-        let store = Store::open_with(path, &options).unwrap();
-        for number in 0..RECORDS {
-            store.put(&TABLE, &number.to_be_bytes(), &[7; 100]).unwrap();
-        }
         let text = CString::new(path.to_str().unwrap()).unwrap();
         let (mut opened, mut table) = (null_mut(), null_mut());
         // SAFETY: all zero is the default of each option.
         let mut options: lw_options = unsafe { core::mem::zeroed() };
-        options.size = size_of::<lw_options>();
-        (options.mode, options.flags) = (lw_mode::LW_MODE_NONE as u32, LW_SMALL);
+        (options.size, options.mode) = (size_of::<lw_options>(), lw_mode::LW_MODE_NONE as u32);
         // SAFETY: a text that ends with a zero, and a place for a pointer.
         let code =
             unsafe { lw_open(text.as_ptr(), &raw const options, &raw mut opened, null_mut()) };
@@ -118,6 +120,13 @@ impl Both {
         // SAFETY: as above.
         let code = unsafe { lw_table_new(c"bench".as_ptr(), null(), &raw mut table, null_mut()) };
         assert_eq!(code, 0);
+        // SAFETY: a store that is alive.
+        let store = unsafe { store_of(opened) };
+        for number in 0..RECORDS {
+            store.put(&TABLE, &number.to_be_bytes(), &[7; 100]).unwrap();
+        }
+        store.sync().unwrap();
+        store.checkpoint().unwrap();
         Self { store, opened, table, snapshot: null_mut() }
     }
 
@@ -185,6 +194,7 @@ impl Both {
         unsafe { lw_snapshot_free(self.snapshot) };
         // SAFETY: as above.
         unsafe { lw_table_free(self.table) };
+        drop(self.store);
         // SAFETY: as above.
         assert_eq!(unsafe { lw_close(self.opened, null_mut()) }, 0);
     }
@@ -194,7 +204,7 @@ fn main() {
     let path = std::env::temp_dir().join(format!("latchwork-capi-bench-{}", std::process::id()));
     let mut both = Both::open(&path);
     println!("ns an operation (lower is better); {RECORDS} records of 100 bytes, mode none");
-    println!("                    median of {ROUNDS} rounds                    least");
+    println!("                    median of {} rounds                    least", rounds());
     println!("                    Rust         C     more         Rust         C     more");
     both.gets();
     both.puts();

@@ -68,7 +68,7 @@ impl Attempts {
     /// Frees the transaction, which rolls it back if it is open.
     fn release(&mut self) {
         // SAFETY: null, or the handle that this object has made.
-        unsafe { handle::free(core::mem::replace(&mut self.tx, core::ptr::null_mut())) };
+        unsafe { handle::finish(core::mem::replace(&mut self.tx, core::ptr::null_mut())) };
     }
 
     fn left(&self) -> Duration {

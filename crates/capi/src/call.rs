@@ -209,26 +209,13 @@ pub(crate) fn inserted(done: Result<(), Error>) -> Answer {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::error::{lw_error_code, lw_error_free, lw_error_message};
-
-    #[test]
-    fn panics_end_in_a_code() {
-        let mut error = core::ptr::null_mut();
-        // SAFETY: a place for a pointer.
-        let code = unsafe { call(&raw mut error, || panic!("number {}", 7)) };
-        assert_eq!(code, LW_PANIC as c_int);
-        // SAFETY: the error that the call has made.
-        assert_eq!(unsafe { lw_error_code(error) }, code);
-        // SAFETY: as above; its text ends with a zero.
-        let text = unsafe { CStr::from_ptr(lw_error_message(error)) };
-        assert!(text.to_str().unwrap().ends_with("number 7"), "{text:?}");
-        // SAFETY: as above, and it is not used afterwards.
-        unsafe { lw_error_free(error) };
-        // SAFETY: no place for an error.
-        let code = unsafe { call(core::ptr::null_mut(), || panic!("no place")) };
-        assert_eq!(code, LW_PANIC as c_int);
-    }
+/// A call that panics, for the test of that.
+///
+/// # Safety
+///
+/// `error` is null, or a place for a pointer.
+#[cfg(feature = "own-tests")]
+pub(crate) unsafe fn panics(error: *mut *mut lw_error) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { call(error, || panic!("number {}", 7)) }
 }

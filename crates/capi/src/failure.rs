@@ -87,6 +87,7 @@ pub(crate) fn code_of(why: &Error) -> lw_code {
         E::Options(_) => LW_OPTIONS,
         E::Open { why, .. } => code_of_refusal(why),
         _ if is_forked(why) => LW_FORKED,
+        _ if why.is_thread_end() => LW_CLOSED,
         _ if why.is_damage() => LW_DAMAGED,
         E::Log(_) | E::Disk(_) | E::Pool(_) | E::Tree(_) => LW_IO,
         _ => LW_FAILED,

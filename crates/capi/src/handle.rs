@@ -15,7 +15,6 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
-use core::ptr::NonNull;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
@@ -195,11 +194,7 @@ pub(crate) struct Alone<'h, K: Kind>(&'h Handle<K>);
 pub(crate) unsafe fn alone<'h, K: Kind>(pointer: *mut K) -> Result<Alone<'h, K>, Failure> {
     // SAFETY: the caller's promise.
     let handle = unsafe { checked::<K>(pointer)? };
-    // Acquire: with the Release of `drop`, so that this thread sees what the last call did.
-    if handle.busy.swap(1, Acquire) != 0 {
-        return Err(in_use::<K>());
-    }
-    let alone = Alone(handle);
+    let Some(alone) = Alone::new(handle) else { return Err(in_use::<K>()) };
     // Relaxed: `busy` has ordered it. A call that ended the object before had `busy`.
     match handle.kind.load(Relaxed) {
         kind if kind == K::KIND => Ok(alone),
@@ -216,7 +211,14 @@ fn in_use<K: Kind>() -> Failure {
     ))
 }
 
-impl<K: Kind> Alone<'_, K> {
+impl<'h, K: Kind> Alone<'h, K> {
+    /// None if a call uses it.
+    #[inline]
+    fn new(handle: &'h Handle<K>) -> Option<Self> {
+        // Acquire: with the Release of `drop`, so that this thread sees what the last call did.
+        (handle.busy.swap(1, Acquire) == 0).then(|| Self(handle))
+    }
+
     #[inline]
     pub(crate) fn get(&mut self) -> &mut K::Value {
         // SAFETY: its kind says that the value was written, and `busy` that no other thread has it.
@@ -263,26 +265,48 @@ pub(crate) unsafe fn end<K: Kind>(pointer: *mut K) -> Result<K::Value, Failure> 
 }
 
 /// Ends a handle, as all functions `_free` do: null is nothing, and in the child of a fork the
-/// object is the parent's, so its memory is given up and nothing else is done.
+/// object is the parent's, so its memory is given up and nothing else is done. A handle that a call
+/// uses at this moment is not changed.
 ///
 /// # Safety
 ///
 /// The pointer is null or refers to a handle of this library.
 pub(crate) unsafe fn free<K: Kind>(pointer: *mut K) {
-    if pointer.is_null() {
-        return;
-    }
     // SAFETY: the caller's promise.
     match unsafe { alone(pointer) } {
         Ok(alone) => drop(alone.end()),
-        Err(Failure::Forked) => {
-            // SAFETY: `Forked` says that it is a handle of this kind.
-            let handle = unsafe { NonNull::new_unchecked(pointer.cast::<Handle<K>>()).as_ref() };
-            // Relaxed: the child has one thread that knows of it. The object is not dropped.
-            handle.kind.store(CLOSED, Relaxed);
-        }
+        // SAFETY: `Forked` says that it is a handle of this kind.
+        Err(Failure::Forked) => unsafe { forget(pointer) },
         Err(_) => {}
     }
+}
+
+/// Ends a handle that belongs to another object, which ends. A call that uses it on another thread,
+/// against the rules, is waited for.
+///
+/// # Safety
+///
+/// The pointer is null or refers to a handle of this library.
+pub(crate) unsafe fn finish<K: Kind>(pointer: *mut K) {
+    // SAFETY: the caller's promise.
+    while let Ok(handle) = unsafe { checked::<K>(pointer) } {
+        match Alone::new(handle) {
+            Some(alone) => return drop(alone.end()),
+            None => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Gives up the memory of a handle of the parent, in the child of a fork: its object is not dropped.
+///
+/// # Safety
+///
+/// The pointer refers to a handle of this kind.
+unsafe fn forget<K: Kind>(pointer: *mut K) {
+    // SAFETY: the caller's promise.
+    let handle = unsafe { &*pointer.cast::<Handle<K>>() };
+    // Relaxed: the child has one thread that knows of it.
+    handle.kind.store(CLOSED, Relaxed);
 }
 
 /// The object of a handle that all threads may use, also in the child of a fork: to read what is

@@ -1,7 +1,7 @@
 //! The C interface of Latchwork: what `include/latchwork.h` declares.
 //!
-//! Every call runs under [`call::call`](call), which catches panics and hands errors out. A
-//! pointer of the caller's refers to a handle ([`handle`]) whose first word says its type.
+//! Every call runs under `call::call`, which catches panics and hands errors out. A
+//! pointer of the caller's refers to a handle (`handle`) whose first word says its type.
 //! `docs/c.md` is the guide; the header is made of this crate by `scripts/capi header`.
 
 #![warn(clippy::all)]
@@ -50,3 +50,32 @@ pub mod tools;
 pub mod locks;
 
 pub mod owner;
+
+/// A call that panics, for the test of that.
+///
+/// # Safety
+///
+/// `error` is null, or a place for a pointer.
+#[cfg(feature = "own-tests")]
+#[doc(hidden)]
+pub unsafe fn panics(error: *mut *mut error::lw_error) -> core::ffi::c_int {
+    // SAFETY: the caller's promise.
+    unsafe { call::panics(error) }
+}
+
+/// The store of an object, for the benchmark: so that both sides use one session.
+///
+/// # Safety
+///
+/// It is a store of this process.
+///
+/// # Panics
+///
+/// If it is none.
+#[cfg(feature = "own-tests")]
+#[doc(hidden)]
+pub unsafe fn store_of(store: *const store::lw_store) -> latchwork_store::Store {
+    // SAFETY: the caller's promise.
+    let opened = unsafe { handle::shared(store) };
+    opened.ok().expect("a store").store.clone()
+}

@@ -1,12 +1,14 @@
 # Sourced by `scripts/capi test`: compiles and runs the C programs of this folder.
 
-tests=crates/capi/tests
+tests=$PWD/crates/capi/tests
 out=$(out)
 work=$out/tests
 rm -rf "$work"
 mkdir -p "$work"
 WARN="-Wall -Wextra -Wpedantic -Werror -std=c11 -D_GNU_SOURCE -g"
-export LD_LIBRARY_PATH=$PWD/$out
+out=$(realpath "$out")
+work=$(realpath "$work")
+export LD_LIBRARY_PATH=$out
 
 PROGRAMS="example store args fork threads kill locks"
 
@@ -40,6 +42,13 @@ for program in $PROGRAMS; do
     compile "$program" plain
     run "$program" plain
 done
+
+# The first program of the guide, as it is there.
+awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' docs/c.md >"$work/guide.c"
+# shellcheck disable=SC2086
+"${CC:-cc}" $WARN -I"$out" "$work/guide.c" -o "$work/guide" -L"$out" -llatchwork
+(cd "$work" && [ "$(./guide)" = first ]) || die "the first program of docs/c.md does not work"
+say "guide: ok"
 
 # A function without a row in the table of args.c fails here.
 diff <(symbols) <("$work/args-plain" --names | sort -u) || die "args.c does not cover these functions"
@@ -76,26 +85,30 @@ fi
 # What an installation has: into a DESTDIR, then a program that is compiled with pkg-config alone.
 (
     unset LD_LIBRARY_PATH
-    root=$PWD/$work/root
+    root=$work/root
     DESTDIR=$root PREFIX=/opt/latchwork LIBDIR=/opt/latchwork/lib install_
     export PKG_CONFIG_PATH=$root/opt/latchwork/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$root
     cd "$work"
     # shellcheck disable=SC2046
-    "${CC:-cc}" -o example "$OLDPWD/$tests/example.c" $(pkg-config --cflags --libs latchwork)
-    LD_LIBRARY_PATH=$root/opt/latchwork/lib ./example "$PWD/installed"
+    "${CC:-cc}" -o example "$tests/example.c" $(pkg-config --cflags --libs latchwork)
+    LD_LIBRARY_PATH=$root/opt/latchwork/lib ./example "$work/installed"
     # shellcheck disable=SC2046
-    "${CC:-cc}" -o example-static "$OLDPWD/$tests/example.c" $(pkg-config --cflags latchwork) \
+    "${CC:-cc}" -o example-static "$tests/example.c" $(pkg-config --cflags latchwork) \
         "$root/opt/latchwork/lib/liblatchwork.a" -lpthread -ldl -lm -lgcc_s
-    ./example-static "$PWD/installed"
+    ./example-static "$work/installed"
 ) || die "the installed library does not work"
 say "installation: ok"
+
+cargo test --quiet -p latchwork-capi --features own-tests --test panics >"$work/panics.log" 2>&1 ||
+    { cat "$work/panics.log" >&2; die "a panic leaves the library"; }
+say "panics: ok"
 
 # The tests of isolation, with a C program as each of their processes.
 compile role plain
 which=(-p latchwork-check)
 # With the features of the whole workspace, so that nothing is built twice.
 [ "$PROFILE" = dev ] || which=(--workspace --release)
-LATCHWORK_ROLE_PROGRAM=$PWD/$work/role-plain \
+LATCHWORK_ROLE_PROGRAM=$work/role-plain \
     cargo test --quiet "${which[@]}" --test store -- between_processes >"$work/dialogues.log" 2>&1 ||
     { cat "$work/dialogues.log" >&2; die "the dialogues come out differently through the C interface"; }
 say "dialogues: ok"

@@ -492,6 +492,13 @@ impl Error {
         }
     }
 
+    /// Whether the call failed because its thread is ending: the thread has given its sessions back,
+    /// and cannot use a store any more, except with objects such as a
+    /// [`Transaction`](crate::Transaction) that it has already.
+    pub fn is_thread_end(&self) -> bool {
+        matches!(self, Self::Engine(why) if why == THREAD_ENDS)
+    }
+
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -503,6 +510,9 @@ impl Error {
         }
     }
 }
+
+/// The text of the error of a thread that is ending.
+pub(crate) const THREAD_ENDS: &str = "the thread ends, and has given its sessions back";
 
 /// Whether an operator ended the transaction, by `latchwork locks kill`.
 fn is_killed(why: &LocksError) -> bool {

@@ -14,6 +14,7 @@ use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_region::Region;
 
 use crate::background::Background;
+use crate::error::THREAD_ENDS;
 use crate::files::home::{Home, Sizes};
 use crate::files::worker::Worker;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
@@ -785,7 +786,7 @@ impl<M: ConstMachine> Deref for InUse<'_, M> {
 
 /// Why a store is of no use where the values of a thread are dropped.
 pub(crate) fn ending() -> Error {
-    Error::Engine("the thread ends, and has given its sessions back".to_owned())
+    Error::Engine(THREAD_ENDS.to_owned())
 }
 
 impl<M: ConstMachine> Inner<M> {
