@@ -49,7 +49,8 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 fn phrases() -> Vec<(Regex, &'static str)> {
-    let regex = |pattern| RegexBuilder::new(pattern).case_insensitive(true).multi_line(true).build();
+    let regex =
+        |pattern| RegexBuilder::new(pattern).case_insensitive(true).multi_line(true).build();
     PHRASES.iter().map(|(pattern, say)| (regex(pattern).unwrap(), *say)).collect()
 }
 
@@ -88,7 +89,8 @@ fn count(text: &str, phrases: &[(Regex, &str)]) -> (usize, usize) {
 #[test]
 fn english_is_plain() {
     let phrases = phrases();
-    let control = "Whoever goes told nobody. It goes to sleep, for it is late, beside the dead one.";
+    let control =
+        "Whoever goes told nobody. It goes to sleep, for it is late, beside the dead one.";
     assert_eq!(count(control, &phrases).0, 6);
     assert_eq!(count("A killed process holds no lock. Readers never block.", &phrases), (0, 9));
     let (mut found, mut all) = (BTreeSet::new(), (0, 0));
