@@ -1,7 +1,7 @@
 //! Tables that programs in several languages share: `languages write PATH` writes them,
 //! `languages check PATH` compares them with what was written, by this program or another one.
 //!
-//! `cpp/tests/languages.cpp` is the same program in C++ and `go/languages_test.go` reads a part of it;
+//! `cpp/tests/languages.cpp` is the same program in C++, and `go/latchwork_test.go` reads a part.
 //! `scripts/cpp test` has each check what the other one wrote.
 
 use std::process::ExitCode;
