@@ -1,8 +1,13 @@
 // Tables, ranges, transactions and errors in one process.
 #include "check.hpp"
 
+#include <atomic>
 #include <cstring>
+#include <limits>
 #include <thread>
+
+#include <pthread.h>
+#include <unistd.h>
 #if __cplusplus >= 202002L
 #include <ranges>
 #endif
@@ -322,6 +327,82 @@ void bad_input_is_an_exception(lw::store &store)
     THROWS(lw::bad_format, names(store.snapshot().range(raw_bytes)));
 }
 
+// The library refuses a length before it reads the bytes.
+void values_of_2_gib_are_refused(lw::store &store)
+{
+    const lw::table<std::uint64_t, lw::bytes> blobs("blobs");
+    lw::bytes_view huge("", std::size_t(1) << 31);
+    THROWS(lw::too_long, store.put(blobs, 1, huge));
+    THROWS(lw::too_long, store.write([&](lw::transaction &tx) { tx.put(blobs, 1, huge); }));
+    CHECK(!store.get(blobs, 1));
+}
+
+void keys_of_nan_are_two_keys(lw::store &store)
+{
+    const lw::table<double, std::string> reals("reals");
+    double nan = std::numeric_limits<double>::quiet_NaN();
+    store.put(reals, nan, "positive");
+    store.put(reals, -nan, "negative");
+    store.put(reals, -0.0, "zero");
+    std::string all;
+    for (auto [key, value] : store.snapshot().range(reals)) all += value + ' ';
+    CHECK(all == "negative zero positive ");
+    CHECK(store.get(reals, nan) == "positive" && !store.get(reals, 0.0));
+}
+
+void a_second_use_at_the_same_time_is_misuse(lw::store &store)
+{
+    store.put(fruit, "busy", 1);
+    auto holder = store.begin();
+    holder.put(fruit, "busy", 2);
+    auto shared = store.begin();
+    std::atomic<bool> ended{false};
+    std::thread waits([&] {
+        for (bool done = false; !done;) {
+            try {
+                CHECK(shared.get(fruit, "busy") == 1u);
+                done = true;
+            } catch (const lw::misuse &) {
+                // The other thread was first.
+            }
+        }
+        ended = true;
+    });
+    int misused = 0;
+    while (misused < 10) {
+        CHECK(!ended);
+        try {
+            shared.get(fruit, "pear");
+        } catch (const lw::misuse &) {
+            misused++;
+        }
+    }
+    holder.roll_back();
+    waits.join();
+    CHECK(shared.get(fruit, "busy") == 1u);
+    shared.roll_back();
+    CHECK(store.remove(fruit, "busy"));
+}
+
+// pthread_cancel unwinds the body, which is not run again.
+void a_cancelled_thread_rolls_back(lw::store &store)
+{
+    std::atomic<int> runs{0};
+    std::thread sleeps([&] {
+        store.write([&](lw::transaction &tx) {
+            tx.put(fruit, "lost", 1);
+            runs++;
+            for (;;) sleep(1);
+        });
+    });
+    while (runs == 0) std::this_thread::yield();
+    pthread_cancel(sleeps.native_handle());
+    sleeps.join();
+    CHECK(runs == 1 && !store.get(fruit, "lost"));
+    store.put(fruit, "lost", 2);
+    CHECK(store.remove(fruit, "lost"));
+}
+
 void copies_are_stores(lw::store &store)
 {
     std::string copy = fresh("copy"), again = fresh("again");
@@ -355,6 +436,10 @@ int main()
     queues_give_out_both_ends(store);
     tables_have_types(store);
     bad_input_is_an_exception(store);
+    values_of_2_gib_are_refused(store);
+    keys_of_nan_are_two_keys(store);
+    a_second_use_at_the_same_time_is_misuse(store);
+    a_cancelled_thread_rolls_back(store);
     copies_are_stores(store);
     store.checkpoint();
     store.sync();

@@ -2,8 +2,7 @@
 #ifndef LATCHWORK_STORE_HPP
 #define LATCHWORK_STORE_HPP
 
-#include <cxxabi.h>
-
+#include <exception>
 #include <limits>
 #include <optional>
 #include <string>
@@ -285,13 +284,12 @@ private:
         try {
             body();
             return true;
-        } catch (abi::__forced_unwind &) {
-            // The thread is being cancelled: the loop's destructor rolls back.
-            throw;
         } catch (const error &why) {
             // A program's own error may have any code, and 0 would commit.
             if (!ends(loop, why.code() < 0 ? why.code() : detail::foreign_exception)) throw;
         } catch (...) {
+            // No exception of C++: the thread is being cancelled. The loop's destructor rolls back.
+            if (!std::current_exception()) throw;
             if (!ends(loop, detail::foreign_exception)) throw;
         }
         return false;
