@@ -1,6 +1,8 @@
 //! What the workloads ask of a latch, and who can do it: ours here, and other people's.
 
-use latchwork_latch::{CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin};
+use latchwork_latch::{
+    Biased, CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin,
+};
 use latchwork_rivals::{
     ParkingLotMutex, ParkingLotRwLock, PthreadAdaptive, PthreadMutex, PthreadRwLock, StdMutex,
     StdRwLock,
@@ -55,6 +57,18 @@ ours_exclusive!(ShflSpin, lock, unlock);
 ours_shared!(ShflRwLock);
 ours_shared!(LwLatch<FetchAdd>);
 ours_shared!(LwLatch<CompareExchange>);
+ours_exclusive!(Biased<ShflRwLock>, lock_exclusive, unlock_exclusive);
+
+impl Shared for Biased<ShflRwLock> {
+    #[inline]
+    fn shared<R>(&self, f: impl FnOnce() -> R) -> R {
+        let share = self.lock_shared();
+        let result = f();
+        // SAFETY: this thread took the share above, and `self` outlives the call.
+        unsafe { self.unlock_shared(share) };
+        result
+    }
+}
 
 macro_rules! theirs_exclusive {
     ($($latch:ty),*) => {$(

@@ -64,6 +64,7 @@ impl Subject {
             Self::shared::<our::ShflRwLock>("shfl-rwlock", false),
             Self::shared::<our::LwLatch<our::FetchAdd>>("lw-latch", false),
             Self::shared::<our::LwLatch<our::CompareExchange>>("lw-latch-cas", false),
+            Self::shared::<our::Biased<our::ShflRwLock>>("biased-rwlock", false),
             Self::shared::<their::StdRwLock>("std-rwlock", true),
             Self::shared::<their::ParkingLotRwLock>("parking-lot-rwlock", true),
             Self::shared::<their::PthreadRwLock>("pthread-rwlock", true),

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use latchwork_latch::{Policy, Shfl, ShflRwLock};
+use latchwork_latch::{Attempt, LwLatch, Policy, Shfl, ShflRwLock};
 use latchwork_machine::Machine;
 
 /// A latch that one may hold, or several if they only read.
@@ -34,21 +34,30 @@ impl<P: Policy + Default, M: Machine> Latch for Shfl<P, M> {
     }
 }
 
-impl<M: Machine> Latch for ShflRwLock<M> {
-    fn lock(&self) {
-        self.lock_exclusive();
-    }
-    fn unlock(&self) {
-        // SAFETY: a law unlocks what it has locked.
-        unsafe { self.unlock_exclusive() };
-    }
-    fn share(&self) {
-        self.lock_shared();
-    }
-    fn unshare(&self) {
-        // SAFETY: a law gives back the share that it took.
-        unsafe { self.unlock_shared() };
-    }
+macro_rules! shared {
+    ($([$($generic:tt)*] $latch:ty;)*) => {$(
+        impl<$($generic)*> Latch for $latch {
+            fn lock(&self) {
+                self.lock_exclusive();
+            }
+            fn unlock(&self) {
+                // SAFETY: a law unlocks what it has locked.
+                unsafe { self.unlock_exclusive() };
+            }
+            fn share(&self) {
+                self.lock_shared();
+            }
+            fn unshare(&self) {
+                // SAFETY: a law gives back the share that it took.
+                unsafe { self.unlock_shared() };
+            }
+        }
+    )*};
+}
+
+shared! {
+    [M: Machine] ShflRwLock<M>;
+    [A: Attempt, M: Machine] LwLatch<A, M>;
 }
 
 /// A latch, or a lock that knows its users by number.

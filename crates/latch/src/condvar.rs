@@ -80,7 +80,7 @@ impl RawCondvar {
 impl<M: ConstMachine> RawCondvar<M> {
     /// As [`new`](RawCondvar::new), on any machine whose words can be made at compile time.
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is one of its own")]
-    pub const FREE: Self = Self { list: List { word: M::U32 } };
+    pub const FREE: Self = Self { list: List::new(M::U32) };
 }
 
 impl<M: Machine> fmt::Debug for RawCondvar<M> {
@@ -97,13 +97,13 @@ impl<M: Machine> RawCondvar<M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait. The mutex is still locked then. If `unlock` panics the thread has
+    /// If 65,534 threads wait. The mutex is still locked then. If `unlock` panics the thread has
     /// left the list.
     pub fn wait(&self, unlock: impl FnOnce(), deadline: Option<Deadline>) -> Outcome {
         let place = Place { condvar: self, ticket: self.enqueue() };
         unlock();
         let ticket = place.keep();
-        list::wait(M::slots(&self.list.word).at(ticket.slot), deadline, 0);
+        list::wait(M::slots(self.list.address()).at(ticket.slot), deadline, 0);
         self.finish(ticket)
     }
 
@@ -118,7 +118,7 @@ impl<M: Machine> RawCondvar<M> {
         if self.list.is_idle() {
             return false;
         }
-        let slots = M::slots(&self.list.word);
+        let slots = M::slots(self.list.address());
         let mut taken = Taken::default();
         let mut list = self.list.lock(slots);
         let mut next = list.first();
@@ -141,7 +141,7 @@ impl<M: Machine> RawCondvar<M> {
         if self.list.is_idle() {
             return 0;
         }
-        let slots = M::slots(&self.list.word);
+        let slots = M::slots(self.list.address());
         let mut taken = Taken::default();
         let mut list = self.list.lock(slots);
         let mut next = list.first();
@@ -168,9 +168,9 @@ impl<M: Machine> RawCondvar<M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait.
+    /// If 65,534 threads wait.
     pub fn enqueue(&self) -> Ticket {
-        let slots = M::slots(&self.list.word);
+        let slots = M::slots(self.list.address());
         let slot = slots.mine();
         self.list.lock(slots).push(slot, false);
         Ticket { slot }
@@ -179,13 +179,13 @@ impl<M: Machine> RawCondvar<M> {
     /// The word to sleep on and the value to expect in it; nothing once notified. After each
     /// return from the sleep, ask again.
     pub fn sleep_word(&self, ticket: &Ticket) -> Option<(&M::AtomicU32, u32)> {
-        let slot = M::slots(&self.list.word).at(ticket.slot);
+        let slot = M::slots(self.list.address()).at(ticket.slot);
         list::park(slot).then_some((&slot.status, status::PARKED))
     }
 
     /// Ends the wait: when [`sleep_word`](Self::sleep_word) said so, or out of time.
     pub fn finish(&self, ticket: Ticket) -> Outcome {
-        let slots = M::slots(&self.list.word);
+        let slots = M::slots(self.list.address());
         let slot = slots.at(ticket.slot);
         let gave_up = list::retract(slot);
         if gave_up {

@@ -7,7 +7,8 @@
 //! | one holder; the default | [`ShflMutex`], or [`Mutex<T>`](Mutex) around data | 8 |
 //! | one holder, a few instructions long, fewer threads than cores | [`ShflSpin`] | 8 |
 //! | many readers or one writer, writers in turn with readers | [`ShflRwLock`], [`RwLock<T>`](RwLock) | 16 |
-//! | the same, and to wait until it is free, or for a value to change | [`LwLatch`] | 8 |
+//! | many readers and few writers, readers that do not disturb each other | [`Biased`] | 16 more |
+//! | many readers or one writer, and to wait until it is free, or for a value to change | [`LwLatch`] | 8 |
 //! | readers that store nothing, of words of memory | [`OptCell`], or [`OptLatch`] beside the data | 8 |
 //! | to wait for a condition that a mutex guards | [`Condvar`]; [`RawCondvar`] for other latches | 4 |
 //!
@@ -85,7 +86,7 @@
 //! # What holds for all
 //!
 //! Zero bytes are a free latch. A holder costs no memory, a waiting thread a slot of 64 bytes that
-//! it keeps until it ends; 65,535 threads can wait at a time. No latch is reentrant. A panic in a
+//! it keeps until it ends; 65,534 threads can wait at a time. No latch is reentrant. A panic in a
 //! critical section releases the latch, if a guard holds it, and poisons nobody: the next holder
 //! finds the data as the panic left it. A thread that *ends* while it holds a raw latch leaves it
 //! held.
@@ -96,19 +97,23 @@
 
 #![warn(clippy::all)]
 
+mod biased;
 mod condvar;
 mod list;
 mod lw;
+mod number;
 mod opt;
 mod policy;
 mod queue;
 mod shfl;
 mod shfl_api;
 mod shfl_rw;
+mod turn;
 
 /// The crate whose types [`Mutex`], [`RwLock`], their guards and [`Condvar`] are.
 pub use lock_api;
 
+pub use crate::biased::{Biased, BiasedShare, RwLatch};
 pub use crate::condvar::{Outcome, RawCondvar, Ticket};
 pub use crate::lw::{Attempt, CompareExchange, FetchAdd, LwLatch, ReadersFirst, WritersFirst};
 pub use crate::opt::{

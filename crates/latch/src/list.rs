@@ -7,13 +7,13 @@
 //! # State
 //!
 //! ```text
-//!  31      30        16 15                 0
-//! ┌───────┬────────────┬────────────────────┐
-//! │LOCKED │     0      │ first slot or zero │
-//! └───────┴────────────┴────────────────────┘
+//!  (31      16) 15                         0
+//! ┌────────────┬────────────────────────────┐
+//! │     0      │ first slot, zero or LOCKED │   two bytes in an LwLatch, four in a RawCondvar
+//! └────────────┴────────────────────────────┘
 //! ```
 //!
-//! While `LOCKED` is set it is all there is: who locked the list keeps the number. So to lock is
+//! While it is `LOCKED`, who locked the list keeps the number. So to lock is
 //! one exchange, to unlock is one store (nobody writes to a locked list), and a word of zero means a
 //! list that is empty and idle. Nobody sleeps or calls the kernel while it holds the list.
 //!
@@ -46,46 +46,63 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use core::marker::PhantomData;
+
 use latchwork_machine::{Deadline, Machine, Slot, Slots, Spin, Waited, Word, status};
 
-const LOCKED: u32 = 1 << 31;
+use crate::number::{NO_SLOT, Number};
+
+const LOCKED: u32 = NO_SLOT;
 const NOBODY: u32 = 0;
 
-const _: () = assert!(latchwork_machine::MAX_SLOTS < LOCKED);
 const _: () = assert!(size_of::<List<latchwork_machine::Native>>() == 4);
 
-/// A list of waiters: 4 bytes, empty when zero.
+/// A list of waiters: 2 or 4 bytes, empty when zero.
 #[derive(Default)]
 #[repr(transparent)]
-pub(crate) struct List<M: Machine> {
-    pub(crate) word: M::AtomicU32,
+pub(crate) struct List<M: Machine, W = <M as Machine>::AtomicU32> {
+    word: W,
+    machine: PhantomData<M>,
 }
 
-impl<M: Machine> List<M> {
+impl<M: Machine, W> List<M, W> {
+    /// The list whose first slot `word` names.
+    pub(crate) const fn new(word: W) -> Self {
+        Self { word, machine: PhantomData }
+    }
+
+    /// Where it lies, for [`Machine::slots`].
+    pub(crate) fn address(&self) -> *const M::AtomicU32 {
+        core::ptr::from_ref(&self.word).cast()
+    }
+}
+
+impl<M: Machine, W: Number> List<M, W> {
     /// Whether nobody is in the list, nor at work on it.
     pub(crate) fn is_idle(&self) -> bool {
         // Relaxed: who needs to see an entry of another thread's is ordered after it by something
         // else; see `RawCondvar::notify_one`.
-        self.word.load(Relaxed) == NOBODY
+        self.word.load(Relaxed).into() == NOBODY
     }
 
     /// Waits until nobody is in the list, nor at work on it.
     pub(crate) fn settle(&self) {
         // Acquire: synchronizes with the Release of the last unlock, so that the list can be freed.
-        M::spin_until(&self.word, Acquire, |word| word == NOBODY);
+        M::spin_until(&self.word, Acquire, |word| word.into() == NOBODY);
     }
 
     /// Locks the list, for a moment.
-    pub(crate) fn lock<'a>(&'a self, slots: Slots<'a, M>) -> Locked<'a, M> {
+    pub(crate) fn lock<'a>(&'a self, slots: Slots<'a, M>) -> Locked<'a, M, W> {
         let mut first;
         loop {
             // Relaxed: the exchange that follows is what orders.
-            first = M::spin_until(&self.word, Relaxed, |word| word != LOCKED);
+            first = M::spin_until(&self.word, Relaxed, |word| word.into() != LOCKED);
             // Acquire: synchronizes with the Release in `Locked::drop`, so that the links are seen.
-            if self.word.compare_exchange(first, LOCKED, Acquire, Relaxed).is_ok() {
+            if self.word.compare_exchange(first, W::narrow(LOCKED), Acquire, Relaxed).is_ok() {
                 break;
             }
         }
+        let mut first = first.into();
         // Relaxed: a ghost was made one when there was a single thread.
         if first != NOBODY && slots.at(first).status.load(Relaxed) == status::GHOST {
             first = NOBODY;
@@ -95,22 +112,22 @@ impl<M: Machine> List<M> {
 }
 
 /// A list that this thread has locked, until it drops this.
-pub(crate) struct Locked<'a, M: Machine> {
-    list: &'a List<M>,
+pub(crate) struct Locked<'a, M: Machine, W: Number = <M as Machine>::AtomicU32> {
+    list: &'a List<M, W>,
     slots: Slots<'a, M>,
     first: u32,
 }
 
-impl<M: Machine> Drop for Locked<'_, M> {
+impl<M: Machine, W: Number> Drop for Locked<'_, M, W> {
     fn drop(&mut self) {
         // Release: synchronizes with the Acquire in `List::lock`, and in `List::settle`.
-        self.list.word.store(self.first, Release);
+        self.list.word.store(W::narrow(self.first), Release);
     }
 }
 
 // Every access to a link is Relaxed: links are read and written under the lock, or by the waker
 // that took the slot, and both pass them on by the orderings named here.
-impl<M: Machine> Locked<'_, M> {
+impl<M: Machine, W: Number> Locked<'_, M, W> {
     pub(crate) fn is_empty(&self) -> bool {
         self.first == NOBODY
     }

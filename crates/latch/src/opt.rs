@@ -182,7 +182,7 @@ impl<M: Machine> OptLatch<M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait for latches; if this thread holds the latch already.
+    /// If 65,534 threads wait for latches; if this thread holds the latch already.
     #[inline]
     pub fn read<H: Holder<M>>(&self, holder: &H) -> Result<Version, HolderDied> {
         match self.try_read() {

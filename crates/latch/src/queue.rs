@@ -47,16 +47,27 @@
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use core::marker::PhantomData;
+
 use latchwork_machine::{Deadline, Machine, Place, Slots, Spin, Waited, Word, status};
 
+use crate::number::Number;
 use crate::{Policy, Shuffling};
 
 /// The waiters of one latch. All zero is empty.
 #[derive(Default)]
 #[repr(transparent)]
-pub(crate) struct Queue<M: Machine> {
+pub(crate) struct Queue<M: Machine, W = <M as Machine>::AtomicU32> {
     /// The number of the last slot, or zero.
-    pub(crate) tail: M::AtomicU32,
+    pub(crate) tail: W,
+    machine: PhantomData<M>,
+}
+
+impl<M: Machine, W> Queue<M, W> {
+    /// The queue whose last slot `tail` names.
+    pub(crate) const fn new(tail: W) -> Self {
+        Self { tail, machine: PhantomData }
+    }
 }
 
 /// How many neighbours the shuffler lets gather at the end of the queue.
@@ -71,9 +82,17 @@ const RUN: u32 = 8;
 /// budget makes everybody late where threads share one.
 const BETWEEN_YIELDS: u64 = 16;
 
+/// Which of the next waiters must sleep before any is woken ahead of its time, and how many are
+/// woken.
+///
+/// On 24 simulated cores with 10 % writes 3 and 8 give 1.4 times what waking each in its turn
+/// gives. To wake all 24 gives 1.1 times: the head does it.
+const CALL_WHEN: usize = 3;
+const CALL: usize = 8;
+
 /// The right to compete for the latch, and the duty to pass that right on.
-pub(crate) struct Head<'a, M: Machine> {
-    queue: &'a Queue<M>,
+pub(crate) struct Head<'a, M: Machine, W = <M as Machine>::AtomicU32> {
+    queue: &'a Queue<M, W>,
     slots: Slots<'a, M>,
     me: u32,
     /// The next waiter, if it was told to stay awake; else zero.
@@ -82,18 +101,20 @@ pub(crate) struct Head<'a, M: Machine> {
     led: bool,
     /// Whether this waiter slept, or was about to.
     slept: bool,
+    /// Whether this waiter found others in the queue.
+    behind: bool,
 }
 
 /// The deadline passed before this waiter was at the head.
 #[derive(Debug)]
 pub(crate) struct GaveUp;
 
-impl<M: Machine> Queue<M> {
+impl<M: Machine, W: Number> Queue<M, W> {
     /// Whether nobody waits.
     pub(crate) fn is_empty(&self) -> bool {
         // Relaxed: a hint; whoever acts on it finds out by an exchange.
-        let last = self.tail.load(Relaxed);
-        last == 0 || M::slots(&self.tail).at(last).status.load(Relaxed) == status::GHOST
+        let last = self.tail.load(Relaxed).into();
+        last == 0 || self.slots().at(last).status.load(Relaxed) == status::GHOST
     }
 
     /// Joins, and returns at the head of the queue.
@@ -101,8 +122,8 @@ impl<M: Machine> Queue<M> {
         &self,
         mode: u32,
         deadline: Option<Deadline>,
-    ) -> Result<Head<'_, M>, GaveUp> {
-        let slots = M::slots(&self.tail);
+    ) -> Result<Head<'_, M, W>, GaveUp> {
+        let slots = self.slots();
         if let Some(me) = slots.readopt(self.address()) {
             slots.at(me).mode.store(mode, Relaxed);
             return Head::new(self, slots, me).wait::<P>(0, deadline);
@@ -121,7 +142,7 @@ impl<M: Machine> Queue<M> {
         }
         // Release: synchronizes with the Acquire of the next joiner's exchange, so that its store
         // to our `next` comes after our zero. Acquire: the same, as the next joiner.
-        let before = self.tail.swap(me, AcqRel);
+        let before = self.tail.swap(W::narrow(me), AcqRel).into();
         let mut head = Head::new(self, slots, me);
         // Relaxed: a predecessor in this very process is no ghost, and was none when it joined.
         let status = || slots.at(before).status.load(Relaxed);
@@ -135,6 +156,10 @@ impl<M: Machine> Queue<M> {
         // Behind a sleeper the wait is long: it is not worth a look.
         let asleep = P::PARKS && matches!(status(), status::PARKED | status::HEAD_PARKED);
         head.wait::<P>(if asleep { 0 } else { M::SPIN_NS }, deadline)
+    }
+
+    fn slots(&self) -> Slots<'_, M> {
+        M::slots(core::ptr::from_ref(&self.tail).cast())
     }
 
     fn address(&self) -> u64 {
@@ -152,7 +177,8 @@ impl<M: Machine> Queue<M> {
         }
         // Release: synchronizes with the Acquire of the next joiner's exchange, which may be the
         // head at once: what it writes to the latch's word comes after what we wrote.
-        if self.tail.compare_exchange(number, 0, Release, Relaxed).is_ok() {
+        let (from, to) = (W::narrow(number), W::narrow(0));
+        if self.tail.compare_exchange(from, to, Release, Relaxed).is_ok() {
             return 0;
         }
         // Acquire: as above. The joiner is between its exchange and its store.
@@ -160,13 +186,14 @@ impl<M: Machine> Queue<M> {
     }
 }
 
-impl<'a, M: Machine> Head<'a, M> {
-    fn new(queue: &'a Queue<M>, slots: Slots<'a, M>, me: u32) -> Self {
-        Self { queue, slots, me, second: 0, led: false, slept: false }
+impl<'a, M: Machine, W: Number> Head<'a, M, W> {
+    fn new(queue: &'a Queue<M, W>, slots: Slots<'a, M>, me: u32) -> Self {
+        Self { queue, slots, me, second: 0, led: false, slept: false, behind: false }
     }
 
     /// Waits, in the middle of the queue, for the predecessor to leave.
     fn wait<P: Policy>(mut self, spin_ns: u64, deadline: Option<Deadline>) -> Result<Self, GaveUp> {
+        self.behind = true;
         let slot = self.slots.at(self.me);
         let mut spin = Spin::<M>::new(spin_ns);
         let mut was = status::WAITING;
@@ -251,6 +278,33 @@ impl<'a, M: Machine> Head<'a, M> {
             // Relaxed: while it is `SECOND` its status is ours.
             self.slots.at(self.second).status.store(status::WAITING, Relaxed);
             self.second = 0;
+        }
+    }
+
+    /// Whether this waiter stood behind another.
+    pub(crate) fn stood_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// Wakes waiters of this group ahead of their time, if the third of them sleeps: a wake-up
+    /// takes longer than a hand-over.
+    ///
+    /// Another may move waiters meanwhile. So some may be missed, or seen twice.
+    pub(crate) fn call_ahead<P: Policy>(&self) {
+        let at = |number: u32| self.slots.at(number);
+        // Relaxed: places were written before their slots were linked; who wakes looks again.
+        let mine = Place(at(self.me).place.load(Relaxed));
+        let near = |number: u32| Place(at(number).place.load(Relaxed)).near(mine, P::LEVEL);
+        let sleeps = |number: u32| at(number).status.load(Relaxed) == status::PARKED;
+        // Acquire: synchronizes with the Release of the joiner, so that we see its slot.
+        let next =
+            |number: u32| Some(at(number).next.load(Acquire)).filter(|n| *n != 0 && near(*n));
+        let group = || core::iter::successors(next(self.me), |number| next(*number));
+        if group().nth(CALL_WHEN - 1).is_some_and(sleeps) {
+            group()
+                .take(CALL)
+                .filter(|number| sleeps(*number))
+                .for_each(|number| wake(&self.slots, number));
         }
     }
 

@@ -102,7 +102,7 @@ impl<P: Policy, M: ConstMachine> Shfl<P, M> {
         held: M::U8,
         reserve: M::U8,
         parked: M::U16,
-        queue: Queue { tail: M::U32 },
+        queue: Queue::new(M::U32),
         policy: PhantomData,
     };
 }
@@ -112,7 +112,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait for latches already.
+    /// If 65,534 threads wait for latches already.
     #[inline]
     pub fn lock(&self) {
         if !self.enter() {

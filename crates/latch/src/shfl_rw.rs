@@ -8,40 +8,56 @@
 //! # State
 //!
 //! ```text
-//!  63        48 47       32  31  30               2   1       0
-//! ┌────────────┬───────────┬────┬──────────────────┬───────┬──────┐
-//! │     0      │ parked    │ !! │ readers          │WAITING│WRITER│
-//! └────────────┴───────────┴────┴──────────────────┴───────┴──────┘
+//!  63        48 47       32  31  30            3   2     1       0
+//! ┌────────────┬───────────┬────┬───────────────┬────┬───────┬──────┐
+//! │ group      │ parked    │ !! │ readers       │TURN│WAITING│WRITER│
+//! └────────────┴───────────┴────┴───────────────┴────┴───────┴──────┘
 //!  parked: slot of a sleeping head   !!: too many readers
 //! ```
 //!
 //! | from | to | by |
 //! |---|---|---|
-//! | no `WRITER`, no `WAITING` | readers + 1 | a reader |
+//! | no `WRITER`, no `WAITING`, no `TURN` but of its group | readers + 1 | a reader |
 //! | anything | readers + 1, then - 1 | a reader that has to queue |
 //! | no `WRITER` | readers + 1 | a reader at the head of the queue |
-//! | nothing but `parked` | `WRITER` | a writer |
+//! | nothing but `parked`, or `TURN` of its group | `WRITER` | a writer |
 //! | no `WRITER`, no readers | `WRITER`, without `WAITING` | a writer at the head |
+//! | anything | `TURN` of its group, or none | the head |
 //! | anything | `WAITING`: newcomers must queue | the head, at the end of its patience |
 //! | anything | `parked` | the head, before it sleeps; a holder whose successor sleeps |
 //! | readers, `WRITER` | readers - 1, no `WRITER` | a holder; it wakes `parked` if it was the last |
 //!
 //! Invariants: `WRITER` excludes readers but for those about to back out. `WAITING` is set by the
-//! head alone and gone when it leaves. Everything that decides whether a sleeper is to be woken is
-//! in one word, so each release either sees the sleeper or is seen by it.
+//! head alone and gone when it leaves. `TURN` and `group` are changed by the head alone. Everything
+//! that decides whether a sleeper is to be woken is in one word, so each release either sees the
+//! sleeper or is seen by it.
 //!
 //! A release does not touch the latch after its one exchange, so the next holder may free it.
+//!
+//! # Turns of groups
+//!
+//! Each reader moves the word's line twice, and to move it across sockets takes longer: 192 readers
+//! that only share it are slower than 24. So on a machine with several caches, where sections are
+//! short, a queue gives turns (`turn.rs`): `TURN` names the group of the last head, and newcomers
+//! of other groups queue. The queue is sorted by group, so the turn goes to the next group when the
+//! waiters of this one have entered. A head that waited while one writer held the latch decides by
+//! how long that took; a head that found no queue ends the turns. `TURN` may outlive the queue, if
+//! the last waiter had stood behind another: then the next thread of another group is a head at
+//! once, and ends it.
+//!
+//! `TURN` decides who queues and never who may enter: a wrong group, as of a thread that
+//! has moved since, costs time alone.
 //!
 //! # Fairness
 //!
 //! Readers and writers queue in one line once they have to queue. Newcomers pass the head until it
 //! has lost [`PATIENCE`](Policy::PATIENCE) times, readers only until a writer there has looked in
-//! vain for its first budget. A reader that comes while a writer waits
-//! waits for it, so **a thread must not take a second share while it holds one**, unless by
-//! [`lock_shared_recursive`](ShflRwLock::lock_shared_recursive), which lets writers starve. Such a reader
-//! joins the queue while a writer holds the latch. If others of its kind are let in later, before a
-//! writer that stands in front of it, nobody wakes it: it looks for itself after 1 ms, and then less
-//! and less often, down to every 16 ms, and keeps its place meanwhile.
+//! vain for its first budget. A reader that comes while a writer waits waits for it, so **a thread
+//! must not take a second share while it holds one**, unless by
+//! [`lock_shared_recursive`](ShflRwLock::lock_shared_recursive), which lets writers starve. Such a
+//! reader joins the queue while a writer holds the latch. If others of its kind are let in later,
+//! before a writer that stands in front of it, nobody wakes it: it looks for itself after 1 ms, and
+//! then less and less often, down to every 16 ms, and keeps its place meanwhile.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -51,20 +67,29 @@ use latchwork_machine::{
 
 use crate::policy::{Park, Policy, linger};
 use crate::queue::{Head, Queue, wake};
+use crate::turn::{LEVEL, Look, group};
 
 const WRITER: u64 = 1;
 const WAITING: u64 = 1 << 1;
-const READER: u64 = 1 << 2;
+/// While others queue, newcomers of `GROUP` alone may enter.
+const TURN: u64 = 1 << 2;
+const READER: u64 = 1 << 3;
 const READERS: u64 = (1 << 31) - READER;
 const TOO_MANY: u64 = 1 << 31;
 const PARKED_SHIFT: u32 = 32;
 const PARKED: u64 = 0xffff << PARKED_SHIFT;
+const GROUP_SHIFT: u32 = 48;
+const GROUP: u64 = 0xffff << GROUP_SHIFT;
+/// What stops a reader that came by.
+const BARS: u64 = WRITER | WAITING | TURN;
 
-const _: () = assert!(WRITER | WAITING | READERS | TOO_MANY == u32::MAX as u64);
+const _: () = assert!(BARS | READERS | TOO_MANY == u32::MAX as u64);
+const _: () = assert!(PARKED | GROUP == !(u32::MAX as u64));
 const _: () = assert!(size_of::<ShflRwLock>() == 16);
 
-/// How long a reader that may pass writers sleeps behind one before it looks whether readers hold the
-/// latch, at first and at most. A writer wakes only whom it lets in; so nobody else would tell it.
+/// How long a reader that may pass writers sleeps behind one before it looks whether readers hold
+/// the latch, at first and at most. A writer wakes only whom it lets in; so nobody else would tell
+/// it.
 const LOOK_NS: u64 = 1_000_000;
 const LOOK_MAX_NS: u64 = 16_000_000;
 
@@ -94,7 +119,7 @@ impl ShflRwLock {
 impl<M: ConstMachine> ShflRwLock<M> {
     /// A free latch, on any machine whose words can be made at compile time.
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
-    pub const FREE: Self = Self { state: M::U64, queue: Queue { tail: M::U32 } };
+    pub const FREE: Self = Self { state: M::U64, queue: Queue::new(M::U32) };
 }
 
 impl<M: Machine> ShflRwLock<M> {
@@ -102,10 +127,10 @@ impl<M: Machine> ShflRwLock<M> {
     ///
     /// # Panics
     ///
-    /// If 2^29 shares are held, or 65,535 threads wait for latches.
+    /// If 2^28 shares are held, or 65,534 threads wait for latches.
     #[inline]
     pub fn lock_shared(&self) {
-        if !self.try_enter(WRITER | WAITING) {
+        if !self.try_enter(BARS) {
             self.lock_shared_slow(false, None);
         }
     }
@@ -139,7 +164,7 @@ impl<M: Machine> ShflRwLock<M> {
     /// Takes a share, or gives up at `deadline` and returns false.
     #[inline]
     pub fn lock_shared_until(&self, deadline: Deadline) -> bool {
-        self.try_enter(WRITER | WAITING) || self.lock_shared_slow(false, Some(deadline))
+        self.try_enter(BARS) || self.lock_shared_slow(false, Some(deadline))
     }
 
     /// As [`lock_shared_recursive`](Self::lock_shared_recursive), with a deadline.
@@ -152,10 +177,10 @@ impl<M: Machine> ShflRwLock<M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait for latches.
+    /// If 65,534 threads wait for latches.
     #[inline]
     pub fn lock_exclusive(&self) {
-        if !self.try_lock_exclusive() {
+        if !self.try_take(false) {
             self.lock_exclusive_slow(None);
         }
     }
@@ -163,21 +188,13 @@ impl<M: Machine> ShflRwLock<M> {
     /// Takes the latch for oneself unless it is held, or reserved for a writer that waits.
     #[inline]
     pub fn try_lock_exclusive(&self) -> bool {
-        // Acquire: synchronizes with the Release of every holder before us, in either `unlock`.
-        match self.state.compare_exchange(0, WRITER, Acquire, Relaxed) {
-            Ok(_) => true,
-            // Free, but its head sleeps. Passing it keeps the latch busy while it wakes.
-            Err(seen) if seen & !PARKED == 0 => {
-                self.state.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
-            }
-            Err(_) => false,
-        }
+        self.try_take(true)
     }
 
     /// Takes the latch for oneself, or gives up at `deadline` and returns false.
     #[inline]
     pub fn lock_exclusive_until(&self, deadline: Deadline) -> bool {
-        self.try_lock_exclusive() || self.lock_exclusive_slow(Some(deadline))
+        self.try_take(false) || self.lock_exclusive_slow(Some(deadline))
     }
 
     /// Gives a share back.
@@ -255,12 +272,39 @@ impl<M: Machine> ShflRwLock<M> {
         self.state.load(Relaxed) & (WRITER | READERS) != 0
     }
 
+    /// Takes the latch, which is free, for a writer that came by; in another group's turn only if
+    /// `any`.
+    #[inline]
+    fn try_take(&self, any: bool) -> bool {
+        // Acquire: synchronizes with the Release of every holder before us, in either `unlock`.
+        match self.state.compare_exchange(0, WRITER, Acquire, Relaxed) {
+            Ok(_) => true,
+            // Free, but its head sleeps or others wait. Passing keeps the latch busy meanwhile.
+            Err(seen) if seen & !(PARKED | TURN | GROUP) == 0 && (any || Self::has_turn(seen)) => {
+                self.state.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Whether newcomers of this thread's group may enter, as far as turns go.
+    fn has_turn(seen: u64) -> bool {
+        seen & TURN == 0 || seen & (TURN | GROUP) == mine::<M>()
+    }
+
     /// Adds a reader, and takes it back if any of `bars` is set.
     #[inline]
     fn try_enter(&self, bars: u64) -> bool {
         // Acquire: synchronizes with the Release of the last writer, in `unlock_exclusive`.
         let seen = self.state.fetch_add(READER, Acquire);
-        if seen & (bars | TOO_MANY) == 0 {
+        seen & (bars | TOO_MANY) == 0 || self.stay_or_back_out(seen, bars)
+    }
+
+    /// A reader was added to `seen`, where a bar is set: it stays if that is but its group's turn.
+    #[cold]
+    #[inline(never)]
+    fn stay_or_back_out(&self, seen: u64, bars: u64) -> bool {
+        if seen & (bars | TOO_MANY) == TURN && Self::has_turn(seen) {
             return true;
         }
         self.back_out(seen);
@@ -272,7 +316,7 @@ impl<M: Machine> ShflRwLock<M> {
     fn back_out(&self, seen: u64) {
         // Relaxed: nothing was read under this share.
         Self::wake_after_share(self, self.state.fetch_sub(READER, Relaxed));
-        assert!(seen & TOO_MANY == 0, "latchwork: a latch has more than 2^29 readers");
+        assert!(seen & TOO_MANY == 0, "latchwork: a latch has more than 2^28 readers");
     }
 
     /// Wakes a sleeping head if the reader who left the state `seen` was the last.
@@ -337,7 +381,7 @@ impl<M: Machine> ShflRwLock<M> {
         let entered = self.compete(&mut head, 0, deadline, || {
             let seen = self.state.load(Relaxed);
             seen & (WRITER | READERS) == 0
-                // Acquire: as in `try_lock_exclusive`.
+                // Acquire: as in `try_take`.
                 && self.state.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
         });
         self.leave(head, 0, |_| !entered);
@@ -356,9 +400,13 @@ impl<M: Machine> ShflRwLock<M> {
     ) -> bool {
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         let (mut losses, mut late) = (0, false);
+        let look = self.arrive(head);
         loop {
             head.shuffle::<Park>(|| !self.is_locked());
             if enter() {
+                if let Some(short) = look.is_short::<M>() {
+                    self.give_turn(if short { turn::<M>(head) } else { 0 });
+                }
                 return true;
             }
             if spin.again() {
@@ -374,6 +422,29 @@ impl<M: Machine> ShflRwLock<M> {
             }
             late = self.park(head, beside, deadline) == Waited::TimedOut;
             spin = Spin::new(M::SPIN_NS);
+        }
+    }
+
+    /// As a new head: takes the turn, if turns are given.
+    fn arrive(&self, head: &Head<'_, M>) -> Look {
+        if !M::spread(LEVEL) {
+            return Look::new::<M>(false);
+        }
+        // Relaxed: a hint.
+        let seen = self.state.load(Relaxed);
+        if seen & TURN != 0 {
+            self.give_turn(turn::<M>(head));
+        }
+        head.call_ahead::<Park>();
+        Look::new::<M>(seen & WRITER != 0)
+    }
+
+    /// As the head: says whose turn it is.
+    fn give_turn(&self, turn: u64) {
+        // Relaxed: the head alone changes it, and it orders nothing.
+        let was = self.state.load(Relaxed) & (TURN | GROUP);
+        if was != turn {
+            self.state.fetch_add(turn.wrapping_sub(was), Relaxed);
         }
     }
 
@@ -418,6 +489,16 @@ impl<M: Machine> ShflRwLock<M> {
     }
 }
 
+/// The turn of the head's group; nobody's if it found no queue.
+fn turn<M: Machine>(head: &Head<'_, M>) -> u64 {
+    if head.stood_behind() { mine::<M>() } else { 0 }
+}
+
+/// The turn of this thread's group.
+fn mine<M: Machine>() -> u64 {
+    TURN | u64::from(group::<M>(0xffff)) << GROUP_SHIFT
+}
+
 /// So far from now, or the deadline if that is sooner.
 fn sooner<M: Machine>(deadline: Option<Deadline>, ns: u64) -> Deadline {
     let clock = deadline.map_or(Clock::Monotonic, |deadline| deadline.clock);
@@ -439,6 +520,7 @@ impl<M: Machine> core::fmt::Debug for ShflRwLock<M> {
             .field("readers", &((state & READERS) / READER))
             .field("parked", &parked(state))
             .field("queued", &!self.queue.is_empty())
+            .field("turn", &((state & TURN != 0).then_some(state >> GROUP_SHIFT)))
             .finish()
     }
 }

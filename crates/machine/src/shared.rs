@@ -110,7 +110,7 @@ pub enum AttachError {
         /// Bytes that there are.
         given: usize,
     },
-    /// The number of slots, as asked for or as found in the mapping, is not 1 to 65,535.
+    /// The number of slots, as asked for or as found in the mapping, is not 1 to 65,534.
     Slots(u32),
     /// The mapping does not begin as one that was laid out here does.
     Foreign,

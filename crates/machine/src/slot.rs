@@ -27,6 +27,7 @@
 //! | `ORPHANED` | in a queue, its thread has ended | its thread, at exit |
 //! | `REMOVED` | about to be free | who removes it |
 //! | `GHOST` | its thread lives in another process | the child, after a fork |
+//! | `READING` | marks a share of the latch that `latch` names; in no queue | its thread |
 //! | [`ALONE`](status::ALONE) and more | in no queue: who calls it looks through all slots | its thread |
 //!
 //! Where several processes share a table, a slot also says whose it is, and what a dead process had
@@ -37,8 +38,8 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::{Integer, Machine, Word};
 
-/// The most slots of one table, so that a number fits 16 bits: 65,535, for number 0 is nobody.
-pub const MAX_SLOTS: u32 = u16::MAX as u32;
+/// The most slots of one table: 65,534. A number fits 16 bits, and neither 0 nor 65,535 is one.
+pub const MAX_SLOTS: u32 = u16::MAX as u32 - 1;
 
 /// What a slot's status word says; see the table of this module.
 pub mod status {
@@ -57,6 +58,9 @@ pub mod status {
     pub const TAKEN_PARKED: u32 = 11;
     pub const LEAVING: u32 = 12;
     pub const SECOND: u32 = 13;
+    pub const READING: u32 = 14;
+    /// For a moment, while [`Slots::forked`](super::Slots::forked) is at work.
+    pub(super) const KEPT: u32 = 15;
 
     /// A bit that all have which are in no queue. [`Slots::forget`](super::Slots::forget) knows
     /// what the others mean:
@@ -96,7 +100,7 @@ pub struct Slot<M: Machine> {
     pub mode: M::AtomicU32,
     /// Where the waiter runs: a [`Place`](crate::Place).
     pub place: M::AtomicU64,
-    /// The latch that an abandoned slot is queued at.
+    /// The latch that an abandoned slot is queued at, or of which the slot marks a share.
     pub latch: M::AtomicU64,
     /// The next slot of the same thread.
     chain: M::AtomicU32,
@@ -170,6 +174,12 @@ impl<'a, M: Machine> Slots<'a, M> {
         Self { owner, ..self }
     }
 
+    /// Whether several processes may have slots of this table, each of which may be killed.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        self.owner != 0
+    }
+
     /// The slot with this number.
     ///
     /// # Panics
@@ -205,7 +215,7 @@ impl<'a, M: Machine> Slots<'a, M> {
     ///
     /// # Panics
     ///
-    /// If the table is exhausted: more than 65,535 threads wait.
+    /// If the table is exhausted: more than 65,534 threads wait.
     #[inline]
     pub fn mine(&self) -> u32 {
         self.try_mine().unwrap_or_else(|| {
@@ -290,25 +300,38 @@ impl<'a, M: Machine> Slots<'a, M> {
                 slot.status.compare_exchange(status::ABANDONED, status::ORPHANED, Relaxed, Relaxed);
             if orphaned.is_err() {
                 // REMOVED will be FREE at once. Acquire: as in `try_mine`.
-                M::spin_until(&slot.status, Acquire, |s| s != status::REMOVED);
-                self.give(number);
+                let seen = M::spin_until(&slot.status, Acquire, |s| s != status::REMOVED);
+                // A latch that a thread held as it ended stays held.
+                if seen != status::READING {
+                    self.give(number);
+                }
             }
         }
     }
 
     /// After a fork, in the child: every slot but this thread's belongs to a thread that is not
-    /// here. Queues that name one are empty, and a joiner treats them so.
+    /// here. Queues that name one are empty, and a joiner treats them so. Of this thread's it keeps
+    /// one that is free and those that mark a share.
     pub fn forked(&self) {
         let mine = self.mine();
+        // Relaxed, here and below: there is no other thread.
+        let mut last = mine;
+        for (number, slot) in self.chained(M::chain(self)) {
+            if slot.status.load(Relaxed) == status::READING {
+                slot.status.store(status::KEPT, Relaxed);
+                self.at(last).chain.store(number, Relaxed);
+                last = number;
+            }
+        }
+        self.at(last).chain.store(0, Relaxed);
         for number in (1..=self.high_water()).filter(|n| *n != mine) {
-            let slot = self.at(number);
-            // Relaxed: there is no other thread.
-            slot.status.store(status::GHOST, Relaxed);
+            let status = &self.at(number).status;
+            let kept = status.load(Relaxed) == status::KEPT;
+            status.store(if kept { status::READING } else { status::GHOST }, Relaxed);
         }
         self.table.ghosts.store(1, Relaxed);
         // Free slots are ghosts now, too: forget them, so that no ghost is handed out.
         self.table.returned.store(0, Relaxed);
-        self.at(mine).chain.store(0, Relaxed);
         M::set_chain(self, mine);
     }
 
@@ -387,6 +410,7 @@ impl<'a, M: Machine> Slots<'a, M> {
     /// |---|---|---|
     /// | `FREE` | in no queue | taken back |
     /// | `GRANTED` | in no list; who took it off does not touch it any more | taken back |
+    /// | `READING` | marks a share, in no queue | taken back, and the share with it |
     /// | `ABANDONED` | in a queue, its thread went away | `ORPHANED`: taken back by who removes it |
     /// | all others | in a queue, or in the hands of who removes it | nothing, now |
     ///
@@ -408,7 +432,7 @@ impl<'a, M: Machine> Slots<'a, M> {
             // its last reads of the slot come before the next owner's writes to it.
             match slot.status.load(Acquire) {
                 // AcqRel: of two one succeeds.
-                status::FREE | status::GRANTED
+                status::FREE | status::GRANTED | status::READING
                     if slot.owner.compare_exchange(owner, self.owner, AcqRel, Relaxed).is_ok() =>
                 {
                     // Relaxed: `give` passes it on.

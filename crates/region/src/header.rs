@@ -51,7 +51,7 @@ pub struct Options {
     pub processes: u32,
     /// How many threads may be at work in it at a time: 1 to 32,752. A slot takes 768 bytes.
     pub threads: u32,
-    /// How many threads may wait for latches in it at a time: 1 to 65,535, 64 bytes each.
+    /// How many threads may wait for latches in it at a time: 1 to 65,534, 64 bytes each.
     pub waiters: u32,
     /// The most bytes that it may grow to, up to 2^36; each process sets as many addresses aside.
     pub limit: u64,

@@ -2,10 +2,12 @@
 
 use latchwork_classic::{self as classic, Named, Tell};
 use latchwork_latch::{
-    CompareExchange, FetchAdd, LwLatch, Policy, Shfl, ShflMutex, ShflRwLock, ShflSpin,
+    Biased, BiasedShare, CompareExchange, FetchAdd, LwLatch, Policy, RwLatch, Shfl, ShflMutex,
+    ShflRwLock, ShflSpin,
 };
 use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::Simulated;
+use std::cell::RefCell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::steps;
@@ -84,6 +86,8 @@ const OURS: &[Subject] = &[
     ours("shfl-rwlock", "ShflLock for readers and writers", true),
     ours("lw-latch", "LWLock with fetch_add", true),
     ours("lw-latch-cas", "LWLock with compare_exchange", true),
+    ours("biased-rwlock", "ShflLock for readers and writers, biased towards readers", true),
+    ours("biased-lw-latch", "LWLock with fetch_add, biased towards readers", true),
 ];
 
 const MADE_HERE: &[Subject] = &[
@@ -166,6 +170,10 @@ impl Subject {
             "lw-latch-cas" => {
                 Some(Box::new(Aligned::<LwLatch<CompareExchange, Simulated>>::default()))
             }
+            "biased-rwlock" => Some(Box::new(BiasedLock::<ShflRwLock<Simulated>>::new(threads))),
+            "biased-lw-latch" => {
+                Some(Box::new(BiasedLock::<LwLatch<FetchAdd, Simulated>>::new(threads)))
+            }
             "lw-spinlock" => Some(Box::new(Aligned::<SpinProtected>::default())),
             "none" => Some(Box::new(Nothing)),
             "fai" | "swap" | "cas-fai" => {
@@ -244,9 +252,44 @@ macro_rules! shared {
 
 shared!(
     ShflRwLock<Simulated>: &[(0, 8, "count"), (8, 8, "queue")],
-    LwLatch<FetchAdd, Simulated>: &[(0, 4, "state"), (4, 4, "list")],
-    LwLatch<CompareExchange, Simulated>: &[(0, 4, "state"), (4, 4, "list")]
+    LwLatch<FetchAdd, Simulated>: &[(0, 4, "state"), (4, 2, "list"), (6, 2, "queue")],
+    LwLatch<CompareExchange, Simulated>: &[(0, 4, "state"), (4, 2, "list"), (6, 2, "queue")]
 );
+
+/// A biased latch, and the share that each thread has.
+struct BiasedLock<L: RwLatch> {
+    latch: Aligned<Biased<L>>,
+    shares: RefCell<Vec<Option<BiasedShare>>>,
+}
+
+impl<L: RwLatch> BiasedLock<L> {
+    fn new(threads: usize) -> Self {
+        let shares = (0..threads).map(|_| None).collect();
+        Self { latch: Aligned::default(), shares: RefCell::new(shares) }
+    }
+}
+
+impl<L: RwLatch<Machine = Simulated>> SimLock for BiasedLock<L> {
+    fn lock(&self, _: usize) {
+        self.latch.0.lock_exclusive();
+    }
+    fn unlock(&self, _: usize) {
+        // SAFETY: workloads unlock what they locked.
+        unsafe { self.latch.0.unlock_exclusive() };
+    }
+    fn share(&self, me: usize) {
+        let share = self.latch.0.lock_shared();
+        self.shares.borrow_mut()[me] = Some(share);
+    }
+    fn unshare(&self, me: usize) {
+        let share = self.shares.borrow_mut()[me].take().expect("a share that was taken");
+        // SAFETY: workloads give back the share that they took.
+        unsafe { self.latch.0.unlock_shared(share) };
+    }
+    fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
+        self.latch.tell(name, &[(0, 8, "bias"), (8, 8, "shares"), (16, 16, "latch")], tell);
+    }
+}
 
 struct Classic(Box<dyn classic::Lock>);
 

@@ -138,7 +138,14 @@ pub const ALL: &[Workload] = &[
         name: "rw-mix",
         title: "a table under one reader-writer lock, 1 % writes",
         shape: Shape { outside: 200, inside: 100, reads: 3, table: 4096, writes: 10, ..PLAIN },
-        locks: &["shfl-rwlock", "lw-latch", "lw-latch-cas", "lw-spinlock"],
+        locks: &[
+            "shfl-rwlock",
+            "lw-latch",
+            "lw-latch-cas",
+            "biased-rwlock",
+            "stock-rwsem",
+            "lw-spinlock",
+        ],
         engine: None,
     },
     Workload {
@@ -330,6 +337,11 @@ impl Workload {
             self.shape.pause = Pause::None;
         }
         self
+    }
+
+    /// Operations in a thousand that write, if that can be chosen: of a table under a latch.
+    pub fn writes(&self) -> Option<u32> {
+        (self.engine.is_none() && self.shape.table > 0).then_some(self.shape.writes)
     }
 
     /// Cycles between two operations under this latch or engine.

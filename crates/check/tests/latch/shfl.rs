@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use latchwork_check::Scattered;
 use latchwork_check::law::{self, Broken};
-use latchwork_latch::{Park, ParkDetached, Policy, Shfl, ShflMutex, ShflRwLock, ShflSpin};
+use latchwork_latch::{Biased, Park, ParkDetached, Policy, Shfl, ShflMutex, ShflRwLock, ShflSpin};
 use latchwork_machine::{Clock, Deadline, Machine, Native, Shared};
 
 /// Reserves at the first loss, and has short turns.
@@ -184,7 +184,7 @@ fn giving_up_again_and_again_takes_one_slot() {
     });
 }
 
-/// Threads that end after waiting return their slots: the table holds 65,535.
+/// Threads that end after waiting return their slots: the table holds 65,534.
 #[test]
 fn slots_come_back_at_thread_exit() {
     let mutex = ShflMutex::new();
@@ -223,6 +223,7 @@ fn sizes() {
     assert_eq!(size_of::<ShflMutex>(), 8);
     assert_eq!(size_of::<ShflSpin>(), 8);
     assert_eq!(size_of::<ShflRwLock>(), 16);
+    assert_eq!(size_of::<Biased<ShflRwLock>>(), 32);
     assert_eq!(size_of::<ShflMutex<Shared>>(), 8);
     assert_eq!(size_of::<latchwork_machine::Slot<Native>>(), 64);
 }

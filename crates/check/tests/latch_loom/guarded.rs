@@ -11,12 +11,14 @@ use loom::cell::UnsafeCell;
 pub(crate) const TWO: usize = 3;
 pub(crate) const THREE: usize = 1;
 
-/// A policy that stops newcomers at once, so that models reach that.
+/// A policy that stops newcomers at once, so that models reach that, and has all waiters in the
+/// list.
 pub(crate) struct Strict<A>(A);
 
 impl<A: Attempt> Attempt for Strict<A> {
     const BYPASSES: u32 = 1;
     const LOSSES: u32 = 1;
+    const SORTED: bool = false;
 
     fn share<M: Machine>(state: &M::AtomicU32, look: bool, bypasses: u32) -> Result<(), u32> {
         A::share::<M>(state, look, bypasses)
@@ -27,6 +29,8 @@ impl<A: Attempt> Attempt for Strict<A> {
 pub(crate) struct Blind;
 
 impl Attempt for Blind {
+    const SORTED: bool = false;
+
     fn share<M: Machine>(state: &M::AtomicU32, _: bool, bypasses: u32) -> Result<(), u32> {
         FetchAdd::share::<M>(state, false, bypasses)
     }

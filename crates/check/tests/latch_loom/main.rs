@@ -1,5 +1,6 @@
 //! The latches under loom: every interleaving of a few threads.
 
+mod biased;
 mod condvar;
 mod guarded;
 mod lw;

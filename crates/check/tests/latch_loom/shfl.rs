@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use latchwork_check::Loom;
 use latchwork_check::law::{Broken, Latch};
 use latchwork_check::loom_machine::{explore, objects};
-use latchwork_latch::{Park, ParkDetached, Policy, Shfl, ShflRwLock};
+use latchwork_latch::{FetchAdd, LwLatch, Park, ParkDetached, Policy, Shfl, ShflRwLock};
 use latchwork_machine::{Clock, Deadline};
 use loom::cell::UnsafeCell;
 
@@ -175,19 +175,19 @@ fn loom_rw_three_writers() {
 }
 
 /// `readers` threads read what `writers` threads write.
-fn reads(readers: usize, writers: usize, recursive: bool) -> impl Fn() + Send + Sync + 'static {
+fn reads<L: Latch>(
+    readers: usize,
+    writers: usize,
+    share: fn(&L),
+) -> impl Fn() + Send + Sync + 'static {
     move || {
-        let guarded = Guarded::<ShflRwLock<Loom>>::new();
+        let guarded = Guarded::<L>::new();
         let mut threads = Vec::new();
         for reader in 0..readers {
             let guarded = guarded.clone();
             threads.push(loom::thread::spawn(move || {
                 Loom::stand_on(reader as u32 % 2);
-                if recursive {
-                    guarded.latch.lock_shared_recursive()
-                } else {
-                    guarded.latch.share()
-                }
+                share(&guarded.latch);
                 assert!(guarded.read() as usize <= writers);
                 guarded.latch.unshare();
             }));
@@ -205,17 +205,25 @@ fn reads(readers: usize, writers: usize, recursive: bool) -> impl Fn() + Send + 
 
 #[test]
 fn loom_rw_two_readers_and_a_writer() {
-    explore("rw, 2 readers", 2, reads(2, 1, false));
+    explore("rw, 2 readers", 2, reads::<ShflRwLock<Loom>>(2, 1, Latch::share));
 }
 
 #[test]
 fn loom_rw_two_recursive_readers_and_a_writer() {
-    explore("rw, recursive", 2, reads(2, 1, true));
+    explore("rw, recursive", 2, reads(2, 1, ShflRwLock::<Loom>::lock_shared_recursive));
 }
 
 #[test]
 fn loom_rw_a_reader_and_a_writer_twice() {
-    explore("rw, 2 writes", 3, reads(1, 2, false));
+    explore("rw, 2 writes", 3, reads::<ShflRwLock<Loom>>(1, 2, Latch::share));
+}
+
+/// The shared-exclusive latch behind the sorted queue, its threads in two groups.
+#[test]
+fn loom_lw_of_two_groups() {
+    type L = LwLatch<FetchAdd, Loom>;
+    explore("lw, 3 writers", 2, counts::<L>(3, |l| (Latch::lock(l), true).1, Latch::unlock));
+    explore("lw, 2 readers", 2, reads::<L>(2, 1, Latch::share));
 }
 
 #[test]

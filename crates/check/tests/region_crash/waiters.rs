@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use latchwork_check::cell::{self, value};
-use latchwork_latch::{FetchAdd, Holder, HolderNumber, LwLatch, OptLatch, ShflMutex};
+use latchwork_latch::{
+    Biased, FetchAdd, Holder, HolderNumber, LwLatch, OptLatch, ShflMutex, ShflRwLock,
+};
 use latchwork_machine::{Deadline, Shared, status};
 use latchwork_region::{Offset, Options, Plain, Region};
 
@@ -20,6 +22,7 @@ const SLOTS: u32 = 30;
 struct Room {
     list: LwLatch<FetchAdd, Shared>,
     queue: ShflMutex<Shared>,
+    biased: Biased<ShflRwLock<Shared>>,
     inside: AtomicU64,
 }
 
@@ -58,6 +61,13 @@ fn child() {
                         let soon = Deadline::after::<Shared>(Duration::from_micros(300));
                         assert!(!room.list.lock_shared_until(soon));
                         room.inside.fetch_add(1, SeqCst);
+                    }
+                    // Killed while it reads.
+                    "reading" => {
+                        let share = room.biased.lock_shared();
+                        assert!(share.is_biased());
+                        room.inside.fetch_add(1, SeqCst);
+                        std::mem::forget(share);
                     }
                     // Killed when it gave up in the midst of a queue.
                     _ => {
@@ -137,6 +147,41 @@ fn kills(name: &str, rounds: u64) {
     let _ = std::fs::remove_file(&path);
 }
 
+/// A killed process's biased shares: a writer waits for them until the sweep has taken them back.
+#[test]
+fn shares_of_the_killed_are_withdrawn() {
+    let path = std::env::temp_dir().join(format!("region-readers-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let region = open(&path);
+    let thread = region.thread().unwrap();
+    let offset = thread.alloc::<Room>().unwrap().publish();
+    let room = value(&region, offset).unwrap();
+    region.root(0).unwrap().store(u64::from(offset.raw()), Relaxed);
+    for round in 0..5 {
+        room.inside.store(0, SeqCst);
+        while !room.biased.is_open() {
+            // A share of the latch opens the bias, once it has rested.
+            let share = room.biased.lock_shared();
+            // SAFETY: taken above.
+            unsafe { room.biased.unlock_shared(share) };
+        }
+        let mut peer = start(&path, "reading");
+        while room.inside.load(SeqCst) != THREADS as u64 {
+            nap();
+        }
+        assert!(!room.biased.try_lock_exclusive(), "round {round}: readers are passed over");
+        peer.kill().unwrap();
+        peer.wait().unwrap();
+        let soon = Deadline::after::<Shared>(Duration::from_micros(300));
+        assert!(!room.biased.lock_exclusive_until(soon), "round {round}: no sweep has run");
+        region.sweep().unwrap();
+        room.biased.lock_exclusive();
+        // SAFETY: locked above.
+        unsafe { room.biased.unlock_exclusive() };
+    }
+    let _ = std::fs::remove_file(&path);
+}
+
 #[test]
 fn slots_of_the_killed_come_back() {
     kills("short", 60);
@@ -165,6 +210,7 @@ fn only_what_no_queue_leads_to_is_taken_back() {
         (status::ORPHANED, false),
         (status::REMOVED, false),
         (status::SECOND, false),
+        (status::READING, true),
     ];
     for (state, back) in all {
         let attached = table();

@@ -6,5 +6,6 @@ mod free;
 mod litmus;
 mod machine;
 mod protocol;
+mod rw;
 mod scheduler;
 mod spec;

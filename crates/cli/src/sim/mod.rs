@@ -52,6 +52,7 @@ pub(crate) enum What {
   latchwork sim run --machine rome-128 --workload lock1 --latch qspinlock,shfl-mutex --threads 1..512
   latchwork sim run --machine ./mine.toml --threads 1,2,4,..80 --seeds 5 --plot mine.svg
   latchwork sim run --workload lockmgr-disjoint --threads 1,24,192 --objects 1
+  latchwork sim run --workload rw-mix --writes 1 --latch shfl-rwlock,biased-rwlock --threads 24,192
   latchwork sim run --workload store-tproc-b --threads 1,24,48,192 --us 500 --seeds 1
   latchwork sim run --machine here --workload lock-loop --threads 1,2 --json")]
 pub(crate) struct RunArgs {
@@ -149,6 +150,10 @@ struct Load {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     outside: Option<u64>,
 
+    /// Of a thousand operations on a table, how many write, instead of the workload's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    writes: Option<u32>,
+
     /// For the workloads lockmgr-..: objects of each thread, or that all lock; pool-..: pages;
     /// store-..: records, or branches; instead of the workload's
     #[arg(long, value_name = "N",
@@ -185,6 +190,11 @@ impl Load {
         if self.outside.is_some() {
             workload.shape.pause = Pause::None;
         }
+        if self.writes.is_some() && workload.writes().is_none() {
+            let said = format!("{} has no table under a latch to write to", workload.name);
+            return Ok(Err(machine::Misuse(said)));
+        }
+        workload.shape.writes = self.writes.unwrap_or(workload.shape.writes);
         workload.shape.inside = self.inside.unwrap_or(workload.shape.inside);
         workload.shape.outside = self.outside.unwrap_or(workload.shape.outside);
         if let Some(operations) = &mut workload.engine {

@@ -51,6 +51,9 @@ pub(super) struct Params {
     workload: &'static str,
     inside: u64,
     outside: u64,
+    /// Of a workload of latches that has a table: writes in a thousand operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    writes: Option<u32>,
     /// Of a workload of an engine: how many objects, pages, records or branches.
     #[serde(skip_serializing_if = "Option::is_none")]
     objects: Option<usize>,
@@ -65,6 +68,7 @@ impl Params {
             workload: workload.name,
             inside: workload.inside(subject),
             outside: workload.outside(subject),
+            writes: workload.writes(),
             objects: workload.on(subject).map(|operations| operations.objects().0),
             us: scene.us,
             seed: scene.seed,

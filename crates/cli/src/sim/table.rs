@@ -27,6 +27,9 @@ pub(super) fn print(
     for (inside, outside, of) in cycles(workload, cells.latches) {
         writeln!(out, "{inside} cycles inside, {outside} outside{of}")?;
     }
+    if let Some(writes) = workload.writes() {
+        writeln!(out, "{writes} writes in a thousand operations")?;
+    }
     if let Some(operations) = workload.engine {
         let (count, what) = operations.objects();
         writeln!(out, "under a {}: {count} {what}", operations.kind())?;

@@ -4,11 +4,11 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use latchwork_machine::{Integer, Machine, Word};
 
-use super::state::{EXCLUSIVE, QUEUED, TOO_MANY, bypass, is_open, update};
+use super::state::{EXCLUSIVE, QUEUED, TOO_MANY, TURN, bypass, has_turn, is_open, update};
 
 /// How a newcomer takes a share, and how long it may be preferred to waiters.
 pub trait Attempt: Send + Sync + 'static {
-    /// How many newcomers may get in while somebody waits and nobody is called; 1 to 511.
+    /// How many newcomers may get in while somebody waits and nobody is called; 1 to 15.
     ///
     /// These are readers that overlap, so that the latch is never free and the waiter never called.
     /// With 32, readers were no faster and the longest wait of a writer half as long again.
@@ -26,10 +26,19 @@ pub trait Attempt: Send + Sync + 'static {
     /// Whether a newcomer for a share stays behind everybody who waits.
     const READERS_QUEUE: bool = false;
 
+    /// Whether waiters stand in a queue that sorts itself, of which the head alone is in the list.
+    ///
+    /// Not between processes, whatever this says: a killed waiter at the head would stop the queue,
+    /// and the list goes on without it. Not where a share waits for an exclusive holder alone, for
+    /// in the queue it may stand behind a waiter; and not where a newcomer must see everybody who
+    /// waits, for the word knows of the list only.
+    const SORTED: bool = !(Self::READERS_PASS || Self::READERS_QUEUE);
+
     /// Takes a share of the latch whose state this is; or fails, and says what state it saw last.
     ///
     /// If `look` the caller has reason to think that it will fail, and must not disturb others by
-    /// trying. `bypasses` is the policy's.
+    /// trying; if not it is a newcomer, which enters in its group's turn only. `bypasses` is the
+    /// policy's.
     ///
     /// # Panics
     ///
@@ -58,20 +67,22 @@ impl Attempt for FetchAdd {
         // Acquire: synchronizes with the Release of the last exclusive holder, in
         // `unlock_exclusive` or `downgrade`.
         let seen = state.fetch_add(1, Acquire);
-        if is_open(seen) && seen & (QUEUED | TOO_MANY) == 0 {
+        if is_open(seen) && seen & (QUEUED | TURN | TOO_MANY) == 0 {
             return Ok(());
         }
-        added::<M>(state, seen, bypasses)
+        added::<M>(state, seen, look, bypasses)
     }
 }
 
 /// A share was added to `seen`, but there is more to be done.
 #[cold]
 #[inline(never)]
-fn added<M: Machine>(state: &M::AtomicU32, seen: u32, bypasses: u32) -> Result<(), u32> {
-    if is_open(seen) && seen & TOO_MANY == 0 {
-        // Relaxed: a count, which orders nothing.
-        update(state, Relaxed, |s| bypass(s, bypasses));
+fn added<M: Machine>(state: &M::AtomicU32, seen: u32, any: bool, bypasses: u32) -> Result<(), u32> {
+    if is_open(seen) && seen & TOO_MANY == 0 && (any || has_turn::<M>(seen)) {
+        if seen & QUEUED != 0 {
+            // Relaxed: a count, which orders nothing.
+            update(state, Relaxed, |s| bypass(s, bypasses));
+        }
         return Ok(());
     }
     // Relaxed: nothing was read under this share.
@@ -88,10 +99,10 @@ pub struct CompareExchange;
 
 impl Attempt for CompareExchange {
     #[inline]
-    fn share<M: Machine>(state: &M::AtomicU32, _: bool, bypasses: u32) -> Result<(), u32> {
+    fn share<M: Machine>(state: &M::AtomicU32, look: bool, bypasses: u32) -> Result<(), u32> {
         // Relaxed: the exchange decides.
         let mut seen = state.load(Relaxed);
-        while is_open(seen) {
+        while is_open(seen) && (look || has_turn::<M>(seen)) {
             refuse_if_too_many(seen);
             // Acquire: as in `FetchAdd`.
             let next = bypass(seen, bypasses) + 1;

@@ -3,7 +3,9 @@
 use core::fmt;
 use core::sync::atomic::Ordering::{self, Relaxed};
 
-use latchwork_machine::Word;
+use latchwork_machine::{Machine, Word};
+
+use crate::turn::group;
 
 /// A count of share holders, and of readers about to back out.
 pub(super) const SHARERS: u32 = TOO_MANY | (TOO_MANY - 1);
@@ -14,7 +16,11 @@ pub(super) const EXCLUSIVE: u32 = 1 << 19;
 /// One in the count of newcomers that got in while somebody waited and was not called.
 pub(super) const BYPASS: u32 = 1 << 20;
 /// That count.
-pub(super) const BYPASSED: u32 = STARVED - BYPASS;
+pub(super) const BYPASSED: u32 = (1 << TURN_SHIFT) - BYPASS;
+const TURN_SHIFT: u32 = 24;
+/// The group whose newcomers may enter while others queue; zero for all. Changed by the queue's
+/// head.
+pub(super) const TURN: u32 = STARVED - (1 << TURN_SHIFT);
 /// Newcomers are stopped until somebody from the queue got in. Implies a bit of `QUEUED`.
 pub(super) const STARVED: u32 = 1 << 29;
 /// A waiter was called and has not yet tried: nobody else is to be called.
@@ -29,13 +35,23 @@ pub(super) const QUEUED: u32 = WAITERS | CALLING;
 
 const _: () = assert!(SHARERS.count_ones() == SHARERS.trailing_ones());
 const _: () = assert!(SHARERS + 1 == EXCLUSIVE);
-const _: () = assert!(SHARERS | EXCLUSIVE | BYPASSED | STARVED | CALLING | WAITERS == u32::MAX);
-const _: () = assert!(SHARERS & EXCLUSIVE & BYPASSED == 0 && BYPASSED & STARVED == 0);
+const _: () =
+    assert!(SHARERS ^ EXCLUSIVE ^ BYPASSED ^ TURN ^ STARVED ^ CALLING ^ WAITERS == u32::MAX);
 // Each waiting thread has a slot and adds at most one share before it backs out.
 const _: () = assert!(latchwork_machine::MAX_SLOTS < TOO_MANY);
 
 /// How many bypasses can be counted.
 pub(super) const BYPASSES_MAX: u32 = BYPASSED / BYPASS;
+
+/// The turn of this thread's group; zero on a machine without groups.
+pub(super) fn turn<M: Machine>() -> u32 {
+    group::<M>(TURN >> TURN_SHIFT) << TURN_SHIFT
+}
+
+/// Whether it is no other group's turn than this thread's.
+pub(super) fn has_turn<M: Machine>(state: u32) -> bool {
+    state & TURN == 0 || state & TURN == turn::<M>()
+}
 
 /// Whether a newcomer may take a share.
 #[inline]
@@ -113,6 +129,7 @@ pub(super) fn decode(state: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         .field("sharers", &(state & SHARERS))
         .field("waiters", &(state & WAITERS != 0))
         .field("calling", &(state & CALLING != 0))
+        .field("turn", &((state & TURN) >> TURN_SHIFT))
         .field("bypassed", &((state & BYPASSED) / BYPASS))
         .field("starved", &(state & STARVED != 0))
         .finish()

@@ -26,7 +26,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait for latches.
+    /// If 65,534 threads wait for latches.
     pub fn acquire_or_wait(&self) -> bool {
         if self.enter(mode::EXCLUSIVE) {
             return true;
@@ -53,7 +53,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
     ///
     /// # Panics
     ///
-    /// If 65,535 threads wait for latches.
+    /// If 65,534 threads wait for latches.
     pub fn wait_for_value(&self, value: &M::AtomicU64, old: u64) -> Option<u64> {
         loop {
             if let Some(end) = self.look_at_value(value, old) {

@@ -2,12 +2,16 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use latchwork_machine::{Deadline, Machine, Slots, Spin, Word};
+use latchwork_machine::{Deadline, Integer, Machine, Slots, Spin, Word};
 
 use super::attempt::Attempt;
 use super::state::*;
 use super::{LwLatch, mode};
+use crate::Park;
 use crate::list::{self, Taken};
+use crate::policy::linger;
+use crate::queue::Head;
+use crate::turn::{LEVEL, Look};
 
 /// What part of a machine's budget is spent on looking: 1.25 us. Sections are short; a holder that
 /// takes longer has lost its processor. With the whole budget, or with yields, both throughput and
@@ -75,9 +79,63 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
     #[cold]
     #[inline(never)]
     pub(super) fn lock_slow(&self, mode: u32, deadline: Option<Deadline>) -> bool {
-        if self.spin(|| self.enter(mode)) {
+        if !A::SORTED || M::slots(&self.state).is_shared() {
+            return self.spin(|| self.enter(mode)) || self.lock_listed(mode, deadline);
+        }
+        // Relaxed: a hint, and `enter` acquires.
+        let seen = self.state.load(Relaxed);
+        if mode == mode::EXCLUSIVE && is_free(seen) && has_turn::<M>(seen) && self.enter(mode) {
             return true;
         }
+        if linger::<Park, M>(|| self.queue.is_empty(), || self.enter(mode)) {
+            return true;
+        }
+        let Ok(mut head) = self.queue.join::<Park>(mode, deadline) else { return false };
+        let look = self.arrive(&head);
+        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        let entered = loop {
+            // Relaxed: a hint when to stop.
+            head.shuffle::<Park>(|| self.state.load(Relaxed) & HELD == 0);
+            if self.enter(mode) {
+                break true;
+            }
+            if !spin.again() {
+                break self.lock_listed(mode, deadline);
+            }
+        };
+        if entered && let Some(short) = look.is_short::<M>() {
+            self.give_turn(if short && head.stood_behind() { turn::<M>() } else { 0 });
+        }
+        // A successor that sleeps was not woken ahead of its time: it is to be awake next.
+        head.leave(|_| {}, |_| true);
+        entered
+    }
+
+    /// As a new head of the queue: takes the turn, if turns are given.
+    fn arrive(&self, head: &Head<'_, M, M::AtomicU16>) -> Look {
+        if !M::spread(LEVEL) {
+            return Look::new::<M>(false);
+        }
+        // Relaxed: a hint.
+        let seen = self.state.load(Relaxed);
+        if seen & TURN != 0 {
+            self.give_turn(if head.stood_behind() { turn::<M>() } else { 0 });
+        }
+        head.call_ahead::<Park>();
+        Look::new::<M>(seen & EXCLUSIVE != 0)
+    }
+
+    /// As the head of the queue: says whose turn it is.
+    fn give_turn(&self, turn: u32) {
+        // Relaxed: the head alone changes it, and it orders nothing.
+        let was = self.state.load(Relaxed) & TURN;
+        if was != turn {
+            self.state.fetch_add(turn.wrapping_sub(was), Relaxed);
+        }
+    }
+
+    /// In the list: phases 2 to 4.
+    fn lock_listed(&self, mode: u32, deadline: Option<Deadline>) -> bool {
         let slots = M::slots(&self.state);
         let me = slots.mine();
         let slot = slots.at(me);

@@ -1,0 +1,145 @@
+//! The biased latch on real threads.
+
+use std::cell::RefCell;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use latchwork_check::law::{self, Latch};
+use latchwork_latch::{Biased, BiasedShare, FetchAdd, LwLatch, RwLatch, ShflRwLock};
+use latchwork_machine::{Deadline, Native};
+
+thread_local! {
+    static SHARE: RefCell<Vec<BiasedShare>> = const { RefCell::new(Vec::new()) };
+}
+
+/// For the laws: a thread's shares are its own to give back.
+#[derive(Default)]
+struct Lawful<L: RwLatch>(Biased<L>);
+
+impl<L: RwLatch + 'static> Latch for Lawful<L> {
+    fn lock(&self) {
+        self.0.lock_exclusive();
+    }
+    fn unlock(&self) {
+        // SAFETY: a law unlocks what it has locked.
+        unsafe { self.0.unlock_exclusive() };
+    }
+    fn share(&self) {
+        let share = self.0.lock_shared();
+        SHARE.with(|shares| shares.borrow_mut().push(share));
+    }
+    fn unshare(&self) {
+        let share = SHARE.with(|shares| shares.borrow_mut().pop()).expect("a share");
+        // SAFETY: a law gives back the share that it took.
+        unsafe { self.0.unlock_shared(share) };
+    }
+}
+
+#[test]
+fn biased_latches_exclude() {
+    for threads in [2, 8] {
+        for reads in [5, 9] {
+            law::excludes::<Lawful<ShflRwLock>>(threads, 20_000, reads, |_| ()).unwrap();
+            law::excludes::<Lawful<LwLatch<FetchAdd>>>(threads, 20_000, reads, |_| ()).unwrap();
+        }
+    }
+}
+
+/// A latch whose bias is open.
+fn open() -> Biased<ShflRwLock> {
+    let latch = Biased::<ShflRwLock>::default();
+    let share = latch.lock_shared();
+    assert!(!share.is_biased() && latch.is_open());
+    // SAFETY: taken above.
+    unsafe { latch.unlock_shared(share) };
+    latch
+}
+
+#[test]
+fn a_thread_may_hold_shares_of_several_latches_and_wait() {
+    let latches: Vec<_> = (0..5).map(|_| open()).collect();
+    let shares: Vec<_> = latches.iter().map(Biased::lock_shared).collect();
+    assert!(shares.iter().all(BiasedShare::is_biased));
+    // It waits in a slot of its own meanwhile.
+    let other = ShflRwLock::new();
+    other.lock_exclusive();
+    let soon = Deadline::after::<Native>(Duration::from_micros(500));
+    assert!(!other.lock_shared_until(soon));
+    assert!(latches.iter().all(|latch| !latch.try_lock_exclusive()));
+    for (latch, share) in latches.iter().zip(shares) {
+        // SAFETY: taken above.
+        unsafe { latch.unlock_shared(share) };
+        assert!(latch.try_lock_exclusive());
+    }
+}
+
+#[test]
+fn a_writer_waits_for_a_reader_that_sleeps() {
+    let latch = open();
+    let done = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let share = latch.lock_shared();
+        assert!(share.is_biased());
+        scope.spawn(|| {
+            latch.lock_exclusive();
+            assert_eq!(done.load(SeqCst), 1, "the writer did not wait");
+            // SAFETY: locked above.
+            unsafe { latch.unlock_exclusive() };
+        });
+        std::thread::sleep(Duration::from_millis(5));
+        done.store(1, SeqCst);
+        // SAFETY: taken above.
+        unsafe { latch.unlock_shared(share) };
+    });
+}
+
+/// A bias that is closed again and again for nothing rests.
+#[test]
+fn a_bias_that_is_not_worth_its_closing_rests() {
+    let latch = open();
+    latch.lock_exclusive();
+    // SAFETY: locked above.
+    unsafe { latch.unlock_exclusive() };
+    assert!(!latch.is_open(), "no share was taken, and it is open again");
+    // One that is: a thousand shares are more than a closing costs; some of these rounds are quiet.
+    let worth = (0..100).any(|_| {
+        while !latch.is_open() {
+            let share = latch.lock_shared();
+            // SAFETY: taken above.
+            unsafe { latch.unlock_shared(share) };
+        }
+        for _ in 0..100_000 {
+            let share = latch.lock_shared();
+            // SAFETY: taken above.
+            unsafe { latch.unlock_shared(share) };
+        }
+        latch.lock_exclusive();
+        // SAFETY: locked above.
+        unsafe { latch.unlock_exclusive() };
+        latch.is_open()
+    });
+    assert!(worth, "a bias never opens at once");
+}
+
+/// A thread that ends with a share leaves the latch held.
+#[test]
+fn a_share_outlives_its_thread() {
+    let latch = open();
+    std::thread::scope(|scope| {
+        scope.spawn(|| std::mem::forget(latch.lock_shared()));
+    });
+    assert!(!latch.try_lock_exclusive());
+    // Slots that are handed out meanwhile are others.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let own = open();
+                let share = own.lock_shared();
+                // SAFETY: taken above.
+                unsafe { own.unlock_shared(share) };
+            });
+        }
+    });
+    assert!(!latch.try_lock_exclusive());
+}

@@ -1,0 +1,22 @@
+//! Words that name a slot: four bytes, or two in a latch that has no more.
+
+use latchwork_machine::{MAX_SLOTS, Word};
+
+// Two bytes hold every number, and one that is no slot's.
+const _: () = assert!(MAX_SLOTS < u16::MAX as u32);
+
+/// A word that holds the number of a slot, zero, or [`NO_SLOT`].
+pub(crate) trait Number: Word<Value: Into<u32>> {
+    /// The number as the word has it.
+    fn narrow(number: u32) -> Self::Value;
+}
+
+/// A number that no slot has.
+pub(crate) const NO_SLOT: u32 = u16::MAX as u32;
+
+impl<W: Word<Value: Into<u32> + TryFrom<u32>>> Number for W {
+    #[inline]
+    fn narrow(number: u32) -> Self::Value {
+        number.try_into().unwrap_or_else(|_| unreachable!("no slot has the number {number}"))
+    }
+}
