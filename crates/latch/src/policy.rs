@@ -17,8 +17,8 @@ pub trait Policy: Send + Sync + 'static {
 
     /// The same on a machine where [`LEVEL`](Self::LEVEL) makes a difference.
     ///
-    /// There most waiters sleep while a few pass the latch among themselves, each as fast as the
-    /// others, and it is patience that decides how long. See `docs/simulator.md`.
+    /// A few losses let a thread that comes back at once keep the latch, and its data in its cache,
+    /// for as long as a transfer or two take. See `docs/waiting.md`.
     const PATIENCE_APART: u32 = Self::PATIENCE;
 
     /// How long a newcomer looks at the latch itself before it queues, in nanoseconds, on a machine
@@ -77,7 +77,7 @@ pub struct Park;
 impl Policy for Park {
     const PARKS: bool = true;
     const PATIENCE: u32 = 64;
-    const PATIENCE_APART: u32 = 1;
+    const PATIENCE_APART: u32 = 4;
     const LINGER_NS: u64 = 2_000;
 }
 

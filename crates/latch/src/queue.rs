@@ -49,7 +49,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use core::marker::PhantomData;
 
-use latchwork_machine::{Deadline, Machine, Place, Slots, Spin, Waited, Word, status};
+use latchwork_machine::{Clock, Deadline, Machine, Place, Slots, Spin, Waited, Word, status};
 
 use crate::number::Number;
 use crate::{Policy, Shuffling};
@@ -89,6 +89,14 @@ const BETWEEN_YIELDS: u64 = 16;
 /// gives. To wake all 24 gives 1.1 times: the head does it.
 const CALL_WHEN: usize = 3;
 const CALL: usize = 8;
+
+/// How many budgets a waiter spends on looking, where no other thread wants its processor, before
+/// it sleeps all the same: 3 ms, a time slice. A budget is what it costs to sleep and to be woken.
+pub(crate) const BUDGETS: u32 = 1024;
+
+/// For how many times as long as a yield took its result is believed: yields that give the
+/// processor away take at most this part of a thread's time.
+const BELIEVED: u64 = 16;
 
 /// The right to compete for the latch, and the duty to pass that right on.
 pub(crate) struct Head<'a, M: Machine, W = <M as Machine>::AtomicU32> {
@@ -153,9 +161,11 @@ impl<M: Machine, W: Number> Queue<M, W> {
         }
         // Release: synchronizes with the Acquire loads of `next`, in `shuffle` and `after`.
         slots.at(before).next.store(me, Release);
-        // Behind a sleeper the wait is long: it is not worth a look.
+        // Behind a sleeper the wait is long. It is not worth a look where another thread wants
+        // this processor.
         let asleep = P::PARKS && matches!(status(), status::PARKED | status::HEAD_PARKED);
-        head.wait::<P>(if asleep { 0 } else { M::SPIN_NS }, deadline)
+        let sleeps = asleep && slot.is_crowded(M::now(Clock::Monotonic));
+        head.wait::<P>(if sleeps { 0 } else { M::SPIN_NS }, deadline)
     }
 
     fn slots(&self) -> Slots<'_, M> {
@@ -196,7 +206,7 @@ impl<'a, M: Machine, W: Number> Head<'a, M, W> {
         self.behind = true;
         let slot = self.slots.at(self.me);
         let mut spin = Spin::<M>::new(spin_ns);
-        let mut was = status::WAITING;
+        let (mut was, mut budgets) = (status::WAITING, 0);
         loop {
             // Acquire: synchronizes with the Release in `leave`.
             let seen = slot.status.load(Acquire);
@@ -230,6 +240,13 @@ impl<'a, M: Machine, W: Number> Head<'a, M, W> {
                 spin = Spin::new(M::SPIN_NS / BETWEEN_YIELDS);
                 continue;
             }
+            budgets += 1;
+            if deadline.is_some_and(|d| d.passed::<M>()) {
+                self.abandon(status::WAITING)?;
+            } else if budgets < BUDGETS && !self.is_crowded(|| ()) {
+                spin = Spin::new(M::SPIN_NS);
+                continue;
+            }
             // Relaxed: a failed exchange is looked at again above.
             let (from, to) = (status::WAITING, status::PARKED);
             let _ = slot.status.compare_exchange(from, to, Relaxed, Relaxed);
@@ -241,6 +258,26 @@ impl<'a, M: Machine, W: Number> Head<'a, M, W> {
             }
             spin = Spin::new(M::SPIN_NS);
         }
+    }
+
+    /// Whether another thread wants this processor: then a yield takes as long as its turn.
+    ///
+    /// Costs a yield, before which it calls `prepare`, unless a yield has shown it lately.
+    pub(crate) fn is_crowded(&self, prepare: impl FnOnce()) -> bool {
+        let slot = self.slots.at(self.me);
+        let began = M::now(Clock::Monotonic);
+        if M::SPIN_NS == 0 || slot.is_crowded(began) {
+            return true;
+        }
+        prepare();
+        M::yield_now();
+        let ended = M::now(Clock::Monotonic);
+        let took = ended.wrapping_sub(began);
+        if took < M::SPIN_NS {
+            return false;
+        }
+        slot.crowd(ended.saturating_add(took.saturating_mul(BELIEVED)));
+        true
     }
 
     /// Becomes the head, and the shuffler if nobody behind is.

@@ -55,7 +55,7 @@ use core::time::Duration;
 use latchwork_machine::{ConstMachine, Deadline, Machine, Native, Spin, Waited, Word};
 
 use crate::policy::{Park, Policy, SpinOnly, linger};
-use crate::queue::{Head, Queue, wake};
+use crate::queue::{BUDGETS, Head, Queue, wake};
 
 const HELD: u8 = 1;
 const PARKED: u8 = 2;
@@ -314,8 +314,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         }
         let Ok(mut head) = self.queue.join::<P>(0, deadline) else { return false };
         let patience = if M::spread(P::LEVEL) { P::PATIENCE_APART } else { P::PATIENCE };
-        let (mut losses, mut late, mut tired) = (0, false, false);
-        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        let (mut losses, mut budgets, mut late, mut tired) = (0, 0, false, false);
+        let mut spin = Spin::<M>::near(M::SPIN_NS);
         loop {
             // Once it slept or yielded the head is in no hurry, and its successor is left free to
             // sleep or give up.
@@ -350,12 +350,20 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             }
             if !P::PARKS {
                 M::yield_now();
+            } else if budgets < BUDGETS && !self.is_crowded(&head) {
+                (tired, budgets) = (false, budgets + 1);
             } else if self.park(&mut head, deadline) == Waited::TimedOut {
                 // Nothing more to wait for, but one more look.
                 late = true;
             }
-            spin = Spin::new(M::SPIN_NS);
+            spin = Spin::near(M::SPIN_NS);
         }
+    }
+
+    /// Whether another thread wants the head's processor. Others may pass while it finds out.
+    fn is_crowded(&self, head: &Head<'_, M>) -> bool {
+        // Relaxed: a hint to newcomers, who would wait for a thread that does not run.
+        head.is_crowded(|| self.reserve.store(0, Relaxed))
     }
 
     /// Sleeps at the head of the queue until a holder wakes us.

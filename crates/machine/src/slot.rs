@@ -109,13 +109,28 @@ pub struct Slot<M: Machine> {
     /// Whose thread has it, where threads of several owners share a table; else, and while it is
     /// free, zero.
     owner: M::AtomicU64,
+    /// Until when its thread takes it that others want its processor: monotonic nanoseconds.
+    crowded_until: M::AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot<crate::Native>>() == 64);
 
 impl<M: Machine> Slot<M> {
+    /// Whether its thread has found, not long before `now`, that others want its processor.
+    #[inline]
+    pub fn is_crowded(&self, now: u64) -> bool {
+        // Relaxed: only its own thread's affair.
+        self.crowded_until.load(Relaxed) > now
+    }
+
+    /// Notes that others want its thread's processor, which is believed until then.
+    pub fn crowd(&self, until: u64) {
+        // Relaxed: as above.
+        self.crowded_until.store(until, Relaxed);
+    }
+
     /// Where each word of a slot lies, and its name: for reports.
-    pub const WORDS: [(usize, &'static str); 10] = [
+    pub const WORDS: [(usize, &'static str); 11] = [
         (offset_of!(Self, status), "status"),
         (offset_of!(Self, next), "next"),
         (offset_of!(Self, prev), "prev"),
@@ -126,6 +141,7 @@ impl<M: Machine> Slot<M> {
         (offset_of!(Self, latch), "latch"),
         (offset_of!(Self, chain), "chain"),
         (offset_of!(Self, free), "free"),
+        (offset_of!(Self, crowded_until), "crowded_until"),
     ];
 }
 

@@ -20,13 +20,20 @@ pub struct Spin<M> {
     budget_ns: u64,
     began: u64,
     pauses: u32,
+    most: u32,
     machine: PhantomData<M>,
 }
 
 impl<M: Machine> Spin<M> {
     /// A budget that begins to run after the first few looks, at [`again`](Self::again).
     pub fn new(budget_ns: u64) -> Self {
-        Self { budget_ns, began: 0, pauses: 1, machine: PhantomData }
+        Self { budget_ns, began: 0, pauses: 1, most: PAUSES_MAX, machine: PhantomData }
+    }
+
+    /// The same with few PAUSEs between two looks, for a waiter whose turn is next: it learns of a
+    /// release at once.
+    pub fn near(budget_ns: u64) -> Self {
+        Self { most: PAUSES_UNTIMED, ..Self::new(budget_ns) }
     }
 
     /// Pauses and returns true, or returns false: the budget is spent.
@@ -41,7 +48,7 @@ impl<M: Machine> Spin<M> {
         if self.budget_ns == 0 {
             return false;
         }
-        if self.pauses > PAUSES_UNTIMED {
+        if self.pauses > PAUSES_UNTIMED || self.pauses == self.most {
             let now = M::now(Clock::Monotonic);
             if self.began == 0 {
                 self.began = now;
@@ -55,7 +62,7 @@ impl<M: Machine> Spin<M> {
                 break;
             }
         }
-        self.pauses = (self.pauses * 2).min(PAUSES_MAX);
+        self.pauses = (self.pauses * 2).min(self.most);
         true
     }
 }
