@@ -38,8 +38,8 @@ pub enum lw_code {
     LW_OPTIONS = -5,
     /// The store was opened for reading only.
     LW_READ_ONLY = -6,
-    /// The calling thread is ending (a destructor of its local variables runs), and has given up its
-    /// part in the store.
+    /// The calling thread is ending (a destructor of its local variables runs), and has given up
+    /// its part in the store.
     LW_CLOSED = -7,
 
     /// The path cannot be opened as a store for a reason that the message gives.

@@ -297,7 +297,8 @@ pub(crate) unsafe fn finish<K: Kind>(pointer: *mut K) {
     }
 }
 
-/// Gives up the memory of a handle of the parent, in the child of a fork: its object is not dropped.
+/// Gives up the memory of a handle of the parent, in the child of a fork: its object is not
+/// dropped.
 ///
 /// # Safety
 ///

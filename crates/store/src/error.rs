@@ -492,8 +492,8 @@ impl Error {
         }
     }
 
-    /// Whether the call failed because its thread is ending: the thread has given its sessions back,
-    /// and cannot use a store any more, except with objects such as a
+    /// Whether the call failed because its thread is ending: the thread has given its sessions
+    /// back, and cannot use a store any more, except with objects such as a
     /// [`Transaction`](crate::Transaction) that it has already.
     pub fn is_thread_end(&self) -> bool {
         matches!(self, Self::Engine(why) if why == THREAD_ENDS)

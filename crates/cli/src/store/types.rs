@@ -10,7 +10,7 @@
 //! | a struct | JSON: an object | the same |
 //! | an enum | JSON: `"Red"`, `{"Green": 7}` | the same |
 //! | `parts`, keys of Python | as keys of a table without types | the same |
-//! | `cbor`, values of Python | JSON; other values are objects with one name (`cbor.rs`) | the same |
+//! | `cbor`, values of Python | JSON; others are objects with one name (`cbor.rs`) | the same |
 
 use anyhow::{Context, bail, ensure};
 use serde_json::{Map, Value, json};
