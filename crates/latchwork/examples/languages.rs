@@ -26,7 +26,8 @@ const FRUIT: Table<&str, u64> = Table::new("fruit");
 const SCORES: Table<(&str, i64), Option<f64>> = Table::new("scores");
 const ORDERS: Table<OrderId, Order> = Table::new("orders");
 const IDS: Table<Uuid, &[u8]> = Table::new("ids");
-const NESTED: Table<(Option<u32>, (bool, f32)), (&str, [u8; 3])> = Table::new("nested");
+type NestedKey = (Option<u32>, (bool, f32));
+const NESTED: Table<NestedKey, (&str, [u8; 3])> = Table::new("nested");
 const WIDE: Table<i128, u128> = Table::new("wide");
 
 fn orders() -> [(OrderId, Order); 2] {

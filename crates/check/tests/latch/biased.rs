@@ -127,7 +127,9 @@ fn a_bias_that_is_not_worth_its_closing_rests() {
 fn a_share_outlives_its_thread() {
     let latch = open();
     std::thread::scope(|scope| {
-        scope.spawn(|| std::mem::forget(latch.lock_shared()));
+        scope.spawn(|| {
+            let _not_unlocked = latch.lock_shared();
+        });
     });
     assert!(!latch.try_lock_exclusive());
     // Slots that are handed out meanwhile are others.

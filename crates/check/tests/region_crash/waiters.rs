@@ -67,7 +67,7 @@ fn child() {
                         let share = room.biased.lock_shared();
                         assert!(share.is_biased());
                         room.inside.fetch_add(1, SeqCst);
-                        std::mem::forget(share);
+                        let _not_unlocked = share;
                     }
                     // Killed when it gave up in the midst of a queue.
                     _ => {
