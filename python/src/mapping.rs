@@ -1,6 +1,7 @@
 //! The classes of tables: mappings on a store, in a transaction, in a snapshot.
 
 use std::ops::Bound as End;
+use std::sync::Arc;
 
 use pyo3::PyClass;
 use pyo3::prelude::*;
@@ -14,12 +15,12 @@ use crate::table::{
     At, Def, Object, Pair, Range, add, append, change, contains, count, end, get, get_for_update,
     insert, limit, mode_name, pop, pop_end, put, remove, remove_range, setdefault, update,
 };
-use crate::transaction::PyTransaction;
+use crate::transaction::{PyTransaction, duration};
 
 /// A table of a store.
 #[pyclass(frozen, name = "Table", module = "latchwork", mapping)]
 pub(crate) struct PyTable {
-    pub(crate) def: Def,
+    pub(crate) def: Arc<Def>,
     pub(crate) db: Py<Db>,
     /// The codec of the program, for copies in other processes.
     pub(crate) codec: Option<Py<PyAny>>,
@@ -277,17 +278,20 @@ macro_rules! writes {
             }
 
             /// Writes `function(value)` and returns it; `function(default)` if there is no
-            /// record. The function may run several times.
-            #[pyo3(signature = (key, function, default=None, /))]
+            /// record. The function may run several times, for `time` seconds (10) at most. In
+            /// a transaction the time is that of the transaction.
+            #[pyo3(signature = (key, function, default=None, /, *, time=None))]
             fn change<'py>(
                 slf: &Bound<'py, Self>,
                 key: Object<'py>,
                 function: Object<'py>,
                 default: Option<Object<'py>>,
+                time: Option<f64>,
             ) -> PyResult<Object<'py>> {
                 let (py, this) = (slf.py(), slf.get());
                 let default = default.unwrap_or_else(|| py.None().into_bound(py));
-                change(py, this.at(), this.def(), &key, (&function, &default))
+                let time = time.map(duration).transpose()?;
+                change(py, this.at(), this.def(), &key, (&function, &default), time)
             }
 
             /// Adds to a number and returns the sum; a missing one is zero.

@@ -3,7 +3,7 @@
 use std::mem::forget;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use latchwork_store::{Mode, Options, Sequence, Store, Table};
 use pyo3::prelude::*;
@@ -33,7 +33,8 @@ pub(crate) struct Db {
     /// A box: freed with the object; that of a parent is left as it is, because a thread that
     /// the child does not have may have locked a part of it.
     slot: AtomicPtr<Slot>,
-    /// The tables that were named without types.
+    /// The tables that were named without types, as [`Known`]. They do not refer to the store: an
+    /// object that is no longer used closes at once.
     tables: Py<PyDict>,
 }
 
@@ -144,6 +145,10 @@ impl Db {
     }
 }
 
+/// The definition of a table that was named without types.
+#[pyclass(frozen, module = "latchwork")]
+struct Known(Arc<Def>);
+
 fn custom(of: &Bound<'_, PyAny>) -> PyResult<Codec> {
     let (dumps, loads) = (of.getattr("dumps")?.unbind(), of.getattr("loads")?.unbind());
     Ok(Codec::Custom { dumps, loads })
@@ -167,14 +172,16 @@ pub(crate) fn table_of(db: &Py<Db>, table: &Bound<'_, PyAny>) -> PyResult<Py<PyT
 fn named(db: &Py<Db>, name: &Bound<'_, PyString>) -> PyResult<Py<PyTable>> {
     let (py, this) = (name.py(), db.get());
     let tables = this.tables.bind(py);
-    if let Some(known) = tables.get_item(name)? {
-        return Ok(known.cast_into::<PyTable>()?.unbind());
-    }
-    let def = this.define(py, &name.to_cow()?, (None, None), (0, None))?;
-    // A table that is not there yet may get other types from another program.
-    let made = Py::new(py, PyTable { def, db: db.clone_ref(py), codec: None })?;
-    tables.set_item(name, &made)?;
-    Ok(made)
+    let def = match tables.get_item(name)? {
+        Some(known) => known.cast_into::<Known>()?.get().0.clone(),
+        None => {
+            // A table that does not exist yet may get other types from another program.
+            let def = Arc::new(this.define(py, &name.to_cow()?, (None, None), (0, None))?);
+            tables.set_item(name, Py::new(py, Known(def.clone()))?)?;
+            def
+        }
+    };
+    Py::new(py, PyTable { def, db: db.clone_ref(py), codec: None })
 }
 
 #[pymethods]
@@ -243,7 +250,7 @@ impl Db {
         let codec =
             values.filter(|values| !values.is_none() && !values.is_instance_of::<PyString>());
         let codec = codec.map(Bound::unbind);
-        Py::new(py, PyTable { def, db: slf.clone().unbind(), codec })
+        Py::new(py, PyTable { def: Arc::new(def), db: slf.clone().unbind(), codec })
     }
 
     fn __getitem__(slf: &Bound<'_, Self>, name: Bound<'_, PyString>) -> PyResult<Py<PyTable>> {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ops::Bound as End;
+use std::time::Duration;
 
 use latchwork_store::{Error, Key, Level, Mode, Patience, Raw, Table, WriteTxn};
 use pyo3::exceptions::PyException;
@@ -89,8 +90,9 @@ impl Def {
     }
 
     /// How one call on the table is done.
-    fn patience(&self) -> Patience {
-        Patience { mode: self.mode, ..Patience::default() }
+    fn patience(&self, time: Option<Duration>) -> Patience {
+        let usual = Patience::default();
+        Patience { mode: self.mode, time: time.unwrap_or(usual.time), ..usual }
     }
 
     /// The range of keys from one bound to another.
@@ -241,7 +243,7 @@ fn write<R: Send>(
 ) -> PyResult<R> {
     match at {
         At::Store(db) => {
-            let (store, patience) = (db.get().store(py)?, def.patience());
+            let (store, patience) = (db.get().store(py)?, def.patience(None));
             let run = || {
                 store.write_with(&patience, |tx| {
                     go_on()?;
@@ -260,11 +262,11 @@ fn write<R: Send>(
 fn with_python<R>(
     py: Python<'_>,
     at: At<'_>,
-    def: &Def,
+    patience: &Patience,
     mut work: impl FnMut(&PyTransaction) -> PyResult<R>,
 ) -> PyResult<R> {
     match at {
-        At::Store(db) => run(py, db, &def.patience(), |tx| work(tx.get())),
+        At::Store(db) => run(py, db, patience, |tx| work(tx.get())),
         At::Transaction(tx) => work(tx.get()),
         At::Snapshot(_) => Err(type_error("a snapshot is not written")),
     }
@@ -322,7 +324,7 @@ pub(crate) fn pop<'py>(
     default: Option<Object<'py>>,
 ) -> PyResult<Object<'py>> {
     let bytes = def.key(key)?;
-    let found = with_python(py, at, def, |tx| {
+    let found = with_python(py, at, &def.patience(None), |tx| {
         // Before it is removed: a value that cannot be read stays.
         let found = get_for_update(py, tx, def, &bytes)?;
         if found.is_some() {
@@ -358,9 +360,10 @@ pub(crate) fn change<'py>(
     def: &Def,
     key: &Object<'_>,
     (function, default): (&Object<'py>, &Object<'py>),
+    time: Option<Duration>,
 ) -> PyResult<Object<'py>> {
     let (key, is_last) = (def.key(key)?, matches!(at, At::Store(_)));
-    with_python(py, at, def, |tx| {
+    with_python(py, at, &def.patience(time), |tx| {
         let old = get_for_update(py, tx, def, &key)?;
         let new = function.call1((old.as_ref().unwrap_or(default),))?;
         let bytes = def.values.encode(&new)?;
@@ -463,7 +466,7 @@ pub(crate) fn append<'py>(
     let key = match at {
         // It holds no range: others append at the same time.
         At::Store(db) => {
-            let patience = Patience { level: Level::ReadCommitted, ..def.patience() };
+            let patience = Patience { level: Level::ReadCommitted, ..def.patience(None) };
             let store = db.get().store(py)?;
             let run = || {
                 store.write_with(&patience, |tx| {
@@ -491,7 +494,7 @@ pub(crate) fn pop_end<'py>(
     };
     if def.values.is_custom() {
         // A value that cannot be read stays.
-        return with_python(py, at, def, |tx| {
+        return with_python(py, at, &def.patience(None), |tx| {
             let found = tx.with(py, pop)?;
             found.map(|(key, value)| def.pair(py, &key, &value)).transpose()
         });

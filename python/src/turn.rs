@@ -38,7 +38,8 @@ impl<T> Turn<T> {
         let me = process::thread();
         // Acquire: synchronizes with the Release in `drop`: what the last holder did is seen.
         let taken = self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then_some(Taken(self))
+        // Built only if it was taken: dropping a `Taken` gives the object back.
+        taken.is_ok().then(|| Taken(self))
     }
 
     /// Takes it, or raises `Misuse` if a thread uses it.

@@ -112,8 +112,8 @@ typedef enum lw_code {
     LW_OPTIONS = -5,
     // The store was opened for reading only.
     LW_READ_ONLY = -6,
-    // The calling thread is ending (a destructor of its local variables runs), and has given up its
-    // part in the store.
+    // The calling thread is ending (a destructor of its local variables runs), and has given up
+    // its part in the store.
     LW_CLOSED = -7,
     // The path cannot be opened as a store for a reason that the message gives.
     LW_OPEN = -20,
@@ -412,8 +412,9 @@ typedef struct lw_txn_options {
 } lw_txn_options;
 
 // The body of a transaction: returns 0 to commit, or a code of a call that failed, or a number of
-// the program's own, to roll back. It may be called several times. It must not throw an exception
-// or jump (`longjmp`) out of the call that it is in.
+// the program's own (not `LW_AGAIN` or `LW_DONE`), to roll back. It may be called several times. It
+// must not throw an exception or jump (`longjmp`) out of the call that it is in, and its thread
+// must not be cancelled (`pthread_cancel`).
 typedef int (*lw_body_fn)(struct lw_txn *tx, void *context);
 
 // A record that a cursor gives out. The bytes belong to the cursor, and live until its next call.
@@ -1172,9 +1173,10 @@ int lw_attempts_next(struct lw_attempts *attempts, struct lw_txn **tx, struct lw
 // `lw_is_retryable`, in any of its calls, the answer is `LW_AGAIN` whatever `code` is.
 //
 // Errors:
-// `LW_OK` if it has committed. `LW_AGAIN` if it is to run again. `LW_DEADLINE` if it is, and its
-// time is over. `code`, if it was rolled back for that: an error of a call or a number of the
-// program's own. Those of `lw_commit` and `lw_roll_back`.
+// `LW_OK` if it has committed. `LW_AGAIN` if it must run again: it was rolled back, and its
+// transaction must not be used until `lw_attempts_next`. `LW_DEADLINE` if it must, and its time is
+// over. `code`, if it was rolled back for that: an error of a call or a number of the program's
+// own, which must not be `LW_AGAIN` or `LW_DONE`. Those of `lw_commit` and `lw_roll_back`.
 //
 // The caller ensures:
 // The loop is alive.

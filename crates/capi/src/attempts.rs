@@ -132,7 +132,12 @@ impl Attempts {
 
     /// The next attempt is due, unless the time is over.
     fn again(&mut self, last: Error) -> Answer {
-        if !self.left().is_zero() {
+        let time = self.left();
+        if !time.is_zero() {
+            // Releases its locks: the caller may wait before the next attempt.
+            // SAFETY: the handle that this object has made.
+            let restarted = unsafe { alone(self.tx)? }.get().restart(Some(time));
+            restarted.inspect_err(|why| self.fails(why))?;
             self.state = State::Ready;
             return Ok(LW_AGAIN);
         }
@@ -144,6 +149,12 @@ impl Attempts {
 
     fn gives_up(&mut self, code: c_int) -> Answer {
         self.rolls_back()?;
+        if code == LW_AGAIN as c_int || code == LW_DONE as c_int {
+            self.state = State::Over(LW_MISUSE as c_int);
+            return Err(misuse(
+                "a body ends with 0, an error, or a number other than LW_AGAIN and LW_DONE",
+            ));
+        }
         self.state = State::Over(code);
         Err(Failure::Callers(code))
     }
@@ -237,9 +248,10 @@ pub unsafe extern "C" fn lw_attempts_next(
 ///
 /// # Errors
 ///
-/// `LW_OK` if it has committed. `LW_AGAIN` if it is to run again. `LW_DEADLINE` if it is, and its
-/// time is over. `code`, if it was rolled back for that: an error of a call or a number of the
-/// program's own. Those of `lw_commit` and `lw_roll_back`.
+/// `LW_OK` if it has committed. `LW_AGAIN` if it must run again: it was rolled back, and its
+/// transaction must not be used until `lw_attempts_next`. `LW_DEADLINE` if it must, and its time is
+/// over. `code`, if it was rolled back for that: an error of a call or a number of the program's
+/// own, which must not be `LW_AGAIN` or `LW_DONE`. Those of `lw_commit` and `lw_roll_back`.
 ///
 /// # Safety
 ///
@@ -274,8 +286,9 @@ pub unsafe extern "C" fn lw_attempts_free(attempts: *mut lw_attempts) {
 }
 
 /// The body of a transaction: returns 0 to commit, or a code of a call that failed, or a number of
-/// the program's own, to roll back. It may be called several times. It must not throw an exception
-/// or jump (`longjmp`) out of the call that it is in.
+/// the program's own (not `LW_AGAIN` or `LW_DONE`), to roll back. It may be called several times. It
+/// must not throw an exception or jump (`longjmp`) out of the call that it is in, and its thread
+/// must not be cancelled (`pthread_cancel`).
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub type lw_body_fn = Option<unsafe extern "C" fn(tx: *mut lw_txn, context: *mut c_void) -> c_int>;
 
@@ -307,7 +320,11 @@ pub unsafe extern "C" fn lw_write(
             let mut attempts = Attempts::new(&shared(store)?.store, patience);
             loop {
                 let tx = attempts.begin()?;
-                match attempts.end(body(tx, context))? {
+                // A call that would wait for this transaction is then LW_SELF at once.
+                let entered = alone(tx)?.get().tx.enter()?;
+                let code = body(tx, context);
+                drop(entered);
+                match attempts.end(code)? {
                     LW_AGAIN => {}
                     done => return Ok(done),
                 }

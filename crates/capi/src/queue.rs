@@ -25,7 +25,7 @@ unsafe impl Send for Done {}
 /// Commits that have come to their end, and the descriptor that says so.
 pub(crate) struct Queue {
     done: Mutex<VecDeque<Done>>,
-    event: OnceLock<Option<OwnedFd>>,
+    event: OnceLock<OwnedFd>,
 }
 
 impl Queue {
@@ -33,35 +33,46 @@ impl Queue {
         Arc::new(Self { done: Mutex::default(), event: OnceLock::new() })
     }
 
-    /// The descriptor, made when it is first asked for.
+    /// The descriptor, made when it is first asked for; none if the process has no descriptor left.
     pub(crate) fn event(&self) -> Option<c_int> {
-        let event = self.event.get_or_init(|| {
+        if self.event.get().is_none() {
             // SAFETY: it takes no pointer.
             let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-            // SAFETY: a descriptor that no other part of the program has.
-            (event >= 0).then(|| unsafe { OwnedFd::from_raw_fd(event) })
-        });
-        event.as_ref().map(AsRawFd::as_raw_fd)
+            if event < 0 {
+                return None;
+            }
+            // SAFETY: a descriptor that no other part of the program has. If another thread was
+            // first, it is closed.
+            let _ = self.event.set(unsafe { OwnedFd::from_raw_fd(event) });
+            if !locked(&self.done).is_empty() {
+                self.signal();
+            }
+        }
+        self.event.get().map(AsRawFd::as_raw_fd)
+    }
+
+    fn signal(&self) {
+        if let Some(event) = self.event.get() {
+            let one = 1_u64;
+            // SAFETY: eight bytes of memory. It cannot fill: that takes 2^64 - 1 commits.
+            unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };
+        }
     }
 
     pub(crate) fn put(&self, done: Done) {
         locked(&self.done).push_back(done);
-        if let Some(event) = self.event() {
-            let one = 1_u64;
-            // SAFETY: eight bytes of memory. It cannot fill: that takes 2^64 - 1 commits.
-            unsafe { libc::write(event, (&raw const one).cast(), 8) };
-        }
+        self.signal();
     }
 
     pub(crate) fn take(&self) -> Option<Done> {
         let mut done = locked(&self.done);
         if done.len() <= 1
-            && let Some(event) = self.event()
+            && let Some(event) = self.event.get()
         {
             let mut count = 0_u64;
             // With the mutex held, so that a later `put` signals again.
             // SAFETY: a place for eight bytes.
-            unsafe { libc::read(event, (&raw mut count).cast(), 8) };
+            unsafe { libc::read(event.as_raw_fd(), (&raw mut count).cast(), 8) };
         }
         done.pop_front()
     }

@@ -182,7 +182,7 @@ pub unsafe extern "C" fn lw_begin(
 fn begin(store: &Store, patience: &Patience, has_time: bool) -> Result<Transaction, Error> {
     match has_time {
         true => store.begin_with(patience),
-        false => store.begin_with(&Patience { time: ALWAYS, ..*patience }),
+        false => store.begin_with(&Patience { time: Duration::MAX, ..*patience }),
     }
 }
 

@@ -518,6 +518,56 @@ static void tools(const char *path)
     CHECK(!strcmp(lw_version(), "0.1.0"));
 }
 
+static int writes_again(lw_txn *tx, void *context)
+{
+    put(tx, "own", "1");
+    /* A transaction of its own, of the same thread, on the same record. */
+    *(int *)context = lw_put(store, table, "own", 3, "2", 1, &error);
+    lw_error_free(error);
+    error = NULL;
+    return 0;
+}
+
+static int ends_with_done(lw_txn *tx, void *context)
+{
+    (void)context;
+    put(tx, "never", "1");
+    return LW_DONE;
+}
+
+/* Waits that would never end, and what the end of an attempt leaves. */
+static void own_locks(void)
+{
+    lw_buf value = LW_BUF_INIT;
+    lw_txn *first, *second, *tx;
+    lw_attempts *loop;
+    int code = 0;
+    OK(lw_begin(store, NULL, &first, &error));
+    OK(lw_begin(store, NULL, &second, &error));
+    put(first, "own", "0");
+    IS(LW_SELF, lw_txn_get(second, table, "own", 3, &value, &error));
+    OK(lw_roll_back(second, &error));
+    OK(lw_commit(first, &error));
+    OK(lw_write(store, NULL, writes_again, &code, &error));
+    CHECK(code == LW_SELF);
+    IS(LW_MISUSE, lw_write(store, NULL, ends_with_done, NULL, &error));
+    IS(LW_NOT_FOUND, lw_get(store, table, "never", 5, &value, &error));
+    /* An attempt that must run again has no locks. */
+    OK(lw_attempts_new(store, NULL, &loop, &error));
+    OK(lw_attempts_next(loop, &tx, &error));
+    put(tx, "own", "3");
+    IS(LW_AGAIN, lw_attempts_end(loop, LW_CONFLICT, &error));
+    OK(lw_put(store, table, "own", 3, "4", 1, &error));
+    OK(lw_attempts_next(loop, &tx, &error));
+    OK(lw_txn_get(tx, table, "own", 3, &value, &error));
+    CHECK(is(&value, "4"));
+    OK(lw_attempts_end(loop, 0, &error));
+    IS(LW_DONE, lw_attempts_next(loop, &tx, &error));
+    lw_attempts_free(loop);
+    OK(lw_remove(store, table, "own", 3, &error));
+    lw_buf_free(&value);
+}
+
 int main(int argc, char **argv)
 {
     lw_options options = LW_OPTIONS_INIT;
@@ -537,6 +587,7 @@ int main(int argc, char **argv)
     transactions();
     ranges();
     retries();
+    own_locks();
     holds();
     waits();
     two_phases();

@@ -88,7 +88,7 @@ class Entries(Many):
             return HEAD.pack(flags | TOUCHED, row, at, now, 0, indexed, rank, region, counted) + body
 
         try:
-            self._opened().entries.change(db_key, change, None)
+            self._opened().entries.change(db_key, change, None, time=self._timeout)
         except _NOT_DONE:
             return False
         return True
@@ -187,7 +187,7 @@ class Entries(Many):
             head = (flags | TOUCHED, row, expire, used, count, indexed, rank, region, units)
             return COUNTER.pack(*head, mode, kind, value)
 
-        self._opened().entries.change(db_key, change, None)
+        self._opened().entries.change(db_key, change, None, time=self._timeout)
         return value
 
     def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:

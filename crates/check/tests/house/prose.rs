@@ -89,8 +89,7 @@ fn count(text: &str, phrases: &[(Regex, &str)]) -> (usize, usize) {
 #[test]
 fn english_is_plain() {
     let phrases = phrases();
-    let control =
-        "Who goes told nobody. It goes to sleep, for it is late, beside the dead one.";
+    let control = "Who goes told nobody. It goes to sleep, for it is late, beside the dead one.";
     assert_eq!(count(control, &phrases).0, 6);
     assert_eq!(count("A killed process holds no lock. Readers never block.", &phrases), (0, 9));
     let (mut found, mut all) = (BTreeSet::new(), (0, 0));

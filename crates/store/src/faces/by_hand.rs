@@ -105,6 +105,7 @@ impl<M: ConstMachine> Store<M> {
 
     /// As [`begin`](Self::begin), with a level, a label, a mode, and a time after which it waits
     /// for no lock any more: then a lock that is not free is [`Error::Lock`] at once.
+    /// [`Duration::MAX`] is no limit, as `begin` has none.
     ///
     /// # Errors
     ///
@@ -139,7 +140,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn begin_with(&self, options: &Patience) -> Result<Transaction<M>, Error> {
-        self.begin_by_hand(options, false)
+        self.begin_by_hand(options, options.time == Duration::MAX)
     }
 
     fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
