@@ -412,8 +412,8 @@ typedef struct lw_txn_options {
 } lw_txn_options;
 
 // The body of a transaction: returns 0 to commit, or a code of a call that failed, or a number of
-// the program's own (not `LW_AGAIN` or `LW_DONE`), to roll back. It may be called several times. It
-// must not throw an exception or jump (`longjmp`) out of the call that it is in, and its thread
+// the program's own (not `LW_AGAIN` or `LW_DONE`), to roll back. It may be called several times.
+// It must not throw an exception or jump (`longjmp`) out of the call that it is in, and its thread
 // must not be cancelled (`pthread_cancel`).
 typedef int (*lw_body_fn)(struct lw_txn *tx, void *context);
 

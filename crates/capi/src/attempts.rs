@@ -286,8 +286,8 @@ pub unsafe extern "C" fn lw_attempts_free(attempts: *mut lw_attempts) {
 }
 
 /// The body of a transaction: returns 0 to commit, or a code of a call that failed, or a number of
-/// the program's own (not `LW_AGAIN` or `LW_DONE`), to roll back. It may be called several times. It
-/// must not throw an exception or jump (`longjmp`) out of the call that it is in, and its thread
+/// the program's own (not `LW_AGAIN` or `LW_DONE`), to roll back. It may be called several times.
+/// It must not throw an exception or jump (`longjmp`) out of the call that it is in, and its thread
 /// must not be cancelled (`pthread_cancel`).
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub type lw_body_fn = Option<unsafe extern "C" fn(tx: *mut lw_txn, context: *mut c_void) -> c_int>;
