@@ -102,8 +102,9 @@ const NEEDED: [&str; 3] = ["machine", "latch", "check"];
 const STORE: [&str; 7] = ["region", "lockmgr", "disk", "log", "pool", "tree", "store"];
 
 /// By a test program's first word, what it needs beside those. Others would be built each time.
-const KINDS: [(&str, &[&str]); 7] = [
+const KINDS: [(&str, &[&str]); 8] = [
     ("latch", &[]),
+    ("sim", &["classic", "sim"]),
     ("region", &["region"]),
     ("lockmgr", &["region", "lockmgr"]),
     ("log", &["region", "disk", "log"]),
@@ -268,9 +269,11 @@ fn a_sample_is_caught_and_a_comment_is_not() {
 #[test]
 #[ignore = "a build for each mutation: an hour"]
 fn all_are_caught() {
-    // With `LATCHWORK_MUTATIONS=crates/region` those of the files whose paths begin so.
+    // With `LATCHWORK_MUTATIONS=crates/region` those of the files whose paths begin so, with
+    // `LATCHWORK_MUTATIONS=sim` those whose test does.
     let of = std::env::var("LATCHWORK_MUTATIONS").unwrap_or_default();
-    let chosen: Vec<_> = mutations().into_iter().filter(|m| m.file.starts_with(&of)).collect();
+    let is_chosen = |m: &Mutation| m.file.starts_with(&of) || m.test.starts_with(&of);
+    let chosen: Vec<_> = mutations().into_iter().filter(is_chosen).collect();
     let survivors = survivors("all", &chosen);
     assert!(survivors.is_empty(), "{survivors:#?}");
 }

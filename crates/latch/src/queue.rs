@@ -90,8 +90,10 @@ const BETWEEN_YIELDS: u64 = 16;
 const CALL_WHEN: usize = 3;
 const CALL: usize = 8;
 
-/// How many budgets a waiter spends on looking, where no other thread wants its processor, before
-/// it sleeps all the same: 3 ms, a time slice. A budget is what it costs to sleep and to be woken.
+/// On a machine with several caches: how many budgets a waiter spends on looking, where no other
+/// thread wants its processor, before it sleeps. 3 ms, a time slice; a budget is what it costs to
+/// sleep and to be woken. With one cache a waiter sleeps after one budget: the holder needs the
+/// processor.
 pub(crate) const BUDGETS: u32 = 1024;
 
 /// For how many times as long as a yield took its result is believed: yields that give the
@@ -164,7 +166,7 @@ impl<M: Machine, W: Number> Queue<M, W> {
         // Behind a sleeper the wait is long. It is not worth a look where another thread wants
         // this processor.
         let asleep = P::PARKS && matches!(status(), status::PARKED | status::HEAD_PARKED);
-        let sleeps = asleep && slot.is_crowded(M::now(Clock::Monotonic));
+        let sleeps = asleep && (!M::spread(P::LEVEL) || slot.is_crowded(M::now(Clock::Monotonic)));
         head.wait::<P>(if sleeps { 0 } else { M::SPIN_NS }, deadline)
     }
 
@@ -243,7 +245,7 @@ impl<'a, M: Machine, W: Number> Head<'a, M, W> {
             budgets += 1;
             if deadline.is_some_and(|d| d.passed::<M>()) {
                 self.abandon(status::WAITING)?;
-            } else if budgets < BUDGETS && !self.is_crowded(|| ()) {
+            } else if M::spread(P::LEVEL) && budgets < BUDGETS && !self.is_crowded(|| ()) {
                 spin = Spin::new(M::SPIN_NS);
                 continue;
             }

@@ -313,9 +313,11 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             return true;
         }
         let Ok(mut head) = self.queue.join::<P>(0, deadline) else { return false };
-        let patience = if M::spread(P::LEVEL) { P::PATIENCE_APART } else { P::PATIENCE };
+        let apart = M::spread(P::LEVEL);
+        let patience = if apart { P::PATIENCE_APART } else { P::PATIENCE };
+        let look = if apart { Spin::<M>::near } else { Spin::<M>::new };
         let (mut losses, mut budgets, mut late, mut tired) = (0, 0, false, false);
-        let mut spin = Spin::<M>::near(M::SPIN_NS);
+        let mut spin = look(M::SPIN_NS);
         loop {
             // Once it slept or yielded the head is in no hurry, and its successor is left free to
             // sleep or give up.
@@ -350,13 +352,13 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             }
             if !P::PARKS {
                 M::yield_now();
-            } else if budgets < BUDGETS && !self.is_crowded(&head) {
+            } else if apart && budgets < BUDGETS && !self.is_crowded(&head) {
                 (tired, budgets) = (false, budgets + 1);
             } else if self.park(&mut head, deadline) == Waited::TimedOut {
                 // Nothing more to wait for, but one more look.
                 late = true;
             }
-            spin = Spin::near(M::SPIN_NS);
+            spin = look(M::SPIN_NS);
         }
     }
 
