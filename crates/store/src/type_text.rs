@@ -42,14 +42,16 @@ fn expect(rest: &mut &str, what: &str) -> Option<()> {
     Some(())
 }
 
-/// A name that a program gives: of a field, a variant, a type of its own.
+/// The name of a type, a field or a variant; `r#type` is one.
 fn name<'t>(rest: &mut &'t str) -> Option<&'t str> {
-    let is_in = |c: char| c.is_alphanumeric() || matches!(c, '_' | '#' | ':' | '.' | '-' | ' ');
-    let is_field_end = |at: usize| rest[at..].starts_with(':') && !rest[at..].starts_with("::");
-    let end = rest.char_indices().find(|(at, c)| !is_in(*c) || is_field_end(*at));
-    let (name, after) = rest.split_at(end.map_or(rest.len(), |(at, _)| at));
+    upto(rest, |c| !c.is_alphanumeric() && !matches!(c, '_' | '#'))
+}
+
+/// The text before the first such character.
+fn upto<'t>(rest: &mut &'t str, is_end: impl FnMut(char) -> bool) -> Option<&'t str> {
+    let (found, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
     *rest = after;
-    (!name.is_empty()).then_some(name)
+    (!found.is_empty()).then_some(found)
 }
 
 fn number(rest: &mut &str) -> Option<()> {
@@ -140,7 +142,7 @@ fn named(rest: &mut &str, depth: usize) -> Option<()> {
         "opt" => one(rest, depth)?,
         // Of a format: what is in the brackets is the program's own name.
         _ => {
-            name(rest)?;
+            upto(rest, |c| matches!(c, ',' | ')'))?;
             if expect(rest, ",").is_some() {
                 number(rest)?;
             }
