@@ -51,7 +51,10 @@ fn take(from: &mut Decoder<'_>, depth: usize) -> Option<Value> {
         Type::Array => Value::Array(take_all(from, depth)?),
         Type::Map => take_map(from, depth)?,
         Type::Tag => take_tagged(from, depth)?,
-        _ => scalars::integer_json(from.int().ok()?.into(), true),
+        _ => {
+            let number: i128 = from.int().ok()?.into();
+            scalars::integer_json(number, number < 0)
+        }
     })
 }
 
