@@ -21,6 +21,13 @@ pub trait Policy: Send + Sync + 'static {
     /// for as long as a transfer or two take. See `docs/waiting.md`.
     const PATIENCE_APART: u32 = Self::PATIENCE;
 
+    /// On a machine with several caches: how many budgets a waiter looks for, where no other
+    /// thread wants its processor, before it sleeps. A budget is what it costs to sleep and to be
+    /// woken. With one cache a waiter sleeps after one: the holder needs the processor.
+    ///
+    /// 1,024 are 3 ms, a time slice.
+    const BUDGETS: u32 = 1024;
+
     /// How long a newcomer looks at the latch itself before it queues, in nanoseconds, on a machine
     /// where [`LEVEL`](Self::LEVEL) makes no difference.
     ///
@@ -97,6 +104,18 @@ impl Policy for ParkDetached {
 /// Never sleeps: for sections of a few instructions, with fewer threads than cores.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpinOnly;
+
+/// The waiters of the reader-writer latches: they sleep after one budget, and are woken ahead of
+/// their turn.
+#[derive(Default)]
+pub(crate) struct InTurns;
+
+impl Policy for InTurns {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = Park::PATIENCE;
+    const LINGER_NS: u64 = Park::LINGER_NS;
+    const BUDGETS: u32 = 1;
+}
 
 impl Policy for SpinOnly {
     const PARKS: bool = false;

@@ -90,15 +90,14 @@ const BETWEEN_YIELDS: u64 = 16;
 const CALL_WHEN: usize = 3;
 const CALL: usize = 8;
 
-/// On a machine with several caches: how many budgets a waiter spends on looking, where no other
-/// thread wants its processor, before it sleeps. 3 ms, a time slice; a budget is what it costs to
-/// sleep and to be woken. With one cache a waiter sleeps after one budget: the holder needs the
-/// processor.
-pub(crate) const BUDGETS: u32 = 1024;
-
 /// For how many times as long as a yield took its result is believed: yields that give the
 /// processor away take at most this part of a thread's time.
 const BELIEVED: u64 = 16;
+
+/// Whether a waiter looks again after its first budget.
+fn keeps_looking<P: Policy, M: Machine>() -> bool {
+    P::BUDGETS > 1 && M::spread(P::LEVEL)
+}
 
 /// The right to compete for the latch, and the duty to pass that right on.
 pub(crate) struct Head<'a, M: Machine, W = <M as Machine>::AtomicU32> {
@@ -166,7 +165,8 @@ impl<M: Machine, W: Number> Queue<M, W> {
         // Behind a sleeper the wait is long. It is not worth a look where another thread wants
         // this processor.
         let asleep = P::PARKS && matches!(status(), status::PARKED | status::HEAD_PARKED);
-        let sleeps = asleep && (!M::spread(P::LEVEL) || slot.is_crowded(M::now(Clock::Monotonic)));
+        let sleeps =
+            asleep && (!keeps_looking::<P, M>() || slot.is_crowded(M::now(Clock::Monotonic)));
         head.wait::<P>(if sleeps { 0 } else { M::SPIN_NS }, deadline)
     }
 
@@ -245,7 +245,7 @@ impl<'a, M: Machine, W: Number> Head<'a, M, W> {
             budgets += 1;
             if deadline.is_some_and(|d| d.passed::<M>()) {
                 self.abandon(status::WAITING)?;
-            } else if M::spread(P::LEVEL) && budgets < BUDGETS && !self.is_crowded(|| ()) {
+            } else if keeps_looking::<P, M>() && budgets < P::BUDGETS && !self.is_crowded(|| ()) {
                 spin = Spin::new(M::SPIN_NS);
                 continue;
             }

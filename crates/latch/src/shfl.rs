@@ -55,7 +55,7 @@ use core::time::Duration;
 use latchwork_machine::{ConstMachine, Deadline, Machine, Native, Spin, Waited, Word};
 
 use crate::policy::{Park, Policy, SpinOnly, linger};
-use crate::queue::{BUDGETS, Head, Queue, wake};
+use crate::queue::{Head, Queue, wake};
 
 const HELD: u8 = 1;
 const PARKED: u8 = 2;
@@ -352,7 +352,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             }
             if !P::PARKS {
                 M::yield_now();
-            } else if apart && budgets < BUDGETS && !self.is_crowded(&head) {
+            } else if apart && budgets + 1 < P::BUDGETS && !self.is_crowded(&head) {
                 (tired, budgets) = (false, budgets + 1);
             } else if self.park(&mut head, deadline) == Waited::TimedOut {
                 // Nothing more to wait for, but one more look.

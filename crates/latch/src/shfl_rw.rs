@@ -65,7 +65,7 @@ use latchwork_machine::{
     Clock, ConstMachine, Deadline, Integer, Machine, Native, Spin, Waited, Word,
 };
 
-use crate::policy::{Park, Policy, linger};
+use crate::policy::{InTurns, Policy, linger};
 use crate::queue::{Head, Queue, wake};
 use crate::turn::{LEVEL, Look, group};
 
@@ -341,13 +341,13 @@ impl<M: Machine> ShflRwLock<M> {
     #[cold]
     #[inline(never)]
     fn lock_shared_slow(&self, passes: bool, deadline: Option<Deadline>) -> bool {
-        if linger::<Park, M>(|| self.queue.is_empty(), || self.try_lock_shared()) {
+        if linger::<InTurns, M>(|| self.queue.is_empty(), || self.try_lock_shared()) {
             return true;
         }
         let mut look_ns = LOOK_NS;
         let mut head = loop {
             let until = if passes { Some(sooner::<M>(deadline, look_ns)) } else { deadline };
-            if let Ok(head) = self.queue.join::<Park>(READ, until) {
+            if let Ok(head) = self.queue.join::<InTurns>(READ, until) {
                 break head;
             }
             if passes && self.try_lock_shared_recursive() {
@@ -374,10 +374,10 @@ impl<M: Machine> ShflRwLock<M> {
     fn lock_exclusive_slow(&self, deadline: Option<Deadline>) -> bool {
         // Relaxed: a hint, and `try_lock_exclusive` acquires.
         let free = || self.state.load(Relaxed) & !PARKED == 0;
-        if linger::<Park, M>(|| self.queue.is_empty(), || free() && self.try_lock_exclusive()) {
+        if linger::<InTurns, M>(|| self.queue.is_empty(), || free() && self.try_lock_exclusive()) {
             return true;
         }
-        let Ok(mut head) = self.queue.join::<Park>(WRITE, deadline) else { return false };
+        let Ok(mut head) = self.queue.join::<InTurns>(WRITE, deadline) else { return false };
         let entered = self.compete(&mut head, 0, deadline, || {
             let seen = self.state.load(Relaxed);
             seen & (WRITER | READERS) == 0
@@ -402,7 +402,7 @@ impl<M: Machine> ShflRwLock<M> {
         let (mut losses, mut late) = (0, false);
         let look = self.arrive(head);
         loop {
-            head.shuffle::<Park>(|| !self.is_locked());
+            head.shuffle::<InTurns>(|| !self.is_locked());
             if enter() {
                 if let Some(short) = look.is_short::<M>() {
                     self.give_turn(if short { turn::<M>(head) } else { 0 });
@@ -413,7 +413,7 @@ impl<M: Machine> ShflRwLock<M> {
                 continue;
             }
             losses += 1;
-            if losses > Park::PATIENCE {
+            if losses > InTurns::PATIENCE {
                 // Relaxed: a bar to newcomers, which orders nothing.
                 self.state.fetch_or(WAITING, Relaxed);
             }
@@ -435,7 +435,7 @@ impl<M: Machine> ShflRwLock<M> {
         if seen & TURN != 0 {
             self.give_turn(turn::<M>(head));
         }
-        head.call_ahead::<Park>();
+        head.call_ahead::<InTurns>();
         Look::new::<M>(seen & WRITER != 0)
     }
 

@@ -16,6 +16,7 @@ impl Policy for Impatient {
     const PARKS: bool = true;
     const PATIENCE: u32 = 1;
     const BATCH: u32 = 2;
+    const BUDGETS: u32 = 1;
 }
 
 const OPERATIONS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
@@ -81,6 +82,7 @@ struct Patient;
 impl Policy for Patient {
     const PARKS: bool = true;
     const PATIENCE: u32 = u32::MAX;
+    const BUDGETS: u32 = 1;
 }
 
 /// As patient on several nodes as the default is on one.
@@ -90,6 +92,30 @@ struct Calm;
 impl Policy for Calm {
     const PARKS: bool = true;
     const PATIENCE: u32 = Park::PATIENCE;
+    const BUDGETS: u32 = 1;
+}
+
+/// The default, which sleeps at once: how long it looks before depends on the host.
+#[derive(Default)]
+struct Sleeper;
+
+impl Policy for Sleeper {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = Park::PATIENCE;
+    const PATIENCE_APART: u32 = Park::PATIENCE_APART;
+    const BUDGETS: u32 = 1;
+}
+
+/// The same of a detached latch.
+#[derive(Default)]
+struct DetachedSleeper;
+
+impl Policy for DetachedSleeper {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = Sleeper::PATIENCE;
+    const PATIENCE_APART: u32 = Sleeper::PATIENCE_APART;
+    const DETACHED: bool = true;
+    const BUDGETS: u32 = 1;
 }
 
 #[test]
@@ -97,8 +123,8 @@ fn the_head_is_passed_as_often_as_its_patience_lasts() {
     assert_eq!(passes::<Impatient>(), Impatient::PATIENCE);
     assert_eq!(passes::<Calm>(), Park::PATIENCE);
     // This machine has nodes.
-    assert_eq!(passes::<Park>(), Park::PATIENCE_APART);
-    assert_eq!(passes::<ParkDetached>(), Park::PATIENCE_APART);
+    assert_eq!(passes::<Sleeper>(), Park::PATIENCE_APART);
+    assert_eq!(passes::<DetachedSleeper>(), Park::PATIENCE_APART);
     assert_eq!(passes::<Patient>(), 10_000, "the bound cannot fail");
 }
 

@@ -7,8 +7,8 @@ use latchwork_machine::{Deadline, Integer, Machine, Slots, Spin, Word};
 use super::attempt::Attempt;
 use super::state::*;
 use super::{LwLatch, mode};
-use crate::Park;
 use crate::list::{self, Taken};
+use crate::policy::InTurns;
 use crate::policy::linger;
 use crate::queue::Head;
 use crate::turn::{LEVEL, Look};
@@ -87,15 +87,15 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         if mode == mode::EXCLUSIVE && is_free(seen) && has_turn::<M>(seen) && self.enter(mode) {
             return true;
         }
-        if linger::<Park, M>(|| self.queue.is_empty(), || self.enter(mode)) {
+        if linger::<InTurns, M>(|| self.queue.is_empty(), || self.enter(mode)) {
             return true;
         }
-        let Ok(mut head) = self.queue.join::<Park>(mode, deadline) else { return false };
+        let Ok(mut head) = self.queue.join::<InTurns>(mode, deadline) else { return false };
         let look = self.arrive(&head);
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         let entered = loop {
             // Relaxed: a hint when to stop.
-            head.shuffle::<Park>(|| self.state.load(Relaxed) & HELD == 0);
+            head.shuffle::<InTurns>(|| self.state.load(Relaxed) & HELD == 0);
             if self.enter(mode) {
                 break true;
             }
@@ -121,7 +121,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         if seen & TURN != 0 {
             self.give_turn(if head.stood_behind() { turn::<M>() } else { 0 });
         }
-        head.call_ahead::<Park>();
+        head.call_ahead::<InTurns>();
         Look::new::<M>(seen & EXCLUSIVE != 0)
     }
 
