@@ -1,10 +1,12 @@
 //! What holds of the sources: rooms, lengths, words.
 
 mod circles;
+mod dependencies;
 mod descriptors;
 mod layers;
 mod lengths;
 mod partners;
+mod programs;
 mod prose;
 mod sources;
 mod tidy;
