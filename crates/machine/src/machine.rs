@@ -64,7 +64,7 @@ pub trait Machine: Default + Send + Sync + 'static {
     /// Gives the processor to another thread.
     fn yield_now();
 
-    /// Reads `word` until `done` accepts its value, for a change that another running thread is
+    /// Reads `word` until `done` accepts its value for a change that another running thread is
     /// about to make. Does not sleep.
     fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
         let mut looks = 0u32;

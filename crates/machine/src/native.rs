@@ -28,7 +28,7 @@ struct Table {
 }
 
 /// 4 MiB of addresses. A page of it becomes memory when its first slot is used.
-// SAFETY: a table and its slots are atomic integers, for which all zero is a value.
+// SAFETY: a table and its slots are atomic integers for which all zero is a value.
 static TABLE: Table = unsafe { core::mem::zeroed() };
 
 thread_local! {
@@ -55,7 +55,7 @@ impl Machine for Native {
         fence(order);
     }
 
-    /// SeqCst, for the compiler alone: the kernel adds the instruction where this thread is, if
+    /// SeqCst for the compiler alone: the kernel adds the instruction where this thread is, if
     /// needed.
     #[inline(always)]
     fn light_barrier() {

@@ -434,7 +434,7 @@ impl Machine for Shared {
     /// Otherwise a fence, so that no peer needs to know.
     #[inline(always)]
     fn light_barrier() {
-        // SeqCst, for the compiler alone.
+        // SeqCst for the compiler alone.
         compiler_fence(SeqCst);
         if !ALL.reaches_us() {
             unreached();
@@ -444,7 +444,7 @@ impl Machine for Shared {
     #[inline(always)]
     fn reached_barrier() {
         debug_assert!(ALL.reaches_us(), "latchwork: no heavy barrier has succeeded here");
-        // SeqCst, for the compiler alone: the kernel's barrier does the rest.
+        // SeqCst for the compiler alone: the kernel's barrier does the rest.
         compiler_fence(SeqCst);
     }
 

@@ -369,7 +369,7 @@ impl<'a, M: Machine> Slots<'a, M> {
         let mut all = true;
         for number in 1..=self.high_water() {
             let slot = self.at(number);
-            // Acquire: synchronizes with the Release of the waiter, for its thread number.
+            // Acquire: synchronizes with the Release of the waiter for its thread number.
             let mut seen = slot.status.load(Acquire);
             while seen & status::ALONE != 0 {
                 let is_handed = seen & status::HANDED == status::HANDED;
@@ -383,7 +383,7 @@ impl<'a, M: Machine> Slots<'a, M> {
                     break;
                 }
                 // Release: synchronizes with the Acquire of the waiter, if it lives. The waiter
-                // sees what the dead thread stored, which this thread knows to be dead.
+                // sees what the killed thread stored, which this thread knows to be dead.
                 match slot.status.compare_exchange(seen, status::GRANTED, Release, Acquire) {
                     Ok(_) => {
                         M::wake(&slot.status);

@@ -30,7 +30,7 @@ impl<M: Machine> Spin<M> {
         Self { budget_ns, began: 0, pauses: 1, most: PAUSES_MAX, machine: PhantomData }
     }
 
-    /// Creates a budget with few PAUSEs between two reads, for the waiter that is next and should
+    /// Creates a budget with few PAUSEs between two reads for the waiter that is next and should
     /// see a release at once.
     pub fn near(budget_ns: u64) -> Self {
         Self { most: PAUSES_UNTIMED, ..Self::new(budget_ns) }
@@ -41,7 +41,7 @@ impl<M: Machine> Spin<M> {
         self.again_while(|| true)
     }
 
-    /// [`again`](Self::again) with a read after each pause, for a word in a near cache. It ends
+    /// [`again`](Self::again) with a read after each pause for a word in a near cache. It ends
     /// early when `quiet` returns false.
     #[inline]
     pub fn again_while(&mut self, quiet: impl Fn() -> bool) -> bool {
