@@ -1,4 +1,4 @@
-//! `store forget-memory`: what killed processes left in `/dev/shm`.
+//! `store forget-memory`: shared memory that killed processes left in `/dev/shm`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use serde_json::json;
 use super::print_json;
 use crate::output;
 
-/// Take away shared memory that killed processes left and nobody needs
+/// Remove shared memory that killed processes left and no store needs
 ///
-/// What a living process has open is never taken away.
+/// Memory that a living process has open is never removed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store forget-memory --list
@@ -29,10 +29,10 @@ Exits with 0, or 2 if it could not be done.")]
 pub(crate) struct Args {
     /// A store's folder
     path: Option<PathBuf>,
-    /// Only show what there is
+    /// Only list it
     #[arg(long, conflicts_with = "path")]
     list: bool,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
