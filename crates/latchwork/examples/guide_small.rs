@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use latchwork::store::{Error, Options, Place, Store, Table};
+use latchwork::store::{Error, MemoryPlace, Options, Store, Table};
 
 const SETTINGS: Table<&str, &str> = Table::new("settings");
 
@@ -12,7 +12,7 @@ fn main() -> Result<(), Error> {
     let path = std::env::temp_dir().join(format!("latchwork-small-{}", std::process::id()));
     let mut options = Options::small();
     // For containers that share the volume and not /dev/shm. Every program must set it.
-    options.place = Place::Beside;
+    options.place = MemoryPlace::Folder;
     // Do not wait longer than this for a process that opens or closes the store.
     options.wait = Some(Duration::from_secs(10));
     let store = Store::open_with(&path, &options)?;
