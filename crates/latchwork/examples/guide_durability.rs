@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use latchwork::store::{Error, Mode, Options, Patience, Store, Table};
+use latchwork::store::{Error, Mode, Options, Store, Table, TxnOptions};
 
 const EVENTS: Table<u64, &str> = Table::new("events");
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Error> {
     println!("1,000 commits in {:.1?}", begun.elapsed());
 
     // One transaction that must be durable, with everything committed before it.
-    let full = Patience { mode: Some(Mode::Full), label: "payment", ..Patience::default() };
+    let full = TxnOptions { mode: Some(Mode::Full), label: "payment", ..TxnOptions::default() };
     let done = store.write_with(&full, |tx| tx.insert(&EVENTS, 1000, "payment"))?;
     println!("the payment is durable after {} run", done.runs);
 
