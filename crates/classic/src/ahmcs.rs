@@ -1,12 +1,13 @@
-//! Adaptive HMCS: who meets no neighbour does not climb the tree, but enters at the root.
+//! Adaptive HMCS: a thread without waiting neighbours enters at the root instead of climbing the
+//! tree.
 //!
 //! M. Chabbi and J. Mellor-Crummey, "Contention-conscious, locality-preserving locks", PPoPP 2016,
-//! on the two levels of [`Hmcs`](crate::Hmcs). Two means: a fast path, which enters at the root
-//! when the root is free; and hysteresis, which moves a thread's entry to the root after it has met
-//! no neighbour for a while, and back after it has waited there for a while.
+//! on the two levels of [`Hmcs`](crate::Hmcs). It has a fast path, which enters at the root when
+//! the root is free, and hysteresis, which moves a thread's entry to the root after it has met no
+//! neighbour for a while, and back after it has waited there for a while.
 //!
-//! State: HMCS's, and each thread's `entry`, `streak` and whereabouts, which are its own affair.
-//! Invariants: HMCS's; a queue node is in one queue at a time, its thread's in either.
+//! State: HMCS's, and each thread's private `entry`, `streak` and position. Invariants: HMCS's; a
+//! thread's queue node is in at most one of the two queues.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,12 +17,12 @@ use crate::hmcs::Tree;
 use crate::words::words;
 use crate::{Bytes, Lock, Named, Row, node_here, row};
 
-/// Entries in a row that argue for the other level, before a thread moves there.
+/// Consecutive entries in favour of the other level before a thread moves there.
 const STREAK: u32 = 8;
 /// In `at`: took the root itself.
 const AT_ROOT: u32 = u32::MAX;
 
-// Words of one thread are Relaxed: nobody else reads them.
+// Words of one thread are Relaxed: no other thread reads them.
 #[derive(Default)]
 struct Own<M: Machine> {
     /// 1 if it enters at the root.
@@ -37,7 +38,7 @@ impl<M: Machine> Named for Own<M> {
 }
 
 impl<M: Machine> Own<M> {
-    /// Counts an entry that argues for the other level, or begins anew.
+    /// Counts an entry in favour of the other level, or restarts the count.
     fn argue(&self, for_the_other: bool) {
         let streak = if for_the_other { self.streak.load(Relaxed) + 1 } else { 0 };
         if streak < STREAK {

@@ -1,10 +1,10 @@
-//! Waiting ever longer between two tries: exponential backoff (Anderson, 1990).
+//! Exponential backoff between tries (Anderson, 1990).
 
 use core::marker::PhantomData;
 
 use latchwork_machine::Machine;
 
-/// Rounds of pausing after which the processor is offered to others, as in `Machine::spin_until`.
+/// Rounds of pausing after which the processor is yielded, as in `Machine::spin_until`.
 const ROUNDS: u32 = 64;
 
 /// Pauses that double from round to round, between bounds.
@@ -27,7 +27,7 @@ impl<M: Machine> Backoff<M> {
         if self.rounds.is_multiple_of(ROUNDS) {
             M::yield_now();
         }
-        // A model checker need not be told more than once.
+        // One pause suffices for a model checker.
         let pauses = if M::SPIN_NS == 0 { 1 } else { self.pauses };
         for _ in 0..pauses {
             M::relax();

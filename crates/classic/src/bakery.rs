@@ -1,15 +1,15 @@
-//! The bakery: take a number higher than all you see, and wait for the lower ones.
+//! The bakery algorithm: take a number higher than all visible ones, and wait for the lower ones.
 //!
-//! L. Lamport, "A new solution of Dijkstra's concurrent programming problem", 1974. Loads and
-//! stores alone, first come, first served; each entry reads two words of every thread.
+//! L. Lamport, "A new solution of Dijkstra's concurrent programming problem", 1974. It uses loads
+//! and stores only, first come, first served; each entry reads two words of every thread.
 //!
-//! State: for each thread `choosing`, and `number`, zero if it does not want. Invariants: of two
-//! threads with numbers the lower goes first, of equal ones the lower thread; a thread that has
-//! chosen keeps its number until it leaves. Numbers have 64 bits and do not wrap.
+//! State: for each thread `choosing`, and `number`, zero if it does not want the lock. Invariants:
+//! of two threads with numbers the lower one enters first, of equal ones the lower thread; a thread
+//! that has chosen keeps its number until it leaves. Numbers have 64 bits and do not wrap.
 //!
-//! Memory order: a comer writes `choosing`, then reads numbers; one that has its number reads
-//! `choosing`. With a fence between in both: either the comer sees the number, and takes a higher,
-//! or the other sees it choosing, and waits.
+//! Memory order: an arriving thread writes `choosing`, then reads numbers; a thread with a number
+//! reads `choosing`. Both have a fence in between: either the arriving thread sees the number and
+//! takes a higher one, or the other sees it choosing and waits.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -46,14 +46,15 @@ impl<M: Machine> Lock for Bakery<M> {
         let own = &self.customers[me];
         // Relaxed: the fence orders.
         own.choosing.store(1, Relaxed);
-        // SeqCst: pairs with the fence below, of who has chosen.
+        // SeqCst: pairs with the fence below, of a thread that has chosen.
         M::fence(SeqCst);
         let highest = self.customers.iter().map(|other| other.number.load(Relaxed)).max();
         let number = 1 + highest.unwrap_or(0);
         own.number.store(number, Relaxed);
-        // Release: synchronizes with the Acquire below, so that who sees us done sees our number.
+        // Release: synchronizes with the Acquire below, so that a thread that sees us done sees our
+        // number.
         own.choosing.store(0, Release);
-        // SeqCst: pairs with the fence above, of who chooses.
+        // SeqCst: pairs with the fence above, of a thread that is choosing.
         M::fence(SeqCst);
         for (thread, other) in self.customers.iter().enumerate() {
             if thread == me {

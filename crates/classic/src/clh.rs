@@ -1,12 +1,13 @@
-//! The CLH queue lock: each waiter looks at the node of the one before it.
+//! The CLH queue lock: each waiter polls the node of its predecessor.
 //!
 //! T. Craig, 1993; P. Magnusson, A. Landin and E. Hagersten, 1994. First come, first served. The
-//! list has no links: who waits knows the node before it, and takes that node along when it leaves.
+//! list has no links: a waiter knows its predecessor's node and takes over that node when it
+//! leaves.
 //!
-//! State: `tail`, the last node; a node's `held`, 1 until its owner releases. There is a node more
-//! than threads; each thread owns one of them at a time, and the one at `tail` belongs to whoever
-//! comes next. Invariants: a node has one thread that looks at it; the lock is free if and only if
-//! the node at `tail` is not `held`.
+//! State: `tail`, the last node; a node's `held`, 1 until its owner releases. There is one node
+//! more than threads; each thread owns one of them at a time, and the one at `tail` belongs to the
+//! next arriving thread. Invariants: one thread polls a node; the lock is free if and only if the
+//! node at `tail` is not `held`.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -15,7 +16,7 @@ use latchwork_machine::{Machine, Padded, Word};
 use crate::words::words;
 use crate::{Bytes, Lock, Named, Row, row};
 
-/// What a thread knows, and nobody else reads.
+/// Values that only one thread reads.
 #[derive(Default)]
 struct Own<M: Machine> {
     mine: M::AtomicU32,
@@ -28,7 +29,7 @@ impl<M: Machine> Named for Own<M> {
 
 /// The CLH lock: 4 bytes and a node, and a node for each thread.
 pub struct Clh<M: Machine> {
-    /// Node 0 at first, which nobody holds.
+    /// Node 0 at first, which is not held.
     tail: Padded<M::AtomicU32>,
     held: Row<M::AtomicU32>,
     own: Row<Own<M>>,
@@ -52,8 +53,8 @@ impl<M: Machine> Lock for Clh<M> {
         // Relaxed: private, and the exchange passes `held` on.
         let mine = own.mine.load(Relaxed);
         self.held[mine as usize].store(1, Relaxed);
-        // Release: our `held` is set before the next looks at it. Acquire: and that of the one
-        // before was set before we look.
+        // Release: our `held` is set before the next thread polls it. Acquire: and our
+        // predecessor's was set before we poll it.
         let before = self.tail.swap(mine, AcqRel);
         own.before.store(before, Relaxed);
         // Acquire: synchronizes with the Release in `unlock`.
@@ -66,7 +67,7 @@ impl<M: Machine> Lock for Clh<M> {
         let mine = own.mine.load(Relaxed);
         // Release: synchronizes with the Acquire of the wait in `lock`.
         self.held[mine as usize].store(0, Release);
-        // Relaxed: private. Nobody looks at the node before ours any more.
+        // Relaxed: private. No thread polls our predecessor's node any more.
         own.mine.store(own.before.load(Relaxed), Relaxed);
     }
 

@@ -1,14 +1,15 @@
-//! Compact NUMA-aware lock: an MCS queue whose holder sets the waiters of other nodes aside.
+//! Compact NUMA-aware lock: an MCS queue whose holder defers the waiters of other nodes.
 //!
 //! D. Dice and A. Kogan, "Compact NUMA-aware locks", EuroSys 2019. As small as MCS. At release the
-//! holder calls the first waiter of its own node, and those before it go to a second queue, which
-//! is put back in front when no neighbour waits, and at the end of a turn.
+//! holder calls the first waiter of its own node, and moves those before it to a second queue,
+//! which is put back in front when no neighbour waits, and at the end of a turn.
 //!
-//! When a turn ends: the paper draws lots, 1 in 65,536 hand-overs; the patches for Linux first
-//! counted to 65,536, later waited 10 ms; the authors of ShflLock drew 1 in 1024 in their C code
-//! for CNA (2019). Sections of 100 ns make a turn of 65,536 some 7 ms, which nobody should want and
-//! which hides, in a shorter run, that turns end at all. So we count, as the patches did, but to
-//! [`Cna::TURN_MAX`]: one hand-over in a thousand that crosses costs no throughput worth counting.
+//! The end of a turn differs between versions. The paper draws lots, 1 in 65,536 hand-overs; the
+//! patches for Linux first counted to 65,536 and later waited 10 ms; the authors of ShflLock drew 1
+//! in 1024 in their C code for CNA (2019). With sections of 100 ns, a turn of 65,536 takes about 7
+//! ms, which is too long in practice and hides, in a shorter run, that turns end at all. So we
+//! count, as the patches did, but to [`Cna::TURN_MAX`]: one crossing hand-over in a thousand costs
+//! no measurable throughput.
 //!
 //! State: `tail`, the last node or zero; in a node
 //!
@@ -18,11 +19,11 @@
 //! | `place` | NUMA node plus one, or 0 if it did not wait |
 //! | `next` | in the main queue, or in the second |
 //! | `second_tail` | in the second queue's first node: that queue's last |
-//! | `passes` | hand-overs since there is a second queue |
+//! | `passes` | hand-overs since the second queue exists |
 //!
-//! Invariants: the holder's node is the main queue's first, and its `turn` alone knows the second
+//! Invariants: the holder's node is the main queue's first, and only its `turn` leads to the second
 //! queue; only the holder writes links that are not zero; the last of the second queue has `next`
-//! zero. What was set aside was not last, so `tail` is never in the second queue while the main one
+//! zero. Deferred waiters were not last, so `tail` is never in the second queue while the main one
 //! has a waiter.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -66,12 +67,12 @@ impl<M: Machine> Lock for Cna<M> {
 
     fn lock(&self, me: usize) {
         let (node, number) = (&self.nodes[me], me as u32 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         node.next.store(0, Relaxed);
         node.place.store(0, Relaxed);
         node.turn.store(WAITS, Relaxed);
-        // Release: our cleared node comes before the link of who finds us there. Acquire: and
-        // before us comes the last holder's section, if it left an empty queue in `unlock`.
+        // Release: our cleared node comes before the link of our successor. Acquire: and before us
+        // comes the last holder's section, if it left an empty queue in `unlock`.
         let before = self.tail.swap(number, AcqRel);
         if before == 0 {
             node.turn.store(TURN, Relaxed);
@@ -90,7 +91,7 @@ impl<M: Machine> Lock for Cna<M> {
         // Acquire: synchronizes with the Release of the link in `lock`.
         let mut next = node.next.load(Acquire);
         if next == 0 {
-            // The second queue, if there is one, becomes the main one.
+            // The second queue, if it exists, becomes the main one.
             let last = if turn == TURN { 0 } else { self.at(turn - 1).second_tail.load(Relaxed) };
             // Release: synchronizes with the Acquire of the exchange in `lock`.
             if self.tail.compare_exchange(number, last, Release, Relaxed).is_ok() {
@@ -125,7 +126,7 @@ impl<M: Machine> Lock for Cna<M> {
 }
 
 impl<M: Machine> Cna<M> {
-    /// Hand-overs on a node while others are set aside; then it is their turn. One for a model
+    /// Hand-overs on a node while others are deferred; then it is their turn. One for a model
     /// checker, whose runs are short.
     pub const TURN_MAX: u32 = if M::SPIN_NS == 0 { 1 } else { 1024 };
 
@@ -138,9 +139,10 @@ impl<M: Machine> Cna<M> {
         self.at(number).turn.store(turn, Release);
     }
 
-    /// The first waiter of the holder's node, after setting aside those before it, if there is one.
+    /// Defers the waiters before the first waiter of the holder's node, and returns that waiter, if
+    /// it exists.
     fn neighbour(&self, node: &Node<M>, next: u32) -> Option<u32> {
-        // Relaxed: what a node says was published with the link to it.
+        // Relaxed: the link to a node publishes its fields.
         let place = match node.place.load(Relaxed) {
             0 => node_here::<M>() as u32 + 1,
             place => place,

@@ -1,28 +1,29 @@
-//! The compact NUMA-aware lock inside a queued spinlock: four bytes, and nothing while it is held.
+//! The compact NUMA-aware lock inside a queued spinlock: four bytes, and none while it is held.
 //!
 //! A. Kogan and D. Dice, patches for Linux, 2019 to 2021, after "Compact NUMA-aware locks", EuroSys
-//! 2019. Unlike in [`Cna`](crate::Cna) it is the head of the queue that sorts, when it has taken
-//! the lock and calls the next head: the first waiter of its own node; those before it go to the
-//! second queue. So the patches of 2019 do, with which ShflLock was compared (SOSP 2019). Later
-//! ones begin to look while they wait, and the last look at one waiter at a time.
+//! 2019. Unlike in [`Cna`](crate::Cna), the head of the queue sorts, when it has taken the lock and
+//!       calls the next head: the first waiter of its own node; those before it are moved to the
+//!       second queue. This is the version of the patches of 2019, with which ShflLock was compared
+//!       (SOSP 2019). Later versions begin to sort while they wait, and the last one examines one
+//!       waiter at a time.
 //!
 //! State: the queued spinlock's, and in a node
 //!
 //! | word | meaning |
 //! |---|---|
 //! | `head` | 0 waits; 1 the head; else the head, and a number plus one: the second queue's last |
-//! | `next` | in the main queue; or in the second, which is a ring, so its last knows its first |
+//! | `next` | in the main queue; or in the second, which is circular, so its last knows its first |
 //! | `place` | the NUMA node |
-//! | `passes` | hand-overs since the second queue came, or since the queue began or a turn ended |
+//! | `passes` | hand-overs since the second queue exists, or since the queue began or a turn ended |
 //!
-//! Invariants: the head alone knows the second queue and passes it on, with `passes`; only the head
+//! Invariants: only the head knows the second queue and passes it on, with `passes`; only the head
 //! writes links that are not zero, and only of nodes that are not last.
 //!
-//! The patches sort nothing while there is no second queue, but for one head in 128 by lot, so that
-//! a lock with few waiters is left alone; and their turns end by a count of 65,536 at first and
-//! after 10 ms later. We count for both: a queue is sorted from its 128th hand-over on, and a turn
-//! has as many as [`Cna::TURN_MAX`](crate::Cna::TURN_MAX), for the reasons given there. The
-//! patches' precedence for interrupts is left out.
+//! Without a second queue, the patches sort only in one head out of 128, chosen by lot, so that a
+//! lock with few waiters is left alone; their turns end by a count of 65,536 at first and after 10
+//! ms later. We count for both: a queue is sorted from its 128th hand-over on, and a turn has as
+//! many as [`Cna::TURN_MAX`](crate::Cna::TURN_MAX) for the reasons given there. The patches'
+//! precedence for interrupts is omitted.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -32,9 +33,9 @@ use crate::qspinlock::{HEAD, Node, Order, Qspinlock};
 use crate::words::words;
 use crate::{Cna, Named, node_here};
 
-/// A waiter's place, and its turn's length.
+/// A waiter's place, and the length of its turn.
 ///
-/// Relaxed: `place` is published with the link to it, `passes` by `call`.
+/// Relaxed: the link publishes `place`, and `call` publishes `passes`.
 #[derive(Default)]
 #[repr(C)]
 pub struct Turn<M: Machine> {
@@ -46,7 +47,7 @@ impl<M: Machine> Named for Turn<M> {
     words!(place, passes);
 }
 
-/// Waiters of the head's node first, for a turn.
+/// Calls waiters of the head's node first for a turn.
 pub struct ByNode;
 
 impl ByNode {
@@ -75,7 +76,8 @@ impl<M: Machine> Order<M> for ByNode {
         // Relaxed: the second queue's links are the head's.
         let first = last.map(|last| last.next.load(Relaxed));
         if own.next.load(Relaxed) == 0 {
-            // The second queue, if there is one, becomes the main one: open before it is found.
+            // The second queue, if it exists, becomes the main one, no longer circular before other
+            // threads find it.
             last.inspect(|last| last.next.store(0, Relaxed));
             if lock.close(me, head - HEAD) {
                 first.inspect(|first| lock.pass(*first, 0, HEAD));
@@ -96,10 +98,11 @@ impl<M: Machine> Order<M> for ByNode {
         }
         match (last, first) {
             (Some(last), Some(first)) => {
-                // Release: passes on the link to `next`, for the Acquire of who will read it here.
+                // Release: publishes the link to `next` for the Acquire of the thread that reads it
+                // here.
                 last.next.store(next, Release);
-                // The next turn begins at once, lest it fall to the same node by the count's
-                // rhythm.
+                // The next turn begins at once, so that the rhythm of the count does not favour the
+                // same node.
                 lock.pass(first, Self::unsorted::<M>(), HEAD);
             }
             _ => lock.pass(next, passes.saturating_add(1), HEAD),
@@ -113,7 +116,8 @@ impl<M: Machine> CnaKernel<M> {
         self.call(number, head);
     }
 
-    /// The first waiter of the head's node, after setting aside those before it, if there is one.
+    /// Defers the waiters before the first waiter of the head's node, and returns that waiter, if
+    /// it exists.
     fn neighbour(&self, own: &Node<M, Turn<M>>, next: u32) -> Option<u32> {
         let place = own.more.place.load(Relaxed);
         let (mut skipped, mut at) = (0, next);
@@ -126,7 +130,7 @@ impl<M: Machine> CnaKernel<M> {
             }
         }
         if skipped != 0 {
-            // Relaxed: the second queue is passed on by `call`, from head to head.
+            // Relaxed: `call` passes on the second queue, from head to head.
             let head = own.head.load(Relaxed);
             let mut first = next;
             if head != HEAD {

@@ -1,15 +1,16 @@
-//! Lock cohorting: a lock for each node, and one lock for all, which stays on a node for a while.
+//! Lock cohorting: a lock for each node, and one global lock, which stays on a node for a while.
 //!
-//! D. Dice, V. Marathe and N. Shavit, "Lock cohorting", PPoPP 2012. Who holds its node's lock and
-//! the global one releases the node's alone, if a neighbour waits there, and the neighbour finds
-//! that it has the global one already. After 100 such passes the global lock goes too.
+//! D. Dice, V. Marathe and N. Shavit, "Lock cohorting", PPoPP 2012. A thread that holds its node's
+//! lock and the global one releases only the node's lock if a neighbour waits there, and the
+//! neighbour then already has the global one. After 100 such passes the global lock is released as
+//! well.
 //!
-//! The global lock may be released by another thread than took it; the local one must know whether
-//! anybody waits (the paper's `alone?`), and carry a bit to the next holder.
+//! The global lock may be released by another thread than the one that took it. The local lock must
+//! know whether a thread waits (the paper's `alone?`), and pass a bit to the next holder.
 //!
 //! State: the global lock; for each node a local lock and `passes`, how often it was passed since
-//! the global lock came. Invariants: a thread in its section holds its local lock, and its node
-//! holds the global one; `passes` is read and written by the local lock's holder.
+//! the node got the global lock. Invariants: a thread in its section holds its local lock, and its
+//! node holds the global one; the local lock's holder reads and writes `passes`.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -22,14 +23,15 @@ use crate::{Bytes, Lock, NODES_MAX, Named, Nothing, Row, node_here, row};
 
 /// A lock of one node's threads.
 pub trait Local<M: Machine>: Default + Named + Send + Sync + 'static {
-    /// What each thread needs; a thread waits at one local lock at a time.
+    /// Per-thread state; a thread waits at one local lock at a time.
     type Node: Default + Named + Send + Sync + 'static;
 
-    /// Takes it; true if the global lock comes with it.
+    /// Locks it; returns whether the global lock comes with it.
     fn lock(&self, nodes: &Row<Self::Node>, me: usize) -> bool;
-    /// Whether nobody is known to wait. Asked by the holder; if false, somebody does wait.
+    /// Returns whether no other thread is known to wait. Called by the holder; if false, a thread
+    /// does wait.
     fn alone(&self, nodes: &Row<Self::Node>, me: usize) -> bool;
-    /// Gives it to the next, with or without the global lock.
+    /// Passes it to the next thread, with or without the global lock.
     fn unlock(&self, nodes: &Row<Self::Node>, me: usize, global: bool);
 }
 
@@ -50,7 +52,7 @@ pub struct Cohort<M: Machine, G, L: Local<M>> {
     global: G,
     parts: Row<Part<M, L>>,
     nodes: Row<L::Node>,
-    /// The node on which each thread took the lock: its own affair.
+    /// The node on which each thread took the lock, private to it.
     at: Row<M::AtomicU32>,
 }
 
@@ -67,7 +69,7 @@ impl<M: Machine, G, L: Local<M>> Cohort<M, G, L> {
     /// Passes on a node before the global lock is released (the paper's bound).
     pub const PASSES_MAX: u32 = 100;
 
-    /// The lock that a cohort holds as a whole.
+    /// Returns the lock that a cohort holds as a whole.
     pub(crate) fn global(&self) -> &G {
         &self.global
     }
@@ -130,7 +132,7 @@ impl<M: Machine> Local<M> for LocalTicket<M> {
     }
 
     fn alone(&self, _: &Row<Nothing>, _: usize) -> bool {
-        // Relaxed: who drew the next ticket waits for ours to end.
+        // Relaxed: the thread with the next ticket waits for ours to end.
         self.next.load(Relaxed) == self.serving.load(Relaxed).wrapping_add(1)
     }
 
@@ -174,11 +176,11 @@ impl<M: Machine> Local<M> for LocalMcs<M> {
 
     fn lock(&self, nodes: &Row<McsNode<M>>, me: usize) -> bool {
         let (node, number) = (&nodes[me], me as u32 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         node.next.store(0, Relaxed);
         node.turn.store(WAITS, Relaxed);
-        // Release: our cleared node comes before the link of who finds us there. Acquire: and
-        // before us comes the last holder's section, if it left an empty queue in `unlock`.
+        // Release: our cleared node comes before the link of our successor. Acquire: and before us
+        // comes the last holder's section, if it left an empty queue in `unlock`.
         let before = self.tail.swap(number, AcqRel);
         if before == 0 {
             return false;
@@ -190,7 +192,7 @@ impl<M: Machine> Local<M> for LocalMcs<M> {
     }
 
     fn alone(&self, nodes: &Row<McsNode<M>>, me: usize) -> bool {
-        // Relaxed: `unlock` looks again.
+        // Relaxed: `unlock` checks again.
         nodes[me].next.load(Relaxed) == 0
     }
 

@@ -3,14 +3,14 @@
 //! I. Calciu, D. Dice, Y. Lev, V. Luchangco, V. Marathe and N. Shavit, "NUMA-aware reader-writer
 //! locks", PPoPP 2013: C-RW-WP, which prefers writers, over C-TKT-TKT.
 //!
-//! State: the writers' cohort lock; for each node how many readers it has; `barrier`, how many
-//! readers have lost patience. Invariants: a writer in its section holds the cohort lock and has
-//! seen every count zero since; a reader in its section has counted itself and then seen the
-//! cohort lock free; writers that come while there is a barrier wait.
+//! State: the writers' cohort lock; for each node the number of its readers; `barrier`, the number
+//! of readers that have lost patience. Invariants: a writer in its section holds the cohort lock
+//! and has seen every count zero since; a reader in its section has counted itself and then seen
+//! the cohort lock free; writers that arrive while there is a barrier wait.
 //!
 //! Memory order: a reader counts itself and then reads the lock; a writer takes the lock and then
-//! reads the counts. With a fence between, in each: if the reader's comes first, the writer sees
-//! it counted and waits; if the writer's does, the reader sees the lock taken and withdraws.
+//! reads the counts. Both have a fence in between: if the reader's comes first, the writer sees it
+//! counted and waits; if the writer's does, the reader sees the lock taken and withdraws.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -25,7 +25,7 @@ pub struct CohortRw<M: Machine> {
     writers: CohortTicket<M>,
     readers: Row<M::AtomicU32>,
     barrier: Padded<M::AtomicU32>,
-    /// Where each thread counted itself: its own affair.
+    /// The node on which each thread counted itself, private to it.
     at: Row<M::AtomicU32>,
 }
 
@@ -34,8 +34,8 @@ impl<M: Machine> Named for CohortRw<M> {
 }
 
 impl<M: Machine> CohortRw<M> {
-    /// Releases that a reader sees go by before it holds up new writers. The paper does not say
-    /// its number; a turn on each of ten nodes.
+    /// Releases that a reader lets pass before it stops new writers. The paper gives no number;
+    /// this is a turn on each of ten nodes.
     pub const PATIENCE: u32 = 10;
 }
 
@@ -62,7 +62,7 @@ impl<M: Machine> SharedLock for CohortRw<M> {
             self.readers[node].fetch_sub(1, Relaxed);
             seen += 1;
             if seen == Self::PATIENCE {
-                // Relaxed: it hurries, and guards nothing.
+                // Relaxed: it only makes writers wait, and guards nothing.
                 self.barrier.fetch_add(1, Relaxed);
             }
             self.writers.global().outwait();

@@ -1,10 +1,11 @@
-//! The CST lock: a queue of threads on each node, a queue of nodes, and sleepers kept apart.
+//! The CST lock: a queue of threads on each node, a queue of nodes, and a separate list of
+//! sleepers.
 //!
 //! S. Kashyap, C. Min and T. Kim, "Scalable NUMA-aware blocking synchronization primitives", USENIX
-//! ATC 2017. A lock that is used on one node should not pay for all: a node's part is made when
-//! its first thread comes. And the lock should never be given to a thread that sleeps: a waiter
-//! looks for its quantum and goes to sleep, a release gives the lock to the first that looks, and
-//! sets the sleepers before it on a list of their own.
+//! ATC 2017. A lock that is used on one node should not pay for all nodes: a node's part is created
+//! when its first thread arrives. The lock should never be given to a sleeping thread: a waiter
+//! polls for its quantum and then sleeps, and a release gives the lock to the first polling thread,
+//! and moves the sleepers before it to a list of their own.
 //!
 //! State: `nodes`, a bit for each part in use; `serving`, the holder's node plus one; `tail` of the
 //! nodes' queue. In a part: `tail` of its threads, `asleep`, the list; its `next` and `turn` among
@@ -12,19 +13,19 @@
 //!
 //! | status | meaning | becomes |
 //! |---|---|---|
-//! | `WAITS` | queued, and looks | a number or `CLIMB` by a release, `SLEEPS` by its thread |
+//! | `WAITS` | queued and polling | a number or `CLIMB` by a release, `SLEEPS` by its thread |
 //! | `SLEEPS` | queued or on the list | `AGAIN`, by a release that leaves |
 //! | `AGAIN` | woken, in no queue | `WAITS`, by its thread, which queues |
-//! | 1 to `BATCH` | its turn with the nodes' queue, for the so-manieth time on this node | |
-//! | `CLIMB` | its turn, without it | 1, by its thread, once it has that too |
+//! | 1 to `BATCH` | its turn, with the nodes' queue; the number of the section on this node | |
+//! | `CLIMB` | its turn, without the nodes' queue | 1, by its thread, once it has that as well |
 //!
-//! Invariants: the first of a part's queue alone uses the part's `asleep`, `next` and `turn`; a
-//! node on the list has been read for the last time as a part of the queue.
+//! Invariants: only the first of a part's queue uses the part's `asleep`, `next` and `turn`; a node
+//! on the list is not read as a part of the queue any more.
 //!
-//! The parts lie in the lock from the beginning, for nothing here allocates while it waits; but one
-//! that was never used is neither touched nor counted in [`Lock::bytes`]. When sleepers are woken
-//! is our reading: all at the end of a batch, while other nodes have their turn, or when nobody on
-//! the node looks any more.
+//! The parts are allocated with the lock, because nothing here allocates while it waits; a part
+//! that was never used is neither touched nor counted in [`Lock::bytes`]. The paper leaves open
+//! when sleepers are woken; here all are woken at the end of a batch, while other nodes have their
+//! turn, or when no thread on the node polls any more.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -54,7 +55,7 @@ impl<M: Machine> Named for Node<M> {
     words!(next, status, aside);
 }
 
-/// A node's place among nodes, on a line apart from where its threads queue.
+/// A node's place among nodes, on another line than the queue of its threads.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct Place<M: Machine> {
@@ -102,14 +103,14 @@ impl<M: Machine> Named for Cst<M> {
 }
 
 impl<M: Machine> Cst<M> {
-    /// Sections of a turn on one node: what the authors' code has.
+    /// Sections of a turn on one node, as in the authors' code.
     pub const BATCH: u32 = 128;
 
     fn at(&self, number: u32) -> &Node<M> {
         &self.nodes[number as usize - 1]
     }
 
-    /// The part of a node, in use from now on.
+    /// Returns the part of a node, in use from now on.
     fn part(&self, numa: usize) -> &Part<M> {
         let State { nodes, serving, .. } = &*self.state;
         let bit = 1 << numa;
@@ -120,15 +121,16 @@ impl<M: Machine> Cst<M> {
         &self.parts[numa]
     }
 
-    /// Queues on the node and waits, asleep in the end. Whether the nodes' queue must be entered.
+    /// Queues on the node and waits, finally asleep. Returns whether the nodes' queue must be
+    /// entered.
     fn wait(&self, part: &Part<M>, me: usize) -> bool {
         let (node, number, looks) = (&self.nodes[me], me as u32 + 1, Looks::<M>::new());
         loop {
-            // Relaxed: the exchange passes them on.
+            // Relaxed: the exchange publishes them.
             node.next.store(0, Relaxed);
             node.status.store(WAITS, Relaxed);
-            // Release: our cleared node comes before the link of who finds us there. Acquire: and
-            // before us comes what the last of the node left in its part.
+            // Release: our cleared node comes before the link of our successor. Acquire: and before
+            // us come the stores of the last thread of the node to its part.
             let before = part.tail.swap(number, AcqRel);
             if before == 0 {
                 return true;
@@ -163,8 +165,8 @@ impl<M: Machine> Cst<M> {
         }
     }
 
-    /// Gives `status` to the first after `at` that looks, and sets the sleepers before it aside.
-    /// If nobody does, the last of them, or `at` itself.
+    /// Gives `status` to the first polling thread after `at`, and defers the sleepers before it.
+    /// Without a polling thread, returns the last of them, or `at` itself.
     fn hand(&self, part: &Part<M>, me: usize, mut at: u32, status: u32) -> Option<u32> {
         loop {
             // Acquire: synchronizes with the Release of the link in `wait`.
@@ -173,7 +175,7 @@ impl<M: Machine> Cst<M> {
                 return Some(at);
             }
             if at != me as u32 + 1 {
-                // Relaxed: the first of the queue's own.
+                // Relaxed: private to the first of the queue.
                 self.at(at).aside.store(part.asleep.load(Relaxed), Relaxed);
                 part.asleep.store(at, Relaxed);
             }
@@ -190,7 +192,7 @@ impl<M: Machine> Cst<M> {
         let mut at = list;
         while at != 0 {
             let node = self.at(at);
-            // Relaxed: written by who held the lock before us, or by us.
+            // Relaxed: written by an earlier holder, or by us.
             at = node.aside.load(Relaxed);
             // Release: synchronizes with the Acquire in `sleep`: we have read its links.
             node.status.store(AGAIN, Release);
@@ -200,11 +202,11 @@ impl<M: Machine> Cst<M> {
 
     fn lock_nodes(&self, numa: usize) {
         let (place, number) = (&self.parts[numa].place, numa as u32 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         place.next.store(0, Relaxed);
         place.turn.store(0, Relaxed);
-        // Release: our cleared place comes before the link of who finds us there. Acquire: and
-        // before us comes the last holder's section, if it left an empty queue.
+        // Release: our cleared place comes before the link of our successor. Acquire: and before us
+        // comes the last holder's section, if it left an empty queue.
         let before = self.state.tail.swap(number, AcqRel);
         if before != 0 {
             // Release: synchronizes with the Acquire of the links in `unlock_nodes`.
@@ -212,7 +214,7 @@ impl<M: Machine> Cst<M> {
             // Acquire: synchronizes with the Release in `unlock_nodes`.
             M::spin_until(&place.turn, Acquire, |turn| turn == 1);
         }
-        // Relaxed: for the holder, and a hint for comers.
+        // Relaxed: for the holder, and a hint for arriving threads.
         self.state.serving.store(number, Relaxed);
     }
 
@@ -248,7 +250,7 @@ impl<M: Machine> Lock for Cst<M> {
     }
 
     fn unlock(&self, me: usize) {
-        // Relaxed: the holder's own, as is all of its node's part but `tail`.
+        // Relaxed: private to the holder, like all of its node's part except `tail`.
         let numa = self.state.serving.load(Relaxed) as usize - 1;
         let (part, own) = (&self.parts[numa], me as u32 + 1);
         let passes = self.nodes[me].status.load(Relaxed);
@@ -268,7 +270,7 @@ impl<M: Machine> Lock for Cst<M> {
             // Release: synchronizes with the Acquire of the exchange in `wait`.
             if part.tail.compare_exchange(at, 0, Release, Relaxed).is_ok() {
                 if at != own {
-                    // The last one, which sleeps too.
+                    // The last one, which also sleeps.
                     self.at(at).aside.store(0, Relaxed);
                     self.wake(at);
                 }

@@ -1,12 +1,12 @@
-//! Dekker's algorithm: two threads, loads and stores, and nothing else.
+//! Dekker's algorithm: two threads, loads and stores only.
 //!
-//! T. J. Dekker, as told by E. W. Dijkstra, 1965. The first solution of mutual exclusion.
+//! T. J. Dekker, as reported by E. W. Dijkstra, 1965. The first solution of mutual exclusion.
 //!
-//! State: each thread's `wants`; `turn`, whose it is if both want. Invariants: a thread in its
-//! section wants; `turn` changes at the end of a section alone.
+//! State: each thread's `wants`; `turn`, which thread has precedence if both want. Invariants: a
+//! thread in its section wants; `turn` changes only at the end of a section.
 //!
-//! Memory order: both write `wants` and then read the other's. With a fence between, in each
-//! thread: if our fence comes first, the other sees that we want; if theirs does, we see them.
+//! Memory order: both write `wants` and then read the other's. Both have a fence in between: if our
+//! fence comes first, the other sees that we want; if theirs does, we see that they want.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -43,19 +43,19 @@ impl<M: Machine> Lock for Dekker<M> {
                 return;
             }
             // Relaxed: a thread never reads a `turn` older than its own last write, which gave it
-            // away; so what is seen to be ours still is.
+            // away; so a turn that is seen to be ours still is.
             if self.turn.load(Relaxed) == me as u32 {
                 M::spin_until(other, Acquire, |wants| wants == 0);
                 return;
             }
-            // Release: who enters because of this 0 comes after our last section, too.
+            // Release: a thread that enters because of this 0 also comes after our last section.
             mine.store(0, Release);
             M::spin_until(&*self.turn, Relaxed, |turn| turn == me as u32);
         }
     }
 
     fn unlock(&self, me: usize) {
-        // Relaxed: it says who waits, and guards nothing.
+        // Relaxed: it only decides which thread waits.
         self.turn.store(1 - me as u32, Relaxed);
         // Release: synchronizes with the Acquire in `lock`.
         self.wants[me].store(0, Release);

@@ -1,12 +1,12 @@
-//! Flat combining: who gets the lock does everybody's work.
+//! Flat combining: the thread that gets the lock runs the operations of all waiting threads.
 //!
 //! D. Hendler, I. Incze, N. Shavit and M. Tzafrir, "Flat combining and the
-//! synchronization-parallelism tradeoff", SPAA 2010. A thread leaves its operation in its record;
-//! then it either sees it done, or gets the lock and does all that it finds, its own among them.
-//! The data stay in the combiner's cache.
+//! synchronization-parallelism tradeoff", SPAA 2010. A thread leaves its operation in its record.
+//! It then either sees it done, or gets the lock and runs all operations that it finds, including
+//! its own. The data stay in the combiner's cache.
 //!
 //! State: a test-and-set lock; a record for each thread. The paper links the records of active
-//! threads in a list and drops the idle; here the threads are known, and the list is the array.
+//! threads in a list and drops idle ones; here the threads are known, and the list is the array.
 //! Invariant: only the lock's holder serves.
 //!
 //! An operation that panics does so in the combiner, which leaves the lock held.
@@ -19,7 +19,7 @@ use crate::ttas::TtasPlain;
 use crate::words::words;
 use crate::{Bytes, Delegate, Lock, Named, Row, row};
 
-/// Passes over the records before a combiner hands on, if each finds something.
+/// Passes over the records before a combiner hands the lock on, if each finds an operation.
 const PASSES_MAX: u32 = 8;
 /// The most pauses between looks.
 const PAUSES_MAX: u32 = 8;
@@ -41,8 +41,8 @@ impl<M: Machine> Delegate for FlatCombining<M> {
 
     unsafe fn with(&self, me: usize, operation: &mut (dyn FnMut() + Send)) {
         let own = &self.records[me];
-        // SAFETY: nobody else calls itself `me`, so the record is ours and idle; and we do not
-        // return before it is idle again.
+        // SAFETY: no other thread uses the number `me`, so the record is ours and idle; and we do
+        // not return before it is idle again.
         unsafe { own.ask(operation) };
         let mut backoff = Backoff::<M>::new(1, PAUSES_MAX);
         while !own.is_idle() {

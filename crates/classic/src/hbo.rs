@@ -1,11 +1,11 @@
-//! Hierarchical backoff: test and set, and the word says on which node the holder is.
+//! Hierarchical backoff: test and set on a word that contains the holder's node.
 //!
 //! Z. Radovic and E. Hagersten, "Hierarchical backoff locks for nonuniform communication
-//! architectures", HPCA 2003: the basic form. Who finds a neighbour holding it tries again soon,
-//! others later; so neighbours tend to get it, without a bound.
+//! architectures", HPCA 2003: the basic form. A thread that finds a neighbour holding the lock
+//! tries again soon, others later. So neighbours tend to get it, without a bound.
 //!
-//! State: one word, zero if free, or the holder's node plus one. Invariant: who changed it from
-//! zero holds it until it writes zero.
+//! State: one word, zero if free, or the holder's node plus one. Invariant: the thread that changed
+//! it from zero holds the lock until it writes zero.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -16,7 +16,7 @@ use crate::words::words;
 use crate::{Bytes, Lock, Named, node_here};
 
 /// Pauses between tries: first and most, near and far. The paper tunes them to its machine; these
-/// are about a line's way within a node, and between nodes.
+/// are about the time of a line within a node, and between nodes.
 const NEAR: (u32, u32) = (4, 256);
 const FAR: (u32, u32) = (32, 4096);
 

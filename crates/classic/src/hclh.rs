@@ -1,17 +1,17 @@
-//! Hierarchical CLH: each node gathers a queue, which is spliced whole into one for all.
+//! Hierarchical CLH: each node gathers a queue, which is spliced as a whole into a global one.
 //!
-//! V. Luchangco, D. Nussbaum and N. Shavit, "A hierarchical CLH queue lock", Euro-Par 2006. Who
-//! comes to an empty queue of its node is its master: it waits a little for others, appends what
-//! has gathered to the global queue, and waits for the one before; the others wait for their
-//! neighbours. Where arrivals are further apart than that little, it is a CLH lock.
+//! V. Luchangco, D. Nussbaum and N. Shavit, "A hierarchical CLH queue lock", Euro-Par 2006. A
+//! thread that arrives at an empty queue of its node is its master: it waits a little for others,
+//! appends the gathered queue to the global one, and waits for the predecessor there. The others
+//! wait for their neighbours. If arrivals are further apart than that delay, it is a CLH lock.
 //!
-//! State: `global`, the last node; `locals`, for each NUMA node a last node plus one, or zero; a
+//! State: `global`, the last node; `locals` for each NUMA node a last node plus one, or zero; a
 //! node's `held`. Invariants: a node has one successor, in its local segment or in the global
-//! queue, which alone looks at it and then owns it, as in CLH.
+//! queue. Only the successor polls the node and then owns it, as in CLH.
 //!
-//! It departs from the paper in one point. There the local tail stays behind after the splice,
-//! marked, and two threads read it: the next master, and its successor in the global queue, which
-//! may reuse it before the master has looked. Here the master takes the tail away, by an exchange.
+//! It differs from the paper in one point. There the local tail stays after the splice, marked, and
+//! two threads read it: the next master, and its successor in the global queue, which may reuse it
+//! before the master has read it. Here the master takes the tail away, by an exchange.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -21,11 +21,11 @@ use crate::backoff::Backoff;
 use crate::words::words;
 use crate::{Bytes, Lock, NODES_MAX, Named, Row, node_here, row};
 
-/// How long a master lets others gather, in pauses: some microseconds. The paper calls it the
+/// How long a master lets others gather, in pauses: a few microseconds. The paper calls it the
 /// combining delay, and tunes it.
 const GATHER_PAUSES: u32 = 256;
 
-/// What a thread knows, and nobody else reads.
+/// Values that only one thread reads.
 #[derive(Default)]
 struct Own<M: Machine> {
     mine: M::AtomicU32,
@@ -38,7 +38,7 @@ impl<M: Machine> Named for Own<M> {
 
 /// The hierarchical CLH lock: a line, a line for each NUMA node, and a node for each thread.
 pub struct Hclh<M: Machine> {
-    /// Node 0 at first, which nobody holds.
+    /// Node 0 at first, which is not held.
     global: Padded<M::AtomicU32>,
     locals: Row<M::AtomicU32>,
     held: Row<M::AtomicU32>,
@@ -63,8 +63,8 @@ impl<M: Machine> Lock for Hclh<M> {
         // Relaxed: private, and the exchange passes `held` on.
         let mine = own.mine.load(Relaxed);
         self.held[mine as usize].store(1, Relaxed);
-        // Release: our `held` is set before the next looks at it. Acquire: and that of the one
-        // before was set before we look; so in all exchanges here.
+        // Release: our `held` is set before the next thread polls it. Acquire: and our
+        // predecessor's was set before we poll it; so in all exchanges here.
         let mut before = local.swap(mine + 1, AcqRel);
         if before == 0 {
             Backoff::<M>::new(GATHER_PAUSES, GATHER_PAUSES).pause();
@@ -85,7 +85,7 @@ impl<M: Machine> Lock for Hclh<M> {
         let mine = own.mine.load(Relaxed);
         // Release: synchronizes with the Acquire of the wait in `lock`.
         self.held[mine as usize].store(0, Release);
-        // Relaxed: private. Nobody looks at the node before ours any more.
+        // Relaxed: private. No thread polls our predecessor's node any more.
         own.mine.store(own.before.load(Relaxed), Relaxed);
     }
 

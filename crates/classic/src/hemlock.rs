@@ -1,13 +1,13 @@
 //! Hemlock: a queue lock with one word for each thread, and none for each waiter.
 //!
-//! D. Dice and A. Kogan, "Hemlock: compact and scalable mutual exclusion", SPAA 2021. As in CLH one
-//! looks at the word of the thread before; but that word stays its thread's, because release
-//! waits until the next has seen it.
+//! D. Dice and A. Kogan, "Hemlock: compact and scalable mutual exclusion", SPAA 2021. As in CLH, a
+//! thread polls its predecessor's word; but that word stays its thread's, because a release waits
+//! until the successor has seen it.
 //!
 //! State: `tail`, the last thread or zero; a thread's `grant`, 1 from its release until the next
-//! has seen it. (The paper writes the lock's address there, for a thread's one word serves all
-//! locks; here a word serves one lock.) Invariant: one thread looks at a `grant`, the one that
-//! found its owner at `tail`.
+//! has seen it. (The paper stores the lock's address there, because a thread's one word serves all
+//! locks; here a word serves one lock.) Invariant: one thread polls a `grant`, the one that found
+//! its owner at `tail`.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -33,7 +33,7 @@ impl<M: Machine> Lock for Hemlock<M> {
 
     fn lock(&self, me: usize) {
         // Acquire: synchronizes with the Release in `unlock`, if that left the lock free. Release:
-        // keeps that true for who comes after us.
+        // keeps that true for later threads.
         let before = self.tail.swap(me as u32 + 1, AcqRel);
         if before != 0 {
             let grant = &*self.grants[before as usize - 1];

@@ -10,11 +10,11 @@
 //! | status | meaning |
 //! |---|---|
 //! | `WAIT` | not its turn |
-//! | 1 to `TURN_MAX` | its turn with the root, for the so-manieth time on this node |
+//! | 1 to `TURN_MAX` | its turn, with the root; the number of the section on this node |
 //! | `CLIMB` | its turn, without the root |
 //!
-//! Invariants: whoever is first of a node's queue with the root's consent is in its section; the
-//! queue node of a NUMA node is used by that first thread alone, on behalf of all of its node.
+//! Invariants: the first of a node's queue that has the root is in its section; only that first
+//! thread uses the queue node of its NUMA node, on behalf of the whole node.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -26,7 +26,7 @@ use crate::{Bytes, Lock, NODES_MAX, Named, Row, node_here, row};
 const WAIT: u32 = u32::MAX;
 const CLIMB: u32 = u32::MAX - 1;
 const FIRST: u32 = 1;
-/// What the root's queue passes on: any status but `WAIT`.
+/// The status that the root's queue passes on: any except `WAIT`.
 const ROOT_PASSED: u32 = FIRST;
 
 #[derive(Default)]
@@ -56,22 +56,23 @@ impl<M: Machine> Tree<M> {
     /// Sections of a turn on one node, before the root is released.
     ///
     /// The paper names no number: it computes one for each level from the machine's latencies and
-    /// from how much of the best throughput one wants. This is what LiTL takes (Guiroux, Lachaize
-    /// and Quema, USENIX ATC 2016), so that HMCS and the cohort locks are compared with one bound.
+    /// the desired share of the best throughput. This is LiTL's number (Guiroux, Lachaize and
+    /// Quema, USENIX ATC 2016), so that HMCS and the cohort locks are compared with one bound.
     pub(crate) const TURN_MAX: u32 = 100;
 
     pub(crate) fn new(threads: usize) -> Self {
         Self { tails: row(1 + NODES_MAX), nodes: row(threads + NODES_MAX), threads }
     }
 
-    /// Enters queue node `at` in a queue. The status that it was called with, if it had to wait.
+    /// Enters queue node `at` in a queue. Returns the status that it was called with, if it had to
+    /// wait.
     fn enter(&self, tail: &M::AtomicU32, at: usize) -> Option<u32> {
         let (node, number) = (&self.nodes[at], at as u32 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         node.status.store(WAIT, Relaxed);
         node.next.store(0, Relaxed);
-        // Release: our cleared node comes before the link of who finds us there. Acquire: and
-        // before us comes the last holder's section, if it left an empty queue in `leave`.
+        // Release: our cleared node comes before the link of our successor. Acquire: and before us
+        // comes the last holder's section, if it left an empty queue in `leave`.
         let before = tail.swap(number, AcqRel);
         if before == 0 {
             return None;
@@ -82,7 +83,7 @@ impl<M: Machine> Tree<M> {
         Some(M::spin_until(&node.status, Acquire, |status| status != WAIT))
     }
 
-    /// Takes queue node `at` out of a queue and calls the next with `status`.
+    /// Removes queue node `at` from a queue and calls the next with `status`.
     fn leave(&self, tail: &M::AtomicU32, at: usize, status: u32) {
         let (node, number) = (&self.nodes[at], at as u32 + 1);
         // Acquire: synchronizes with the Release of the link in `enter`.
@@ -99,7 +100,7 @@ impl<M: Machine> Tree<M> {
         self.nodes[next as usize - 1].status.store(status, Release);
     }
 
-    /// Takes the root with queue node `at`. Whether anybody was before it.
+    /// Takes the root with queue node `at`. Returns whether another node was before it.
     pub(crate) fn lock_root(&self, at: usize) -> bool {
         self.enter(&self.tails[0], at).is_some()
     }
@@ -108,7 +109,8 @@ impl<M: Machine> Tree<M> {
         self.leave(&self.tails[0], at, ROOT_PASSED);
     }
 
-    /// Takes NUMA node `numa`, and the root for it if it must. Whether a neighbour was before it.
+    /// Takes NUMA node `numa`, and the root for it if necessary. Returns whether a neighbour was
+    /// before it.
     pub(crate) fn lock_node(&self, numa: usize, me: usize) -> bool {
         let called = self.enter(&self.tails[1 + numa], me);
         if called.is_none_or(|status| status == CLIMB) {
@@ -119,10 +121,10 @@ impl<M: Machine> Tree<M> {
         called.is_some()
     }
 
-    /// Passes to a neighbour, or releases both. Whether it passed.
+    /// Passes to a neighbour, or releases both. Returns whether it passed.
     pub(crate) fn unlock_node(&self, numa: usize, me: usize) -> bool {
         let node = &self.nodes[me];
-        // Relaxed: the holder's own.
+        // Relaxed: private to the holder.
         let passes = node.status.load(Relaxed);
         if passes < Self::TURN_MAX {
             // Acquire: synchronizes with the Release of the link in `enter`.
@@ -138,9 +140,9 @@ impl<M: Machine> Tree<M> {
         false
     }
 
-    /// Whether nobody holds or waits for the root.
+    /// Returns whether no thread holds or waits for the root.
     pub(crate) fn is_root_free(&self) -> bool {
-        // Relaxed: a guess.
+        // Relaxed: a hint.
         self.tails[0].load(Relaxed) == 0
     }
 
@@ -153,7 +155,7 @@ impl<M: Machine> Tree<M> {
 /// The hierarchical MCS lock of two levels: a line, two for each node, and 8 bytes a thread.
 pub struct Hmcs<M: Machine> {
     tree: Tree<M>,
-    /// The node on which each thread took the lock: its own affair.
+    /// The node on which each thread took the lock, private to it.
     at: Row<M::AtomicU32>,
 }
 

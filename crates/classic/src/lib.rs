@@ -1,11 +1,11 @@
-//! The published locks that ours are judged against, each from its paper, over any machine.
+//! Published locks, implemented from their papers over any machine, with which ours are compared.
 //!
-//! Each file is one lock: whose idea, its state, what always holds, and who orders memory for whom.
-//! They are yardsticks and not for use: a lock serves a number of threads that is fixed when it is
-//! made, a thread says its number with each call, and unlocking what one does not hold breaks the
-//! lock for good. A thread that ends while it holds a lock leaves it held.
+//! Each file is one lock: its source, its state, its invariants, and its memory order. The locks
+//! are for measurements and not for use: a lock serves a number of threads that is fixed at its
+//! creation, a thread passes its number with each call, and unlocking a lock that one does not hold
+//! breaks it permanently. A thread that ends while it holds a lock leaves it held.
 //!
-//! [`exclusive`], [`shared`] and [`delegate`] make a lock by its short name; [`NAMES`] lists all.
+//! [`exclusive`], [`shared`] and [`delegate`] create a lock by its short name; [`NAMES`] lists all.
 //!
 //! ```
 //! use latchwork_classic::exclusive;
@@ -19,10 +19,9 @@
 //! # Conventions
 //!
 //! A queue's node belongs to a thread, lies in the lock and is found by the thread's number plus
-//! one; zero is nobody. Papers use addresses, so links are 4 bytes here where they are 8 there.
-//! What only one thread or only the holder reads is a word of the machine as well, so that a
-//! simulator charges for it. Words lie on lines of their own, apart from the addresses of the
-//! arrays.
+//! one; zero is none. Papers use addresses, so links have 4 bytes here instead of 8. Values that
+//! only one thread or only the holder reads are also words of the machine, so that a simulator
+//! charges for them. Words are on lines of their own, apart from the addresses of the arrays.
 
 #![warn(clippy::all)]
 
@@ -88,77 +87,79 @@ pub use crate::ticket::Ticket;
 pub use crate::ttas::{Ttas, TtasPlain};
 pub use crate::words::{Named, Nothing, Tell};
 
-/// NUMA nodes that a hierarchical lock keeps apart. On a larger machine two nodes share a part.
+/// The most NUMA nodes that a hierarchical lock distinguishes. On a larger machine two nodes share
+/// a part.
 pub const NODES_MAX: usize = 64;
 
-/// A lock with one holder, for the threads numbered from zero below a count.
+/// A lock with one holder for threads numbered from zero below a count.
 pub trait Lock: Named + Send + Sync + 'static {
-    /// A free lock for threads `0..threads`.
+    /// Creates a free lock for threads `0..threads`.
     ///
     /// # Panics
     ///
-    /// If the lock cannot serve so many; see [`Name::threads_max`].
+    /// If the lock cannot serve that many; see [`Name::threads_max`].
     fn new(threads: usize) -> Self
     where
         Self: Sized;
 
-    /// Takes the lock for thread `me`, which no other thread calls itself. Panics if there is no
-    /// such number.
+    /// Locks it for thread `me`, a number that no other thread uses. Waits. Panics if the number is
+    /// out of range.
     fn lock(&self, me: usize);
 
-    /// Gives it back. Thread `me` holds it.
+    /// Unlocks it. Thread `me` must hold it.
     fn unlock(&self, me: usize);
 
-    /// What it costs in memory on a machine with so many nodes, as built here.
+    /// Returns its memory use on a machine with `nodes` nodes, as built here.
     fn bytes(&self, nodes: usize) -> Bytes;
 }
 
-/// A lock with many readers or one writer, for the threads numbered from zero below a count.
+/// A lock with many readers or one writer for threads numbered from zero below a count.
 pub trait SharedLock: Named + Send + Sync + 'static {
-    /// A free lock for threads `0..threads`.
+    /// Creates a free lock for threads `0..threads`.
     fn new(threads: usize) -> Self
     where
         Self: Sized;
 
-    /// Takes a share for thread `me`, which no other thread calls itself. Panics if there is no
-    /// such number.
+    /// Read-locks it for thread `me`, a number that no other thread uses. Waits. Panics if the
+    /// number is out of range.
     fn read(&self, me: usize);
 
-    /// Gives it back. Thread `me` has one.
+    /// Releases a share. Thread `me` must have one.
     fn unread(&self, me: usize);
 
-    /// Takes the whole for thread `me`. Panics as [`read`](Self::read) does.
+    /// Write-locks it for thread `me`. Waits. Panics like [`read`](Self::read).
     fn write(&self, me: usize);
 
-    /// Gives it back. Thread `me` holds it.
+    /// Releases it. Thread `me` must hold it for writing.
     fn unwrite(&self, me: usize);
 
-    /// What it costs in memory on a machine with so many nodes, as built here.
+    /// Returns its memory use on a machine with `nodes` nodes, as built here.
     fn bytes(&self, nodes: usize) -> Bytes;
 }
 
-/// A lock that takes an operation to the data: another thread may run it.
+/// A lock that moves operations to the data: another thread may run them.
 pub trait Delegate: Named + Send + Sync + 'static {
-    /// A free lock for threads `0..threads`.
+    /// Creates a free lock for threads `0..threads`.
     fn new(threads: usize) -> Self
     where
         Self: Sized;
 
-    /// Has `operation` run once, while no other is, and returns when it has. Panics if there is no
-    /// number `me`.
+    /// Has `operation` run once, exclusively, and returns when it has. Panics if the number `me` is
+    /// out of range.
     ///
     /// # Safety
     ///
-    /// No other thread calls itself `me` in the meantime, and no operation panics.
+    /// No other thread uses the number `me` at the same time, and no operation panics.
     unsafe fn with(&self, me: usize, operation: &mut (dyn FnMut() + Send));
 
-    /// Whether operations wait for a thread that serves.
+    /// Returns whether operations need a serving thread.
     fn has_server(&self) -> bool {
         false
     }
 
-    /// Serves as thread zero until `until`, which is asked again and again; returns at once if
-    /// there is nothing to serve. What was asked for before `until` came true is done.
+    /// Serves as thread zero until `until` returns true, which is called repeatedly; returns at
+    /// once if the lock needs no server. Operations that were requested before `until` returned
+    /// true are done.
     ///
     /// # Panics
     ///
@@ -167,23 +168,24 @@ pub trait Delegate: Named + Send + Sync + 'static {
         let _ = until;
     }
 
-    /// What it costs in memory on a machine with so many nodes, as built here.
+    /// Returns its memory use on a machine with `nodes` nodes, as built here.
     fn bytes(&self, nodes: usize) -> Bytes;
 }
 
-/// What a lock costs in memory.
+/// The memory use of a lock in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
-    /// The lock itself. Padded to lines where its paper pads.
+    /// Of the lock itself, padded to lines where its paper pads.
     pub lock: usize,
-    /// Each thread that waits.
+    /// Of each waiting thread.
     pub waiter: usize,
-    /// Each thread that holds it.
+    /// Of each holding thread.
     pub holder: usize,
 }
 
 impl Bytes {
-    /// A lock of `lock` bytes, for which each thread needs `node` bytes as it waits and holds.
+    /// Creates the memory use of a lock of `lock` bytes with `node` bytes for each thread that
+    /// waits or holds.
     pub(crate) const fn new(lock: usize, node: usize) -> Self {
         Self { lock, waiter: node, holder: node }
     }
@@ -196,7 +198,7 @@ pub(crate) fn row<T: Default>(count: usize) -> Row<T> {
     (0..count).map(|_| Padded::default()).collect()
 }
 
-/// The number of the node that this thread runs on, below [`NODES_MAX`].
+/// Returns the number of the node that this thread runs on, below [`NODES_MAX`].
 pub(crate) fn node_here<M: Machine>() -> usize {
     if M::spread(Level::Node) { M::place().node() as usize % NODES_MAX } else { 0 }
 }

@@ -1,12 +1,12 @@
-//! The Malthusian lock: MCS whose holder sends surplus waiters away.
+//! The Malthusian lock: MCS whose holder makes surplus waiters passive.
 //!
 //! D. Dice, "Malthusian locks", EuroSys 2017: MCSCR, spinning. One waiter suffices to keep a lock
-//! busy; more of them cost caches. The holder moves a waiter that is not the last to a passive
-//! list, calls the youngest of that list back when no waiter is left, and once in a while the
-//! eldest.
+//! busy; more of them cost cache space. The holder moves a waiter that is not the last to a passive
+//! list, calls the youngest of that list back when no waiter is left, and the eldest from time to
+//! time.
 //!
 //! State: MCS's `tail`, `next`, `waits`; `youngest` and `eldest`, numbers or zero, and a node's
-//! links in that list. Invariants: the holder alone reads and writes the passive list; a passive
+//! links in that list. Invariants: only the holder reads and writes the passive list; a passive
 //! node is in no queue, its `next` is zero, and it waits as before.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -29,7 +29,7 @@ impl<M: Machine> Named for Node<M> {
     words!(next, waits, older, younger);
 }
 
-/// What the holder knows.
+/// State that only the holder uses.
 #[derive(Default)]
 struct Passive<M: Machine> {
     youngest: M::AtomicU32,
@@ -53,7 +53,7 @@ impl<M: Machine> Named for Malthusian<M> {
 }
 
 impl<M: Machine> Malthusian<M> {
-    /// Releases from one call of the eldest to the next. The paper draws lots, 1 in 1000.
+    /// Releases between two calls of the eldest. The paper draws lots, 1 in 1000.
     pub const PROMOTE_EVERY: u32 = 1000;
 
     fn at(&self, number: u32) -> &Node<M> {
@@ -99,11 +99,11 @@ impl<M: Machine> Lock for Malthusian<M> {
 
     fn lock(&self, me: usize) {
         let (node, number) = (&self.nodes[me], me as u32 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         node.next.store(0, Relaxed);
         node.waits.store(1, Relaxed);
-        // Release: our cleared node comes before the link of who finds us there. Acquire: and
-        // before us comes the last holder's section, if it left an empty queue in `unlock`.
+        // Release: our cleared node comes before the link of our successor. Acquire: and before us
+        // comes the last holder's section, if it left an empty queue in `unlock`.
         let before = self.tail.swap(number, AcqRel);
         if before == 0 {
             return;
@@ -136,7 +136,7 @@ impl<M: Machine> Lock for Malthusian<M> {
         }
         if promotes && back != 0 {
             self.take_back(back);
-            // Release: passes on the link in `lock`, to the Acquire above.
+            // Release: publishes the link in `lock` for the Acquire above.
             self.at(back).next.store(next, Release);
             self.call(back);
             return;

@@ -1,12 +1,12 @@
-//! The MCS queue lock: a list of waiters, each of which looks at its own node.
+//! The MCS queue lock: a list of waiters, each of which polls its own node.
 //!
 //! J. Mellor-Crummey and M. Scott, "Algorithms for scalable synchronization on shared-memory
 //! multiprocessors", 1991. First come, first served; a hand-over costs one miss.
 //!
 //! State: `tail`, the last node's number or zero; a node's `next`, and `waits`, 1 until its turn.
 //! Invariants: the lock is free if and only if `tail` is zero; the holder's node is the first; a
-//! node's `next` is written once, by who came next; a node is in use until its holder's release
-//! has found it last, or has found and called the next.
+//! node's `next` is written once, by its successor; a node is in use until its holder's release has
+//! found it last, or has found and called the next.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -43,10 +43,10 @@ impl<M: Machine> Lock for Mcs<M> {
 
     fn lock(&self, me: usize) {
         let (node, number) = (&self.nodes[me], me as u32 + 1);
-        // Relaxed: the exchange passes it on.
+        // Relaxed: the exchange publishes it.
         node.next.store(0, Relaxed);
-        // Release: our cleared `next` comes before the link of who finds us there. Acquire: and
-        // before us comes the last holder's section, if it left an empty queue in `unlock`.
+        // Release: our cleared `next` comes before the link of our successor. Acquire: and before
+        // us comes the last holder's section, if it left an empty queue in `unlock`.
         let before = self.tail.swap(number, AcqRel);
         if before == 0 {
             return;

@@ -1,26 +1,26 @@
-//! A time-published queue lock: MCS whose waiters say that they run, and whose releases pass by
+//! A time-published queue lock: MCS whose waiters publish that they run, and whose releases skip
 //! those that do not.
 //!
 //! B. He, W. Scherer and M. Scott, "Preemption adaptivity in time-published queue-based spin
-//! locks", HiPC 2005: MCS-TP. A waiter writes the time to its node as it looks. A release goes
-//! along the queue to the first waiter whose time is not stale, and takes out all before it. A
-//! waiter whose patience ends leaves its node where it is, yields if the holder seems to sleep, and
-//! takes its place again if it has not been taken out by then.
+//! locks", HiPC 2005: MCS-TP. A waiter writes the time to its node as it polls. A release walks the
+//! queue to the first waiter whose time is not stale, and removes all before it. A waiter whose
+//! patience ends leaves its node in the queue, yields if the holder seems to sleep, and takes its
+//! place again if it was not removed in the meantime.
 //!
-//! State: `tail`, the last node or zero; `since`, when the last holder came; a node's `next`,
+//! State: `tail`, the last node or zero; `since`, when the last holder arrived; a node's `next`,
 //! `time` and `status`:
 //!
 //! | status | meaning | becomes |
 //! |---|---|---|
 //! | `OUT` | in no queue | `WAITS`, by its thread, which queues |
-//! | `WAITS` | queued, and its thread looks | `CALLED` or `OUT` by a release, `LEFT` by its thread |
+//! | `WAITS` | queued, and its thread polls | `CALLED` or `OUT` by a release, `LEFT` by its thread |
 //! | `LEFT` | queued, and its thread is away | `OUT` by a release, `WAITS` by its thread |
 //! | `CALLED` | holds the lock | `OUT`, by its release |
 //!
 //! Invariants: a release writes `OUT` to a node after it has read its `next` or has closed the
-//! queue behind it, and does not touch it again; only then is it queued anew. A release that meets
-//! more nodes than there are threads keeps the rest in the queue until its end, for otherwise those
-//! could come back behind it for ever (the paper's treadmill).
+//! queue behind it, and does not access it again; only then is it queued again. A release that
+//! meets more nodes than there are threads keeps the rest in the queue until its end, because
+//! otherwise they could return behind it for ever (the paper's treadmill).
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -68,12 +68,12 @@ impl<M: Machine> Named for McsTp<M> {
 }
 
 impl<M: Machine> McsTp<M> {
-    /// Nanoseconds after which a waiter leaves the queue. This and the others are those of RCL's
-    /// benchmarks (Lozi and others, 2012), which LiTL took over.
+    /// Nanoseconds after which a waiter leaves the queue. This and the other constants are those of
+    /// RCL's benchmarks (Lozi and others, 2012), which LiTL adopted.
     pub const PATIENCE_NS: u64 = 50_000;
-    /// Age in nanoseconds from which on a waiter's time is stale.
+    /// Age in nanoseconds at which a waiter's time becomes stale.
     pub const STALE_NS: u64 = 10_000;
-    /// Nanoseconds in a section from which on its holder is believed to sleep.
+    /// Nanoseconds in a section after which its holder is assumed to sleep.
     pub const SECTION_NS: u64 = 10_000_000;
 
     fn at(&self, number: u32) -> &Node<M> {
@@ -84,18 +84,18 @@ impl<M: Machine> McsTp<M> {
         M::now(Clock::Monotonic)
     }
 
-    /// Queues or takes its place again, and waits. Whether it is its turn.
+    /// Queues or takes its place again, and waits. Returns whether it is its turn.
     fn attempt(&self, me: usize, patience: u64) -> bool {
         let (node, number, began) = (&self.nodes[me], me as u32 + 1, Self::now());
         // Relaxed: read by releases as a hint.
         node.time.store(began, Relaxed);
         // Acquire: synchronizes with the Release of `OUT` in `unlock`: it has read our `next`.
         if node.status.compare_exchange(LEFT, WAITS, Acquire, Acquire).is_err() {
-            // Relaxed: the exchange passes them on.
+            // Relaxed: the exchange publishes them.
             node.next.store(0, Relaxed);
             node.status.store(WAITS, Relaxed);
-            // Release: our cleared node comes before the link of who finds us there. Acquire: and
-            // before us comes the last holder's section, if it left an empty queue in `unlock`.
+            // Release: our cleared node comes before the link of our successor. Acquire: and before
+            // us comes the last holder's section, if it left an empty queue in `unlock`.
             let before = self.state.tail.swap(number, AcqRel);
             if before == 0 {
                 return true;
@@ -112,7 +112,7 @@ impl<M: Machine> McsTp<M> {
             }
             let now = Self::now();
             node.time.store(now, Relaxed);
-            // Relaxed: we leave nothing but our node, and that was published before.
+            // Relaxed: we leave only our node, which was published before.
             if now.saturating_sub(began) >= patience
                 && node.status.compare_exchange(WAITS, LEFT, Relaxed, Relaxed).is_ok()
             {
@@ -122,7 +122,7 @@ impl<M: Machine> McsTp<M> {
         }
     }
 
-    /// Lets the nodes from `first` go, up to `end` and without it.
+    /// Removes the nodes from `first` up to, but without, `end`.
     fn let_go(&self, first: u32, end: u32) {
         let mut at = first;
         while at != end {
@@ -141,7 +141,7 @@ impl<M: Machine> Lock for McsTp<M> {
     }
 
     fn lock(&self, me: usize) {
-        // For a model checker time stands still.
+        // For a model checker no time passes.
         let patience = if M::SPIN_NS == 0 { u64::MAX } else { Self::PATIENCE_NS };
         while !self.attempt(me, patience) {
             // Relaxed: a hint.
@@ -161,7 +161,7 @@ impl<M: Machine> Lock for McsTp<M> {
             if next == 0 {
                 // Release: synchronizes with the Acquire of the exchange in `attempt`.
                 if self.state.tail.compare_exchange(at, 0, Release, Relaxed).is_ok() {
-                    // The last one's `next` is zero, and so ends the list.
+                    // The last one's `next` is zero, which ends the list.
                     return self.let_go(if kept == 0 { at } else { kept }, 0);
                 }
                 // Acquire: as above.

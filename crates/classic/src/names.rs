@@ -1,4 +1,4 @@
-//! The locks by name, and what is known of them.
+//! The locks by name, and their properties.
 
 use latchwork_machine::Machine;
 
@@ -8,40 +8,40 @@ use crate::{
     Rcl, SharedLock, StockMutex, StockRwsem, Tas, Ticket, Ttas, TtasPlain,
 };
 
-/// What one can do with a lock.
+/// The kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One holder: [`exclusive`] makes it.
+    /// One holder: [`exclusive`] creates it.
     Exclusive,
-    /// Many readers or one writer: [`shared`] makes it.
+    /// Many readers or one writer: [`shared`] creates it.
     Shared,
-    /// Operations that another thread may run: [`delegate`] makes it.
+    /// Operations that another thread may run: [`delegate`] creates it.
     Delegation,
 }
 
 /// A lock's name and origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Name {
-    /// What it is called by, as `mcs`.
+    /// Its short name, such as `mcs`.
     pub short: &'static str,
-    /// What it is.
+    /// Its title.
     pub title: &'static str,
-    /// Who described it, and where.
+    /// Its authors and publication.
     pub paper: &'static str,
-    /// When.
+    /// The year of publication.
     pub year: u32,
-    /// What one can do with it.
+    /// Its kind.
     pub kind: Kind,
     /// Whether it prefers waiters of its holder's node.
     pub numa: bool,
-    /// Whether its waiters form queues, so that who comes next is decided by rule.
+    /// Whether its waiters form queues, so that a rule decides which is next.
     pub queues: bool,
-    /// Whether its waiters sleep in the end.
+    /// Whether its waiters finally sleep.
     pub blocks: bool,
-    /// The most threads it can serve.
+    /// The most threads that it can serve.
     pub threads_max: usize,
-    /// Its bytes on a machine of 8 nodes, as table 1 of "Scalable and practical locking with
-    /// shuffling" (Kashyap and others, SOSP 2019) has them, if it has.
+    /// Its bytes on a machine of 8 nodes, from table 1 of "Scalable and practical locking with
+    /// shuffling" (Kashyap and others, SOSP 2019), if listed there.
     pub published: Option<Bytes>,
 }
 
@@ -154,9 +154,9 @@ const LOZI_2012: &str = "Lozi, David, Thomas, Lawall and Muller, USENIX ATC";
 const DICE_2012: &str = "Dice, Marathe and Shavit, PPoPP";
 const CHABBI_2015: &str = "Chabbi, Fagan and Mellor-Crummey, PPoPP";
 
-/// The lock with one holder of this name, free, for threads `0..threads`.
+/// Creates the lock with one holder of this name, free, for threads `0..threads`.
 ///
-/// None if there is no such lock, or if it cannot serve so many.
+/// None if the lock does not exist or cannot serve that many.
 pub fn exclusive<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Lock>> {
     fn boxed<L: Lock>(threads: usize) -> Box<dyn Lock> {
         Box::new(L::new(threads))
@@ -190,7 +190,9 @@ pub fn exclusive<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Lock>
     serves(name, threads).then(|| new(threads))
 }
 
-/// As [`exclusive`], for locks with readers.
+/// Creates the lock with readers of this name, free, for threads `0..threads`.
+///
+/// None if the lock does not exist or cannot serve that many.
 pub fn shared<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn SharedLock>> {
     fn boxed<L: SharedLock>(threads: usize) -> Box<dyn SharedLock> {
         Box::new(L::new(threads))
@@ -203,7 +205,9 @@ pub fn shared<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn SharedLo
     serves(name, threads).then(|| new(threads))
 }
 
-/// As [`exclusive`], for locks that run operations.
+/// Creates the delegation lock of this name, free, for threads `0..threads`.
+///
+/// None if the lock does not exist or cannot serve that many.
 pub fn delegate<M: Machine>(name: &str, threads: usize) -> Option<Box<dyn Delegate>> {
     fn boxed<L: Delegate>(threads: usize) -> Box<dyn Delegate> {
         Box::new(L::new(threads))

@@ -1,11 +1,11 @@
-//! Linux's queue of optimistic spinners: an MCS queue that one may leave before one's turn.
+//! Linux's queue of optimistic spinners: an MCS queue that a thread may leave before its turn.
 //!
 //! T. Chen, W. Long, J. Low and P. Zijlstra, 2013-2014. Inside the sleeping locks it lets one
-//! thread at a time look at the owner, and lets all go to sleep when their time is up.
+//! thread at a time poll the owner, and lets all sleep when their time is up.
 //!
-//! State: `tail`, the last node or zero; a node's `next`, `prev` and `turn`. Invariants: who leaves
-//! first takes itself out of its predecessor's `next`, then settles who comes after it, and only
-//! then joins the two; so of two neighbours that leave at once, the later one waits for the
+//! State: `tail`, the last node or zero; a node's `next`, `prev` and `turn`. Invariants: a leaving
+//! thread first removes itself from its predecessor's `next`, then determines its successor, and
+//! only then joins the two; so of two neighbours that leave at once, the later one waits for the
 //! earlier.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -45,14 +45,14 @@ impl<M: Machine> Osq<M> {
         &self.nodes[number as usize - 1]
     }
 
-    /// Queues until it is our turn, or until `looks` are spent: then false.
+    /// Queues until it is our turn, or until `looks` are spent; then returns false.
     pub(crate) fn lock(&self, tail: &M::AtomicU32, me: usize, looks: &Looks<M>) -> bool {
         let (node, number) = (&self.nodes[me], me as u32 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         node.next.store(0, Relaxed);
         node.turn.store(0, Relaxed);
-        // Release: our cleared node comes before the link of who finds us there. Acquire: so does
-        // that of the one before us.
+        // Release: our cleared node comes before the link of our successor. Acquire: so does that
+        // of our predecessor.
         let mut before = tail.swap(number, AcqRel);
         if before == 0 {
             return true;
@@ -65,7 +65,7 @@ impl<M: Machine> Osq<M> {
         if turn == 1 {
             return true;
         }
-        // Relaxed: a link is to a node of ours, which we know.
+        // Relaxed: a link to a node of ours, which we know.
         while self.at(before).next.load(Relaxed) != number
             || self.at(before).next.compare_exchange(number, 0, Relaxed, Relaxed).is_err()
         {
@@ -93,11 +93,11 @@ impl<M: Machine> Osq<M> {
         }
     }
 
-    /// Who is after us and stays there, or nobody: then the last is `before` now.
+    /// Returns the successor, which stays, or none: then `before` is the last node.
     fn next_of(&self, tail: &M::AtomicU32, me: usize, before: u32) -> Option<u32> {
         let (node, number) = (&self.nodes[me], me as u32 + 1);
         loop {
-            // Release: what we wrote comes before whoever finds `before` there.
+            // Release: our stores come before the thread that finds `before` there.
             if tail.load(Relaxed) == number
                 && tail.compare_exchange(number, before, Release, Relaxed).is_ok()
             {

@@ -1,5 +1,5 @@
-//! A lock as Linux's queued spinlock: four bytes, a pending bit for the second, a queue for the
-//! rest.
+//! A lock like Linux's queued spinlock: four bytes, a pending bit for the second thread, a queue
+//! for the rest.
 //!
 //! W. Long, P. Zijlstra and others, 2014, after Mellor-Crummey and Scott, 1991.
 //!
@@ -10,20 +10,20 @@
 //! └────────┴─────────┴──────────────┘
 //! ```
 //!
-//! | lock | a comer |
+//! | lock | an arriving thread |
 //! |---|---|
 //! | all zero | takes it: one exchange |
 //! | held alone | sets `pending` and waits on the lock; it needs no node |
 //! | pending or queued | queues, and waits on its own node to become the head |
 //!
-//! The head waits until the lock is neither held nor pending, takes it, and calls the next. Whom it
-//! calls is the [`Order`]'s affair, as it is a matter of hooks in the kernel's patches: [`Fifo`]
-//! here, `ByNode` in `cna_kernel.rs`.
+//! The head waits until the lock is neither held nor pending, takes it, and calls the next. The
+//! [`Order`] decides which thread it calls, like hooks in the kernel's patches: [`Fifo`] here,
+//! `ByNode` in `cna_kernel.rs`.
 //!
-//! The kernel exchanges the whole word in its fast path and its parts elsewhere, for which Rust's
-//! memory model has no words. Here all steps are on the parts, so a comer that saw nobody wait may
-//! overtake who began to wait since: each at most once. What it costs is the same: all of it lies
-//! in one line, the release is a store, and a joiner makes one exchange.
+//! The kernel exchanges the whole word in its fast path and its parts elsewhere, which Rust's
+//! memory model cannot express. Here all steps are on the parts, so an arriving thread that saw no
+//! waiter may overtake threads that began to wait since, each at most once. The cost is the same:
+//! all parts are in one line, the release is a store, and a joining thread makes one exchange.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -37,10 +37,10 @@ pub(crate) const THREADS_MAX: usize = 0xFFFF;
 
 /// Not the head yet.
 const WAITS: u32 = 0;
-/// The head; an order may call with more.
+/// The head; an order may pass larger values.
 pub(crate) const HEAD: u32 = 1;
 
-/// A waiter's node: what every order needs, and what this one does besides.
+/// A waiter's node: the common part, and the order's own.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Node<M: Machine, T> {
@@ -65,15 +65,15 @@ impl<M: Machine> Named for Parts<M> {
     words!(held, pending, tail);
 }
 
-/// Whom the head of a queued spinlock calls next.
+/// Decides which thread the head of a queued spinlock calls next.
 pub trait Order<M: Machine>: Sized + Send + Sync + 'static {
-    /// What a waiter needs for it.
+    /// An order's own part of a node.
     type More: Default + Named + Send + Sync + 'static;
 
     /// Prepares the node of a thread that is about to queue.
     fn join(more: &Self::More);
 
-    /// Takes the head out of the queue, and calls the next. The head has the lock.
+    /// Removes the head from the queue, and calls the next. The head has the lock.
     fn leave(lock: &Qspinlock<M, Self>, me: usize);
 }
 
@@ -92,7 +92,7 @@ impl<M: Machine> Order<M> for Fifo {
     }
 }
 
-/// A lock as Linux's queued spinlock: 4 bytes, and 8 for each thread that waits in the queue.
+/// A lock like Linux's queued spinlock: 4 bytes, and 8 for each thread that waits in the queue.
 pub struct Qspinlock<M: Machine, O: Order<M> = Fifo> {
     parts: Padded<Parts<M>>,
     nodes: Row<Node<M, O::More>>,
@@ -137,7 +137,7 @@ impl<M: Machine, O: Order<M>> Qspinlock<M, O> {
         self.parts.held.compare_exchange(0, 1, Acquire, Relaxed).is_ok()
     }
 
-    /// Waits on the lock itself, as the one that may.
+    /// Waits on the lock itself, as the only thread that may.
     fn take_soon(&self) {
         loop {
             // Relaxed: `take` acquires.
@@ -151,7 +151,7 @@ impl<M: Machine, O: Order<M>> Qspinlock<M, O> {
     #[cold]
     fn lock_slow(&self, me: usize) {
         let parts = &*self.parts;
-        // Relaxed: pending decides who waits where and guards nothing.
+        // Relaxed: pending decides which thread waits where and guards nothing.
         if parts.tail.load(Relaxed) == 0
             && parts.pending.compare_exchange(0, 1, Relaxed, Relaxed).is_ok()
         {
@@ -164,17 +164,18 @@ impl<M: Machine, O: Order<M>> Qspinlock<M, O> {
 
     fn queue(&self, me: usize) {
         let (parts, node, number) = (&*self.parts, &self.nodes[me], me as u16 + 1);
-        // Relaxed: the exchange passes them on.
+        // Relaxed: the exchange publishes them.
         node.next.store(0, Relaxed);
         node.head.store(WAITS, Relaxed);
         O::join(&node.more);
-        // Release: our cleared node comes before the link of who finds us there. Acquire: so does
-        // that of the one before us.
+        // Release: our cleared node comes before the link of our successor. Acquire: so does that
+        // of our predecessor.
         let before = parts.tail.swap(number, AcqRel);
         if before == 0 {
             node.head.store(HEAD, Relaxed);
         } else {
-            // Release: synchronizes with the Acquire of who reads the link: `next` and orders.
+            // Release: synchronizes with the Acquire of threads that read the link: `next` and
+            // orders.
             self.nodes[usize::from(before) - 1].next.store(u32::from(number), Release);
             // Acquire: synchronizes with the Release in `call`.
             M::spin_until(&node.head, Acquire, |head| head != WAITS);
@@ -185,24 +186,24 @@ impl<M: Machine, O: Order<M>> Qspinlock<M, O> {
         O::leave(self, me);
     }
 
-    /// The node of this number.
+    /// Returns the node of this number.
     pub(crate) fn at(&self, number: u32) -> &Node<M, O::More> {
         &self.nodes[number as usize - 1]
     }
 
-    /// Takes the head out if nobody is known to follow, and leaves `last` as the last. Whether
-    /// nobody followed.
+    /// Removes the head if no thread is known to follow, and makes `last` the last node. Returns
+    /// whether no thread followed.
     pub(crate) fn close(&self, me: usize, last: u32) -> bool {
-        // Relaxed: a guess; if somebody follows, the exchange fails.
+        // Relaxed: a hint; if a thread follows, the exchange fails.
         if self.nodes[me].next.load(Relaxed) != 0 {
             return false;
         }
-        // Release: our node is ours again, and clear, before the next first comer uses the queue;
-        // and what an order wrote in `last` comes before who follows it.
+        // Release: our node is ours again, and clear, before the next first thread uses the queue;
+        // and an order's stores to `last` come before its successor.
         self.parts.tail.compare_exchange(me as u16 + 1, last as u16, Release, Relaxed).is_ok()
     }
 
-    /// Who follows, or is about to.
+    /// Returns the following thread, which may be about to arrive.
     pub(crate) fn next(&self, me: usize) -> u32 {
         // Acquire: synchronizes with the Release of the link in `queue`.
         M::spin_until(&self.nodes[me].next, Acquire, |next| next != 0)

@@ -1,4 +1,5 @@
-//! A mutex as Linux's: one word says who owns it; some spin while they may, the rest sleep in turn.
+//! A mutex like Linux's: one word contains the owner; threads spin while they may, the rest sleep
+//! in turn.
 //!
 //! I. Molnar, 2006; spinning on the owner P. Zijlstra, 2009; the spinners' queue J. Low, 2013; the
 //! hand-off P. Zijlstra, 2016.
@@ -12,20 +13,19 @@
 //!
 //! | bit | meaning | set by | cleared by |
 //! |---|---|---|---|
-//! | `WAITERS` | somebody sleeps: release must wake the first | the first sleeper | the last |
-//! | `HANDOFF` | release must not free it, but give it to the first | the first, woken in vain | who gives it |
-//! | `PICKUP` | the owner named is yet to come | who gives it | that owner |
+//! | `WAITERS` | a thread sleeps: release must wake the first | the first sleeper | the last |
+//! | `HANDOFF` | release must not free it, but give it to the first | the first, woken in vain | the releaser |
+//! | `PICKUP` | the named owner has not taken it yet | the releaser | that owner |
 //!
-//! How fair it is: who spins does so in turn, and the first sleeper, woken in vain, has the mutex
-//! handed over at the next release. But whoever finds it free takes it, and the spinner learns of a
-//! release one cache miss later. So an owner that comes back at once overtakes the spinner every
-//! time, for as long as nobody's quantum ends, in Linux as here; one that is away for a microsecond
-//! does not.
+//! Fairness: spinners take turns, and the first sleeper, woken in vain, gets the mutex at the next
+//! release. But any thread that finds it free takes it, and the spinner learns of a release one
+//! cache miss later. So an owner that returns at once overtakes the spinner every time, until a
+//! quantum ends, in Linux as here; an owner that is away for a microsecond does not.
 //!
-//! Invariants: the owner field changes from zero to a thread's number by that thread's exchange, to
-//! zero or another's by the owner's; the first sleeper is called after each release that saw
-//! `WAITERS`. All lies on one line, as it does in the kernel; the list's guard is a plain spin
-//! lock.
+//! Invariants: the owner field changes from zero to a thread's number by that thread's exchange,
+//! and to zero or another number by the owner's; the first sleeper is called after each release
+//! that saw `WAITERS`. All fields are on one line, as in the kernel; the list's guard is a plain
+//! spin lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -54,7 +54,7 @@ impl<M: Machine> Named for State<M> {
     words!(owner, spinners, list);
 }
 
-/// A mutex as Linux's: 20 bytes.
+/// A mutex like Linux's: 20 bytes.
 pub struct StockMutex<M: Machine> {
     state: Padded<State<M>>,
     osq: Osq<M>,
@@ -86,7 +86,7 @@ impl<M: Machine> Lock for StockMutex<M> {
 
     fn unlock(&self, me: usize) {
         let owner = &self.state.owner;
-        // Release: synchronizes with the Acquire of whoever takes it.
+        // Release: synchronizes with the Acquire of the next owner.
         let Err(mut seen) = owner.compare_exchange(named(me), 0, Release, Relaxed) else { return };
         while seen & HANDOFF == 0 {
             // Release: as above.
@@ -106,8 +106,8 @@ impl<M: Machine> Lock for StockMutex<M> {
 }
 
 impl<M: Machine> StockMutex<M> {
-    /// Takes it if it is free or kept for us, or says who owns it. If not, and `ask`, it will be
-    /// handed over at the next release.
+    /// Takes it if it is free or reserved for us, otherwise returns the owner. With `ask`, it will
+    /// then be handed over at the next release.
     fn take(&self, me: usize, ask: bool) -> Result<(), u32> {
         let mut seen = self.state.owner.load(Relaxed);
         loop {
@@ -130,7 +130,7 @@ impl<M: Machine> StockMutex<M> {
         }
     }
 
-    /// Looks at the owner for a while, alone but for the first sleeper. Whether it is ours.
+    /// Polls the owner for a while, alone except for the first sleeper. Returns whether it is ours.
     fn spin(&self, me: usize, is_sleeper: bool) -> bool {
         let looks = Looks::<M>::new();
         let queued = !is_sleeper;
@@ -166,7 +166,7 @@ impl<M: Machine> StockMutex<M> {
             owner.fetch_or(WAITERS, Relaxed);
         }
         self.sleepers.arm(me);
-        // The guard is held at each turn's beginning, and after the loop.
+        // The guard is held at the beginning of each iteration, and after the loop.
         while self.take(me, false).is_err() {
             list.unlock();
             self.sleepers.sleep(me);
@@ -179,7 +179,7 @@ impl<M: Machine> StockMutex<M> {
             }
         }
         if self.sleepers.remove(list, me) {
-            // Relaxed: the owner's own.
+            // Relaxed: private to the owner.
             owner.fetch_and(!FLAGS, Relaxed);
         }
         list.unlock();
@@ -191,8 +191,8 @@ impl<M: Machine> StockMutex<M> {
         list.lock();
         let first = self.sleepers.first(list);
         if hand_over {
-            // While it is ours and HANDOFF is set, nobody writes it but to set WAITERS, under the
-            // guard that we hold.
+            // While it is ours and HANDOFF is set, other threads only set WAITERS, under the guard
+            // that we hold.
             let flags = owner.load(Relaxed) & WAITERS;
             let next = first.map_or(flags, |(first, _)| named(first) | PICKUP | flags);
             // Release: synchronizes with the Acquire in `take`.

@@ -1,4 +1,4 @@
-//! A reader-writer lock as Linux's semaphore: a count, a list of sleepers, writers that spin.
+//! A reader-writer lock like Linux's semaphore: a count, a list of sleepers, writers that spin.
 //!
 //! D. Howells, 2001; M. Lespinasse, 2013; W. Long, 2019.
 //!
@@ -9,17 +9,17 @@
 //! └──────────────────────┴───────┴───────┴───────┴───────┘
 //! ```
 //!
-//! | step | who | when |
+//! | step | by | condition |
 //! |---|---|---|
-//! | `+ READER` | a reader, before it looks | and takes it back, under the guard, if it must sleep |
-//! | `+ WRITER` | a writer | nobody holds it, and no `HANDOFF` but to the first of the list |
+//! | `+ READER` | a reader, before it reads the count | it subtracts again, under the guard, if it must sleep |
+//! | `+ WRITER` | a writer | it is free, and `HANDOFF` is clear or set for the first of the list |
 //! | `HANDOFF` | the first, a writer woken in vain | until it has it |
-//! | grant | who wakes, for all readers of the list | the first is a reader, and no writer holds it |
+//! | grant | the waker, for all readers of the list | the first is a reader, and no writer holds it |
 //!
 //! Invariants: `WAITERS` is set if and only if the list is not empty, when the guard is free; a
 //! release that leaves it free with `WAITERS` wakes the first. The kernel gives a waiter 4 ms
-//! before it asks for the hand-off, and wakes after it has left the guard; here the second try
-//! asks, and wakes are under the guard.
+//! before it requests the hand-off, and wakes after it has released the guard; here the second try
+//! requests it, and wake-ups are under the guard.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -53,7 +53,7 @@ impl<M: Machine> Named for State<M> {
     words!(count, spinners, list);
 }
 
-/// A reader-writer lock as Linux's semaphore: 24 bytes.
+/// A reader-writer lock like Linux's semaphore: 24 bytes.
 pub struct StockRwsem<M: Machine> {
     state: Padded<State<M>>,
     osq: Osq<M>,
@@ -73,14 +73,14 @@ impl<M: Machine> SharedLock for StockRwsem<M> {
     fn read(&self, me: usize) {
         // Acquire: synchronizes with the Release in `unwrite`.
         let seen = self.state.count.fetch_add(READER, Acquire);
-        // With sleepers, a lone reader that finds it free keeps it.
+        // With sleepers, a single reader that finds it free keeps it.
         if seen & (HELD | HANDOFF) != 0 && seen & (WRITER | WAITERS | HANDOFF) != 0 {
             self.read_slow(me);
         }
     }
 
     fn unread(&self, _: usize) {
-        // Release: synchronizes with the Acquire of the writer that comes after the last reader.
+        // Release: synchronizes with the Acquire of the writer that follows the last reader.
         let now = self.state.count.fetch_sub(READER, Release) - READER;
         if now & (HELD | WAITERS) == WAITERS {
             self.wake();
@@ -115,7 +115,7 @@ impl<M: Machine> StockRwsem<M> {
         list.lock();
         self.sleepers.arm(me);
         let first = self.sleepers.push(list, me, WANTS_READ);
-        // Relaxed: the share is given back unused, and the guard orders the list.
+        // Relaxed: the share is returned unused, and the guard orders the list.
         let now = if first {
             count.fetch_sub(READER - WAITERS, Relaxed) - (READER - WAITERS)
         } else {
@@ -138,7 +138,7 @@ impl<M: Machine> StockRwsem<M> {
         }
     }
 
-    /// Looks for a while, alone. Whether it is ours.
+    /// Polls for a while, alone. Returns whether it is ours.
     fn spin(&self, me: usize) -> bool {
         let (State { count, spinners, .. }, looks) = (&*self.state, Looks::<M>::new());
         if !self.osq.lock(spinners, me, &looks) {
@@ -184,7 +184,7 @@ impl<M: Machine> StockRwsem<M> {
         list.unlock();
     }
 
-    /// Takes it for a writer of the list, or asks for the hand-off if it is tired. Under the guard.
+    /// Takes it for a writer of the list, or requests the hand-off if it is tired. Under the guard.
     fn take_listed(&self, me: usize, tired: bool) -> bool {
         let State { count, list, .. } = &*self.state;
         let first = self.sleepers.first(list).is_some_and(|(first, _)| first == me);
@@ -217,7 +217,7 @@ impl<M: Machine> StockRwsem<M> {
         self.state.list.unlock();
     }
 
-    /// Wakes the first if it is a writer; or grants all readers a share. Under the guard.
+    /// Wakes the first if it is a writer; otherwise grants all readers a share. Under the guard.
     fn wake_first(&self) {
         let State { count, list, .. } = &*self.state;
         let mut at = match self.sleepers.first(list) {
@@ -229,12 +229,14 @@ impl<M: Machine> StockRwsem<M> {
         }
         // Acquire: synchronizes with the Release in `unwrite`, on the readers' behalf.
         while count.fetch_add(READER, Acquire) & WRITER != 0 {
-            // Relaxed: given back unused. A writer came between; it wakes when it leaves.
+            // Relaxed: returned unused. A writer came in between; it wakes the first when it
+            // leaves.
             if (count.fetch_sub(READER, Relaxed) - READER) & WRITER != 0 {
                 return;
             }
         }
-        // The share just taken is the first one's; each other's is taken before it is told.
+        // The share just taken is for the first; a share for each other reader is taken before it
+        // is notified.
         let mut taken = true;
         while let Some((thread, wants)) = at {
             at = self.sleepers.after(thread);

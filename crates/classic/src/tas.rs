@@ -1,9 +1,10 @@
-//! Test and set: everybody exchanges until somebody finds zero.
+//! Test and set: all threads exchange until one finds zero.
 //!
 //! As old as the instruction. Each try takes the line from the holder, so the release waits behind
-//! the tries of all.
+//! the tries of all threads.
 //!
-//! State: one byte, 0 free, 1 held. Invariant: who changed 0 to 1 holds it until it writes 0.
+//! State: one byte, 0 free, 1 held. Invariant: the thread that changed 0 to 1 holds it until it
+//! writes 0.
 
 use core::sync::atomic::Ordering::{Acquire, Release};
 

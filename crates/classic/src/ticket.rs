@@ -1,12 +1,12 @@
 //! A ticket lock: first come, first served.
 //!
 //! Reed and Kanodia, 1979; as a spin lock Mellor-Crummey and Scott, 1991, here without their
-//! proportional backoff. One atomic operation to come; all wait on one word, so each release costs
-//! every waiter a miss.
+//! proportional backoff. An arrival costs one atomic operation; all threads wait on one word, so
+//! each release costs every waiter a miss.
 //!
-//! State: `next`, the ticket to draw, and `serving`, the ticket that holds the lock; both on a
-//! line. Invariants: `next - serving` threads hold or wait; only the holder writes `serving`;
-//! whoever holds the lock may release it, so that it serves as the global part of a cohort lock.
+//! State: `next`, the next ticket, and `serving`, the ticket that holds the lock; both on one line.
+//! Invariants: `next - serving` threads hold or wait; only the holder writes `serving`; any thread
+//! may release it on behalf of the holder, so that it can be the global part of a cohort lock.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -37,7 +37,7 @@ impl<M: Machine> Named for Ticket<M> {
 }
 
 impl<M: Machine> Ticket<M> {
-    /// Whether somebody holds it. If not, all earlier sections are seen.
+    /// Returns whether it is held. If not, all earlier sections are visible.
     pub(crate) fn is_held(&self) -> bool {
         // Relaxed: the caller fences before.
         let next = self.state.next.load(Relaxed);
@@ -47,7 +47,7 @@ impl<M: Machine> Ticket<M> {
 
     /// Waits for a release, if it is held.
     pub(crate) fn outwait(&self) {
-        // Relaxed: the caller looks again.
+        // Relaxed: the caller checks again.
         let serving = self.state.serving.load(Relaxed);
         if self.state.next.load(Relaxed) != serving {
             M::spin_until(&self.state.serving, Relaxed, |now| now != serving);
@@ -61,14 +61,14 @@ impl<M: Machine> Lock for Ticket<M> {
     }
 
     fn lock(&self, _: usize) {
-        // Relaxed: the ticket's number is all there is.
+        // Relaxed: only the ticket's number matters.
         let mine = self.state.next.fetch_add(1, Relaxed);
         // Acquire: synchronizes with the Release in `unlock`.
         M::spin_until(&self.state.serving, Acquire, |serving| serving == mine);
     }
 
     fn unlock(&self, _: usize) {
-        // Relaxed: the holder alone writes it.
+        // Relaxed: only the holder writes it.
         let mine = self.state.serving.load(Relaxed);
         // Release: synchronizes with the Acquire in `lock`.
         self.state.serving.store(mine.wrapping_add(1), Release);

@@ -1,10 +1,11 @@
-//! Test, then test and set: look until it is free, and only then exchange.
+//! Test, then test and set: poll until it is free, and only then exchange.
 //!
-//! Rudolph and Segall, 1984; with exponential backoff, Anderson, 1990. Waiters look at a copy in
-//! their own cache, and a release is a storm: everybody misses, and then everybody exchanges.
-//! Backoff after a lost exchange thins the storm.
+//! Rudolph and Segall, 1984; with exponential backoff, Anderson, 1990. Waiters poll a copy in their
+//! own cache. At a release all of them miss, and then all exchange. Backoff after a lost exchange
+//! reduces these conflicts.
 //!
-//! State: one byte, 0 free, 1 held. Invariant: who changed 0 to 1 holds it until it writes 0.
+//! State: one byte, 0 free, 1 held. Invariant: the thread that changed 0 to 1 holds it until it
+//! writes 0.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -16,7 +17,7 @@ use crate::{Bytes, Lock, Named};
 
 /// Pauses after the first lost exchange.
 const PAUSES_FIRST: u32 = 4;
-/// The most pauses between two tries: some microseconds.
+/// The most pauses between two tries: a few microseconds.
 const PAUSES_MAX: u32 = 1024;
 
 /// Test, then test and set: 1 byte.

@@ -1,10 +1,11 @@
-//! What the sleeping locks share: a list of sleepers under a short lock, and a quantum of looks.
+//! Common code of the sleeping locks: a list of sleepers under a short lock, and a quantum of
+//! polls.
 //!
 //! State: `guard`, 0 or 1; `first` and `last`, numbers or zero; each thread's links, its `wants`,
 //! and `awake`, the word that it sleeps on: 0 asleep, 1 called. Invariants: links and ends are read
-//! and written under the guard, but the first may know that it is first; a thread arms (clears
-//! `awake`) before it looks whether it must sleep, so that a call between the look and the sleep is
-//! not lost.
+//! and written under the guard, except that the first thread may check that it is first; a thread
+//! arms (clears `awake`) before it checks whether it must sleep, so that a call between the check
+//! and the sleep is not lost.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -15,12 +16,12 @@ use latchwork_machine::{Machine, Word};
 use crate::words::words;
 use crate::{Named, Row, row};
 
-/// Looks after which a spinner's time is up: about a millisecond, a tick of the kernel's clock.
+/// Polls after which a spinner's time is up: about a millisecond, a tick of the kernel's clock.
 ///
 /// A kernel spins while the owner runs, which only a kernel knows.
 const LOOKS_MAX: u32 = 20_000;
 
-/// A quantum of looks. A machine that spins for no time has one look.
+/// A quantum of polls. A machine without spinning has one.
 pub(crate) struct Looks<M> {
     left: Cell<u32>,
     machine: PhantomData<M>,
@@ -32,7 +33,7 @@ impl<M: Machine> Looks<M> {
         Self { left: Cell::new(left), machine: PhantomData }
     }
 
-    /// Counts a look. Whether it was one too many.
+    /// Counts a poll. Returns whether the quantum is exceeded.
     pub(crate) fn spent(&self) -> bool {
         let left = self.left.get();
         self.left.set(left.saturating_sub(1));
@@ -74,7 +75,7 @@ impl<M: Machine> Named for Sleepers<M> {
     words!([rows]);
 }
 
-// Links, ends and `wants` are Relaxed: the guard passes them on.
+// Links, ends and `wants` are Relaxed: the guard publishes them.
 impl<M: Machine> Sleepers<M> {
     pub(crate) fn new(threads: usize) -> Self {
         Self { rows: row(threads) }
@@ -84,7 +85,7 @@ impl<M: Machine> Sleepers<M> {
         &self.rows[number as usize - 1]
     }
 
-    /// Adds thread `me` at the end. Whether the list was empty. Under the guard.
+    /// Adds thread `me` at the end. Returns whether the list was empty. Under the guard.
     pub(crate) fn push(&self, ends: &Ends<M>, me: usize, wants: u32) -> bool {
         let (own, number) = (&self.rows[me], me as u32 + 1);
         let last = ends.last.load(Relaxed);
@@ -99,7 +100,7 @@ impl<M: Machine> Sleepers<M> {
         last == 0
     }
 
-    /// Takes thread `me` off. Whether the list is empty now. Under the guard.
+    /// Removes thread `me`. Returns whether the list is now empty. Under the guard.
     pub(crate) fn remove(&self, ends: &Ends<M>, me: usize) -> bool {
         let own = &self.rows[me];
         let (prev, next) = (own.prev.load(Relaxed), own.next.load(Relaxed));
@@ -114,7 +115,8 @@ impl<M: Machine> Sleepers<M> {
         prev == 0 && next == 0
     }
 
-    /// The first, and what it wants. Under the guard; or for a thread to ask whether it is first.
+    /// Returns the first thread and its request. Under the guard, or for a thread to check whether
+    /// it is first.
     pub(crate) fn first(&self, ends: &Ends<M>) -> Option<(usize, u32)> {
         match ends.first.load(Relaxed) {
             0 => None,
@@ -122,7 +124,7 @@ impl<M: Machine> Sleepers<M> {
         }
     }
 
-    /// The one after `thread`, and what it wants. Under the guard.
+    /// Returns the thread after `thread`, and its request. Under the guard.
     pub(crate) fn after(&self, thread: usize) -> Option<(usize, u32)> {
         match self.rows[thread].next.load(Relaxed) {
             0 => None,
@@ -130,22 +132,22 @@ impl<M: Machine> Sleepers<M> {
         }
     }
 
-    /// Tells a thread off the list how its wait ended.
+    /// Stores for a thread off the list how its wait ended.
     pub(crate) fn mark(&self, thread: usize, mark: u32) {
         // Release: synchronizes with the Acquire in `is_marked`.
         self.rows[thread].wants.store(mark, Release);
     }
 
-    /// Whether thread `me` was told so.
+    /// Returns whether thread `me` has this mark.
     pub(crate) fn is_marked(&self, me: usize, mark: u32) -> bool {
         // Acquire: synchronizes with the Release in `mark`.
         self.rows[me].wants.load(Acquire) == mark
     }
 
-    /// Forgets earlier calls.
+    /// Clears earlier calls.
     pub(crate) fn arm(&self, me: usize) {
-        // Acquire: synchronizes with the Release in `call`, so that if a call is forgotten, what
-        // the caller did before it is seen by the look that follows.
+        // Acquire: synchronizes with the Release in `call`, so that if a call is cleared, the
+        // caller's earlier stores are seen by the following check.
         self.rows[me].awake.swap(0, Acquire);
     }
 

@@ -1,14 +1,14 @@
-//! The words of a lock by name, for who tells where its cycles go.
+//! The words of a lock by name, for reports on where its cycles are spent.
 
 use latchwork_machine::Word;
 
-/// Is told of each word: where it lies, how many bytes it has, and its name.
+/// Receives each word: its address, its size in bytes, and its name.
 pub type Tell<'a> = dyn FnMut(usize, usize, &str) + 'a;
 
-/// What has words with names.
+/// A type that has named words.
 pub trait Named {
-    /// Tells of each word of this, whose own name is `name`. Words that are alike, as those of all
-    /// threads' nodes, have one name.
+    /// Calls `tell` with each word of this, whose own name is `name`. Equal words, such as those of
+    /// all threads' nodes, have one name.
     fn tell_words(&self, name: &str, tell: &mut Tell<'_>);
 }
 
@@ -18,7 +18,7 @@ impl<W: Word> Named for W {
     }
 }
 
-/// What a node has that needs none.
+/// The own part of a node for orders that need none.
 #[derive(Default)]
 pub struct Nothing;
 
@@ -26,7 +26,7 @@ impl Named for Nothing {
     fn tell_words(&self, _: &str, _: &mut Tell<'_>) {}
 }
 
-/// Makes [`Named::tell_words`] of a struct's fields; rows stand in brackets.
+/// Implements [`Named::tell_words`] for a struct's fields; rows are in brackets.
 macro_rules! words {
     ($($part:tt),*) => {
         fn tell_words(&self, name: &str, tell: &mut $crate::words::Tell<'_>) {

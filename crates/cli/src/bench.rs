@@ -1,4 +1,4 @@
-//! `latchwork bench latch`: our latches beside other people's.
+//! `latchwork bench latch`: our latches compared with others.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -12,17 +12,17 @@ use latchwork_bench::{Bench, Kind, Reached, Report, Row, Settings, Subject};
 use crate::figures::reached;
 use crate::output;
 
-/// Measure our latches beside std's, parking_lot's and pthread's, in turn and in one run
+/// Measure our latches and those of std, parking_lot and pthread, interleaved in one run
 ///
-/// Exits with 1 if a latch does not exclude, a thread does not come back, or a bench of contention
-/// met none; never because something is slow, but for --strict.
+/// Exits with 1 if a latch does not exclude, a thread does not return, or a benchmark of contention
+/// had none. A slow result is no failure, except with --strict.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these workloads
     #[arg(long, value_delimiter = ',', value_name = "WORKLOAD", value_parser = workload())]
     only: Vec<Bench>,
 
-    /// Numbers of threads, but for `uncontended` [default: 2,32, and 8 in a mix]
+    /// Numbers of threads, except for `uncontended` [default: 2,32, and 8 in a mix]
     #[arg(long, value_delimiter = ',', value_name = "N",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=4096))]
     threads: Vec<usize>,
@@ -31,16 +31,16 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch)]
     latch: Vec<String>,
 
-    /// Percents of writes in a mix
+    /// Percentages of writes in a mix
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", default_value = "0,1,50",
           value_parser = percent)]
     writes: Vec<f64>,
 
-    /// How often to measure each [default: 7]
+    /// Number of runs of each measurement [default: 7]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     runs: Option<usize>,
 
-    /// Milliseconds of one measurement [default: 200]
+    /// Duration of one measurement in milliseconds [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     ms: Option<u64>,
 
@@ -57,19 +57,19 @@ pub(crate) struct Args {
     #[arg(long)]
     pin: bool,
 
-    /// 3 runs of 20 ms: to see that all works, in some seconds
+    /// 3 runs of 20 ms: a functional check of a few seconds
     #[arg(long)]
     quick: bool,
 
-    /// Exit with 1 if a figure that we mean to reach is missed
+    /// Exit with 1 if a goal is missed
     #[arg(long)]
     strict: bool,
 
-    /// JSON lines, one object a row; the figures go to stderr
+    /// Print JSON lines, one object per row; goals go to stderr
     #[arg(long)]
     json: bool,
 
-    /// Name the latches and workloads, and measure nothing
+    /// List latches and workloads without measuring
     #[arg(long, conflicts_with_all = ["json", "strict"])]
     list: bool,
 }
@@ -114,14 +114,14 @@ impl Args {
     }
 }
 
-/// Runs the benchmark and prints what came of it.
+/// Runs the benchmark and prints the results.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.list {
         return printed(list(&mut io::stdout().lock())).map(|()| ExitCode::SUCCESS);
     }
     let subjects = Subject::select(Subject::all(), &args.latch)
         .map_err(|name| anyhow::anyhow!("no latch is called {name}"))?;
-    // Nothing is drawn if stderr is no terminal. It is drawn between measurements only.
+    // Not drawn if stderr is no terminal. It is drawn between measurements only.
     let bar = ProgressBar::new(0);
     let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}")?;
     bar.set_style(style);
@@ -133,7 +133,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     bar.finish_and_clear();
     let report = match report {
         Ok(report) => report,
-        // A latch that does not do what it is for was found.
+        // A latch was found to be incorrect.
         Err(why) => {
             output::complain(&why.to_string());
             return Ok(ExitCode::FAILURE);
@@ -161,7 +161,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if args.strict && missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// A reader that has seen enough and closed the pipe is no error.
+/// A reader that closed the pipe is no error.
 fn printed(result: io::Result<()>) -> anyhow::Result<()> {
     match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
@@ -190,7 +190,7 @@ fn json(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// A table that fits 100 columns, coloured if `colour` and the user has nothing against it.
+/// Returns a table that fits 100 columns, coloured if `colour` and the user's settings allow it.
 fn table(header: &[&str], colour: bool) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
@@ -256,7 +256,7 @@ fn title(cell: &latchwork_bench::Cell, row: &Row) -> String {
     title
 }
 
-/// Rows that can be compared.
+/// A table of comparable rows.
 fn block(rows: &[Row], colour: bool) -> Table {
     let uncontended = rows[0].params.workload == Bench::Uncontended.name();
     let times = if uncontended { ["p50", "p99", "max"] } else { ["wait p50", "p99", "max"] };
@@ -290,7 +290,7 @@ fn block(rows: &[Row], colour: bool) -> Table {
     table
 }
 
-/// With so many decimals, but no more than are of use.
+/// Formats with so many decimals, but no more than are significant.
 fn digits(value: f64, decimals: usize) -> String {
     let decimals = if value < 999.0 { decimals } else { 0 };
     format!("{value:.decimals$}")

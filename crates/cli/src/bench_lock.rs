@@ -1,4 +1,4 @@
-//! `latchwork bench lock`: our lock manager beside Berkeley DB's.
+//! `latchwork bench lock`: our lock manager compared with Berkeley DB's.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -14,12 +14,12 @@ use latchwork_bench::lock::{self, Report, Row, Settings, Subject, Workload};
 use crate::figures::reached;
 use crate::output;
 
-/// Measure our lock manager beside Berkeley DB's, in turn and in one run
+/// Measure our lock manager and Berkeley DB's, interleaved in one run
 ///
-/// Each measurement is made in a process of its own; where processes are compared, in one for each
-/// worker. Without Berkeley DB 5.3 (Debian: libdb5.3-dev, when this was built) ours runs alone, and
-/// that is said. Exits with 1 if a measurement fails or what it is about never happened; never
-/// because something is slow, but for --strict.
+/// Each measurement runs in a process of its own; where processes are compared, in one per worker.
+/// Without Berkeley DB 5.3 at build time (Debian: libdb5.3-dev), only ours is measured, and a
+/// message says so. Exits with 1 if a measurement fails or its subject never occurred. A slow
+/// result is no failure, except with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork bench lock --quick
@@ -37,27 +37,27 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = subject())]
     subject: Vec<Subject>,
 
-    /// How often to measure each [default: 7]
+    /// Number of runs of each measurement [default: 7]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     runs: Option<usize>,
 
-    /// Milliseconds of one measurement of a rate [default: 200]
+    /// Duration of one measurement of a rate in milliseconds [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=20_000))]
     ms: Option<u64>,
 
-    /// Requests that wait while deadlocks are looked for [default: 10000]
+    /// Waiting requests during searches for deadlocks [default: 10000]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     waiters: Option<usize>,
 
-    /// The same for Berkeley DB, which needs a thread for each [default: 1000]
+    /// Waiting requests for Berkeley DB, which needs a thread for each [default: 1000]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=20_000))]
     rival_waiters: Option<usize>,
 
-    /// Locks held at a time to see how large they are [default: 1000000]
+    /// Locks held at a time to measure their size [default: 1000000]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1000..=100_000_000))]
     held: Option<usize>,
 
-    /// Where shared memory is made [default: /dev/shm, or the directory for temporary files]
+    /// Where to create shared memory [default: /dev/shm, or the directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 
@@ -65,24 +65,24 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
 
-    /// 3 runs of 20 ms, few waiters, few held locks: to see that all works, in some seconds
+    /// 3 runs of 20 ms, few waiters, few held locks: a functional check of a few seconds
     #[arg(long)]
     quick: bool,
 
-    /// Exit with 1 if a figure that we mean to reach is missed, or Berkeley DB is missing
+    /// Exit with 1 if a goal is missed, or Berkeley DB is missing
     #[arg(long)]
     strict: bool,
 
-    /// JSON lines, one object a row; the figures go to stderr
+    /// Print JSON lines, one object per row; goals go to stderr
     #[arg(long)]
     json: bool,
 
-    /// Be the process that measures
+    /// Act as the measuring process
     #[arg(long, hide = true)]
     serve: bool,
 }
 
-/// What `--only` names: a workload, or some.
+/// The argument of `--only`: a workload, or several.
 #[derive(Clone, Copy)]
 enum Only {
     One(Workload),
@@ -138,7 +138,7 @@ impl Args {
     }
 }
 
-/// Runs the benchmark and prints what came of it.
+/// Runs the benchmark and prints the results.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.serve {
         lock::serve();
@@ -149,7 +149,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         command.args(["bench", "lock", "--serve"]);
         command
     };
-    // Nothing is drawn if stderr is no terminal. It is drawn between measurements only.
+    // Not drawn if stderr is no terminal. It is drawn between measurements only.
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}")?);
     let report = lock::run(args.settings(), &launch, &mut |step| {
@@ -186,7 +186,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What an operation of a workload is.
+/// Describes an operation of a workload.
 fn operation(workload: Workload) -> &'static str {
     match workload {
         Workload::Weak => "read-lock and unlock; 16 objects of one's own",
@@ -239,7 +239,7 @@ fn tables(report: &Report, rows: &[Row], colour: bool, out: &mut impl Write) -> 
     Ok(())
 }
 
-/// The rows of a workload.
+/// The table of a workload.
 fn block(rows: &[&Row], colour: bool) -> comfy_table::Table {
     let header = ["place", "by", "", "per s", "each", "spread", "speed", "p50", "p99", "", ""];
     let mut table = output::table(&header, 3..9, colour);
@@ -263,7 +263,7 @@ fn block(rows: &[&Row], colour: bool) -> comfy_table::Table {
     table
 }
 
-/// What a workload has to say besides.
+/// Additional results of a workload.
 fn besides(row: &Row) -> String {
     if let Some(bytes) = row.bytes_per_lock {
         return format!("{bytes:.0} B a lock");
@@ -278,7 +278,7 @@ fn besides(row: &Row) -> String {
     }
 }
 
-/// A rate, in at most six characters.
+/// Formats a rate in at most six characters.
 fn rate(per_s: f64) -> String {
     match per_s {
         _ if per_s >= 999_500.0 => format!("{:.2}M", per_s / 1e6),
@@ -287,7 +287,7 @@ fn rate(per_s: f64) -> String {
     }
 }
 
-/// A time, with a decimal where that counts.
+/// Formats a time, with a decimal where it is significant.
 fn time(ns: f64) -> String {
     if ns < 99.95 { format!("{ns:.1} ns") } else { output::time(ns as u64) }
 }

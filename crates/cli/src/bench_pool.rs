@@ -1,4 +1,4 @@
-//! `latchwork bench pool`: our buffer pool beside Berkeley DB's, a mapped file, and `pread`.
+//! `latchwork bench pool`: our buffer pool compared with Berkeley DB's, a mapped file, and `pread`.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use latchwork_bench::pool::{self, Report, Row, Settings, Workload};
 use crate::figures::reached;
 use crate::output;
 
-/// Measure our buffer pool beside Berkeley DB's, a mapped file, and pread, in turn
+/// Measure our buffer pool, Berkeley DB's, a mapped file, and pread, interleaved
 ///
-/// Without Berkeley DB 5.3 (Debian: libdb5.3-dev, when this was built) ours runs beside the others
-/// alone, and that is said. Exits with 1 if a page holds what nobody put there, or if what a
-/// workload is about did not happen; never because something is slow, but for --strict.
+/// Without Berkeley DB 5.3 at build time (Debian: libdb5.3-dev), ours is compared with the others
+/// only, and a message says so. Exits with 1 if a page has wrong content, or if the subject of a
+/// workload did not occur. A slow result is no failure, except with --strict.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork bench pool --quick
@@ -33,11 +33,11 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     threads: Vec<usize>,
 
-    /// How often to measure each [default: 7]
+    /// Number of runs of each measurement [default: 7]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     runs: Option<usize>,
 
-    /// Milliseconds of one measurement [default: 200]
+    /// Duration of one measurement in milliseconds [default: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=20_000))]
     ms: Option<u64>,
 
@@ -45,23 +45,23 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1 << 24))]
     frames: Option<u32>,
 
-    /// Where the file of pages is made [default: the directory for temporary files]
+    /// Where to create the file of pages [default: the directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 
-    /// 3 runs of 20 ms in small pools: to see that all works, in some seconds
+    /// 3 runs of 20 ms in small pools: a functional check of a few seconds
     #[arg(long)]
     quick: bool,
 
-    /// Exit with 1 if a figure that we mean to reach is missed, or Berkeley DB is missing
+    /// Exit with 1 if a goal is missed, or Berkeley DB is missing
     #[arg(long)]
     strict: bool,
 
-    /// JSON lines, one object a row; the figures go to stderr
+    /// Print JSON lines, one object per row; goals go to stderr
     #[arg(long)]
     json: bool,
 
-    /// Be the process that measures
+    /// Act as the measuring process
     #[arg(long, hide = true)]
     serve: bool,
 }
@@ -86,7 +86,7 @@ impl Args {
     }
 }
 
-/// Runs the benchmark and prints what came of it.
+/// Runs the benchmark and prints the results.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.serve {
         pool::serve();
@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         command.args(["bench", "pool", "--serve"]);
         command
     };
-    // Nothing is drawn if stderr is no terminal.
+    // Not drawn if stderr is no terminal.
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}")?);
     let report = pool::run(args.settings(), &launch, &mut |step| {

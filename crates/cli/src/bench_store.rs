@@ -1,4 +1,4 @@
-//! `latchwork bench store`: our store and other people's beside each other.
+//! `latchwork bench store`: our store compared with others.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use latchwork_bench::store::{Subject, Unit, Workload};
 
 use crate::{bench_store_plot, output};
 
-/// Measure our store and other embedded stores beside each other, in turn and in one run
+/// Measure our store and other embedded stores, interleaved in one run
 ///
-/// Ours, and Berkeley DB, LMDB, redb, RocksDB, fjall and SQLite, each as quick as its manual says
-/// that it can be with its own promises kept. Berkeley DB and RocksDB are used where the system has
-/// them; the others are built in only if asked for, because that takes minutes:
+/// Ours, and Berkeley DB, LMDB, redb, RocksDB, fjall and SQLite, each configured for speed by its
+/// manual without giving up its guarantees. Berkeley DB and RocksDB are used where the system has
+/// them; the others are built only on request, because that takes minutes:
 ///
 ///   cargo build --release --features stores
 ///
-/// A store that is missing is named, and the others run. Each measurement is made in processes of
-/// its own. Exits with 1 if a store fails; never because something is slow.
+/// A missing store is named, and the others run. Each measurement runs in processes of its own.
+/// Exits with 1 if a store fails. A slow result is no failure.
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 #[command(after_help = "Examples:
@@ -45,11 +45,11 @@ pub(crate) struct Args {
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = subject())]
     store: Vec<Subject>,
 
-    /// How often to measure each [default: 5]
+    /// Number of runs of each measurement [default: 5]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     runs: Option<usize>,
 
-    /// Milliseconds of one measurement [default: 500]
+    /// Duration of one measurement in milliseconds [default: 500]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     ms: Option<u64>,
 
@@ -73,15 +73,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     cache: Option<usize>,
 
-    /// Bytes of log after which our store makes a checkpoint: 64MiB [default: the store's own]
+    /// Bytes of log between two checkpoints of our store: 64MiB [default: the store's own]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget: Option<u64>,
 
-    /// Where stores lie that do not wait for the disk [default: /dev/shm, or as --disk]
+    /// Where to create stores that do not wait for the disk [default: /dev/shm, or as --disk]
     #[arg(long, value_name = "DIRECTORY")]
     memory: Option<PathBuf>,
 
-    /// Where stores lie that wait for the disk [default: the directory for temporary files]
+    /// Where to create stores that wait for the disk [default: the directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     disk: Option<PathBuf>,
 
@@ -89,11 +89,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "180", value_parser = clap::value_parser!(u64).range(1..=36_000))]
     patience: u64,
 
-    /// Little data, one run of 40 ms, few threads: to see that all works, in less than two minutes
+    /// Little data, one run of 40 ms, few threads: a functional check of less than two minutes
     #[arg(long)]
     quick: bool,
 
-    /// JSON lines, one object a row
+    /// Print JSON lines, one object per row
     #[arg(long)]
     json: bool,
 
@@ -101,7 +101,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
-    /// Be the process that measures
+    /// Act as the measuring process
     #[arg(long, hide = true)]
     serve: bool,
 }
@@ -112,7 +112,7 @@ fn workload() -> impl TypedValueParser<Value = Workload> {
         .try_map(move |name| named(name).ok_or("unknown workload"))
 }
 
-/// A number of bytes, with a unit or none.
+/// Parses a number of bytes, with or without a unit.
 fn bytes(text: &str) -> Result<u64, String> {
     let (digits, unit) =
         text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
@@ -160,7 +160,7 @@ impl Args {
     }
 }
 
-/// Runs the benchmark and prints what came of it.
+/// Runs the benchmark and prints the results.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.serve {
         store::serve();
@@ -168,7 +168,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.plot
         && let Err(error) = output::writable(path)
     {
-        // A benchmark takes minutes; a file that cannot be written is told before.
+        // A benchmark takes minutes; a file that cannot be written is reported before.
         output::complain(&format!("--plot {}: {error}", path.display()));
         return Ok(ExitCode::from(2));
     }
@@ -178,7 +178,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         command.args(["bench", "store", "--serve"]);
         command
     };
-    // Nothing is drawn if stderr is no terminal. It is drawn between measurements only.
+    // Not drawn if stderr is no terminal. It is drawn between measurements only.
     let bar = ProgressBar::new(0);
     bar.set_style(ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}")?);
     let report = store::run(args.settings(), &launch, &mut |step| {
@@ -208,7 +208,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     for (subject, cell, why) in &report.failures {
         output::complain(&format!("{} failed ({cell}): {why}", subject.name()));
     }
-    // Last: whatever becomes of the picture, the rows are told.
+    // Last: an error of the plot must not lose the rows.
     if let Some(path) = &args.plot {
         let svg = bench_store_plot::draw(&rows)?;
         std::fs::write(path, svg).with_context(|| path.display().to_string())?;
@@ -252,7 +252,7 @@ fn crew(threads: usize, procs: usize) -> String {
     if procs == 1 { threads.to_string() } else { format!("{threads} in {procs}") }
 }
 
-/// The rows of a workload.
+/// The table of a workload.
 fn block(rows: &[&Row], colour: bool) -> Table {
     let there = |figure: &&Figure| rows.iter().any(|row| row.figures.contains_key(figure.name));
     let figures: Vec<&Figure> = FIGURES.iter().filter(there).collect();
@@ -278,8 +278,7 @@ fn block(rows: &[&Row], colour: bool) -> Table {
     table
 }
 
-/// The rows of a workload that has more to say: what it says takes the place of what can be
-/// reckoned.
+/// The table of a workload with additional figures, which replace columns that can be computed.
 fn block_of_figures(rows: &[&Row], figures: &[&Figure], colour: bool) -> Table {
     let mut header = vec!["threads", "", "per s", "speed", "p50", "p99"];
     header.extend(figures.iter().map(|figure| figure.label));
@@ -309,7 +308,7 @@ fn speed(row: &Row) -> String {
     row.ratio.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"))
 }
 
-/// A figure, in at most eight characters.
+/// Formats a figure in at most eight characters.
 fn number(figure: Option<(Unit, f64)>) -> String {
     match figure {
         None => "-".to_owned(),
@@ -321,7 +320,7 @@ fn number(figure: Option<(Unit, f64)>) -> String {
     }
 }
 
-/// What a workload has to say besides.
+/// Additional results of a workload.
 fn besides(row: &Row) -> String {
     if row.again_per_op > 0.0005 {
         return format!("{:.3} run again", row.again_per_op);
@@ -343,7 +342,7 @@ fn loads(report: &Report, colour: bool) -> Table {
     table
 }
 
-/// A rate, in at most six characters.
+/// Formats a rate in at most six characters.
 fn rate(per_s: f64) -> String {
     match per_s {
         _ if per_s >= 999_500.0 => format!("{:.2}M", per_s / 1e6),

@@ -1,5 +1,4 @@
-//! The stores' rates as a picture: a panel for each workload, a group of bars for each number of
-//! threads.
+//! Plots the stores' rates: a panel for each workload, a group of bars for each number of threads.
 
 use anyhow::anyhow;
 use latchwork_bench::store::{Row, Workload};
@@ -11,7 +10,8 @@ const PANEL: (u32, u32) = (470, 210);
 const TITLE: u32 = 30;
 const LEGEND: u32 = 26;
 
-/// Colours that differ in brightness and to any eye (Okabe and Ito, 2008).
+/// Colours that differ in brightness and are distinguishable with colour blindness (Okabe and Ito,
+/// 2008).
 const INKS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
     RGBColor(0, 114, 178),
@@ -25,7 +25,7 @@ const INKS: [RGBColor; 8] = [
 
 type Drawn<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// An SVG file.
+/// Returns an SVG file.
 pub(crate) fn draw(rows: &[Row]) -> anyhow::Result<String> {
     let mut svg = String::new();
     drawn(&mut svg, rows).map_err(|error| anyhow!("the plot: {error}"))?;
@@ -104,7 +104,7 @@ fn panel(
     Ok(())
 }
 
-/// A rate in three or four characters.
+/// Formats a rate in three or four characters.
 fn short(per_s: f64) -> String {
     match per_s {
         _ if per_s >= 9.995e6 => format!("{:.0}M", per_s / 1e6),

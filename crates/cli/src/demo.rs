@@ -1,4 +1,4 @@
-//! `latchwork demo`: programs that every machine has, on files that it has, with and without.
+//! `latchwork demo`: standard programs on the system's own files, with and without our latches.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -16,22 +16,22 @@ use crate::{launch, output, report};
 
 /// Sort and pack the system's own files, with glibc's locks and with our latches
 ///
-/// The runs of both take turns. Compares what comes out byte for byte, and prints the times, and a
-/// profile of one run more. Exits with 1 if anything differs.
+/// The runs are interleaved. Compares the outputs byte for byte, and prints the times, and a
+/// profile of one more run. Exits with 1 if any output differs.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many megabytes of files to join
+    /// Megabytes of files to join
     #[arg(long, value_name = "MB", default_value_t = 200,
           value_parser = clap::value_parser!(u64).range(1..=100_000))]
     size: u64,
 
-    /// How many runs with each
+    /// Number of runs with each
     #[arg(long, value_name = "N", default_value_t = 3,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: u32,
 }
 
-/// Where files are taken from, in this order.
+/// Folders from which files are taken, in this order.
 const SOURCES: [&str; 3] = ["/usr/share", "/usr/lib", "/usr/bin"];
 
 /// Runs the demonstration.
@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let input = scratch.path().join("input");
     spinner.set_message("joining files of the system");
     let (files, bytes) = join(&input, args.size << 20)?;
-    // xz takes some ten times as long for a byte.
+    // xz takes about ten times as long per byte.
     let packed = scratch.path().join("packed-input");
     fs::write(&packed, read_start(&input, bytes / 8)?)?;
     let mut same = true;
@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A program, its arguments without the place of its output.
+/// A program, and its arguments without the output path.
 struct Task<'a> {
     program: &'static str,
     args: Vec<OsString>,
@@ -82,7 +82,7 @@ fn tasks<'a>(input: &'a Path, packed: &'a Path) -> [Task<'a>; 2] {
     ]
 }
 
-/// One program, with one and with the other.
+/// A program run both ways.
 struct Demo<'a> {
     task: &'a Task<'a>,
     scratch: &'a Path,
@@ -100,7 +100,8 @@ impl Demo<'_> {
         let line = self.line();
         let (mut times, mut same) = ([Vec::new(), Vec::new()], true);
         for run in 0..self.runs {
-            // They take turns in being first: what warms up or slows down meets both alike.
+            // They take turns in being first, so that warming up or slowing down affects both
+            // alike.
             for side in [run % 2, 1 - run % 2] {
                 let (how, command, output) = match side {
                     0 => (GLIBC, self.plain(), &theirs),
@@ -142,7 +143,7 @@ impl Demo<'_> {
         command
     }
 
-    /// How many seconds a run takes.
+    /// Returns how many seconds a run takes.
     fn time(&self, mut command: Command, how: &str, output: &Path) -> anyhow::Result<f64> {
         self.dress(&mut command, output)?;
         let began = Instant::now();
@@ -166,7 +167,7 @@ impl Demo<'_> {
         Ok(session)
     }
 
-    /// Gives a command its input, output and scratch folder.
+    /// Sets a command's input, output and scratch folder.
     fn dress(&self, command: &mut Command, output: &Path) -> anyhow::Result<()> {
         command.env("LC_ALL", "C").env("TMPDIR", self.scratch);
         let (input, output) = (File::open(self.task.input)?, File::create(output)?);
@@ -179,7 +180,7 @@ fn refused(refusal: launch::Refusal) -> anyhow::Error {
     anyhow::anyhow!("{refusal:?}")
 }
 
-/// The medians of two rows of runs, and whether the one is faster; or that nobody can tell.
+/// The medians of both, and whether one is significantly faster.
 fn compared(glibc: &mut [f64], ours: &mut [f64]) -> String {
     let (theirs, their_spread) = median(glibc);
     let (median, our_spread) = median(ours);
@@ -200,7 +201,7 @@ fn compared(glibc: &mut [f64], ours: &mut [f64]) -> String {
     times
 }
 
-/// The median, and how far runs lie apart, as a part of it.
+/// The median, and the relative spread of the runs.
 fn median(runs: &mut [f64]) -> (f64, f64) {
     runs.sort_by(f64::total_cmp);
     let (first, last) = (runs.first().copied(), runs.last().copied());
@@ -212,7 +213,7 @@ fn which(program: &str) -> Option<PathBuf> {
     crate::program::find(program.as_ref()).ok()
 }
 
-/// Joins files of the system, in name order, until there are so many bytes.
+/// Joins files of the system, in name order, up to so many bytes.
 fn join(to: &Path, size: u64) -> anyhow::Result<(usize, u64)> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(to)?);
     let (mut files, mut bytes) = (0, 0);
@@ -225,7 +226,7 @@ fn join(to: &Path, size: u64) -> anyhow::Result<(usize, u64)> {
             for entry in &entries {
                 let Ok(kind) = entry.file_type() else { continue };
                 if kind.is_file() && bytes < size {
-                    // A file that cannot be read is not the demonstration's business.
+                    // Unreadable files are skipped.
                     let Ok(file) = File::open(entry.path()) else { continue };
                     bytes += std::io::copy(&mut file.take(size - bytes), &mut out)?;
                     files += 1;

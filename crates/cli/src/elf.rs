@@ -1,19 +1,19 @@
-//! The little of ELF that tells whether the loader will load us.
+//! The parts of ELF that determine whether the loader will preload our library.
 //!
-//! Nothing in the file is trusted: every offset is checked against what was read.
+//! Nothing in the file is trusted: every offset is checked against the bytes read.
 
-/// What kind of program a file's beginning says it is.
+/// The kind of a program, from the beginning of its file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Image {
-    /// A program that asks for a loader, on this machine: the loader's path.
+    /// A program with a loader for this machine: the loader's path.
     Dynamic(Vec<u8>),
     /// A program without a loader.
     Static,
-    /// A program for another machine, by ELF's number; or of another word size.
+    /// A program for another machine, by ELF's number, or of another word size.
     Foreign(u16),
     /// A script; its interpreter's path.
     Script(Vec<u8>),
-    /// Something else.
+    /// Another kind of file.
     Unknown,
 }
 
@@ -26,7 +26,7 @@ compile_error!("no pthread layouts are known for this machine");
 
 const INTERPRETER: u32 = 3;
 
-/// Reads the first bytes of a file; 4 KiB are enough for all linkers known.
+/// Classifies a file by its first bytes; 4 KiB suffice for all known linkers.
 pub(crate) fn image(bytes: &[u8]) -> Image {
     if let Some(rest) = bytes.strip_prefix(b"#!") {
         let line = rest.split(|b| *b == b'\n').next().unwrap_or_default().trim_ascii_start();
@@ -37,7 +37,7 @@ pub(crate) fn image(bytes: &[u8]) -> Image {
         return Image::Unknown;
     }
     let machine = half(bytes, 18).unwrap_or(0);
-    // 64 bits, little-endian: what this program itself is.
+    // 64 bits, little-endian, like this program.
     if bytes.get(4..6) != Some(&[2, 1]) || machine != MACHINE {
         return Image::Foreign(machine);
     }
@@ -48,8 +48,8 @@ pub(crate) fn image(bytes: &[u8]) -> Image {
     }
 }
 
-/// The interpreter that a program header names, if one does; none if the headers are not there. A
-/// path that lies behind what was read is empty.
+/// The interpreter that a program header names, if one does; none if the headers are missing. A
+/// path behind the bytes read is empty.
 fn asks_for_loader(bytes: &[u8]) -> Option<Option<Vec<u8>>> {
     let table = usize::try_from(u64::from_le_bytes(field(bytes, 32)?)).ok()?;
     let size = usize::from(half(bytes, 54)?);

@@ -1,4 +1,4 @@
-//! What a benchmark is to reach, beside what was measured.
+//! The goals of a benchmark, with the measured values.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use latchwork_bench::{Figure, Reached};
 
 use crate::output;
 
-/// Prints the figures that we mean to reach, beside the measured ones.
+/// Prints goals and measured values.
 pub(crate) fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) -> io::Result<()> {
     let header = ["figures", "to reach", "measured", "quartiles", ""];
     let mut table = output::table(&header, 1..4, colour);
@@ -34,12 +34,12 @@ pub(crate) fn reached(figures: &[Figure], colour: bool, out: &mut impl Write) ->
     writeln!(out, "\n{table}")
 }
 
-/// A number, with decimals where they count.
+/// Formats a number, with decimals where they are significant.
 fn digits(value: f64) -> String {
     match value {
         _ if value < 99.995 => format!("{value:.2}"),
         _ if value < 9_999.5 => format!("{value:.0}"),
-        // Only a run that other programs disturb gives such numbers.
+        // Only a run that is disturbed by other programs gives such numbers.
         _ => format!("{value:.0e}"),
     }
 }

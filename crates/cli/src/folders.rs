@@ -1,7 +1,7 @@
-//! The folders that profiles are written to: one for each run, with a file for each process.
+//! The folders of profiles: one for each run, with a file for each process.
 //!
-//! A folder is locked for as long as latchwork waits for its program. One that nobody holds, and
-//! none of whose processes runs, is what a killed latchwork left: the next one removes it.
+//! A folder is locked while latchwork waits for its program. An unlocked folder without running
+//! processes was left by a killed latchwork: the next one removes it.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crate::found;
 
-/// Where such folders are made, if not in memory.
+/// Where such folders are created, if not in memory.
 const ROOT: &str = "LATCHWORK_FOLDER";
 
-/// A folder younger than this may not have been locked yet.
+/// A folder younger than this may not be locked yet.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// A folder that only this user can look into, removed when dropped.
+/// A folder with access for this user only, removed on drop.
 pub(crate) struct Folder {
     path: PathBuf,
     /// Holds the lock.
@@ -26,7 +26,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// A new one. Removes those that others left behind.
+    /// Creates a folder. Removes those left by killed processes.
     pub(crate) fn new() -> std::io::Result<Self> {
         sweep();
         let mut last = ErrorKind::NotFound.into();
@@ -54,7 +54,7 @@ impl Folder {
         &self.path
     }
 
-    /// Leaves the folder, for processes that still write to it.
+    /// Keeps the folder, for processes that still write to it.
     pub(crate) fn keep(mut self) -> PathBuf {
         self.is_kept = true;
         self.path.clone()
@@ -70,11 +70,11 @@ impl Drop for Folder {
 }
 
 fn prefix() -> String {
-    // SAFETY: it only tells.
+    // SAFETY: it only returns a number.
     format!("latchwork-{}-", unsafe { libc::geteuid() })
 }
 
-/// Where such folders are made: memory first, for the segments are written as memory is.
+/// The places for such folders: memory first, because the segments are written like memory.
 fn roots() -> Vec<PathBuf> {
     match std::env::var_os(ROOT) {
         Some(root) => vec![root.into()],
@@ -82,8 +82,8 @@ fn roots() -> Vec<PathBuf> {
     }
 }
 
-/// Whether a name is two numbers and a dot, and perhaps something behind another: so folders are
-/// called behind their prefix, and the files in them.
+/// Whether a name consists of two numbers with a dot in between, and optionally a further part
+/// after another dot: the names of folders after their prefix, and of the files in them.
 fn is_numbered(name: &str, more: bool) -> bool {
     let mut parts = name.split('.');
     let numbers: Vec<_> = parts.by_ref().take(2).collect();
@@ -91,13 +91,13 @@ fn is_numbered(name: &str, more: bool) -> bool {
     numbers.len() == 2 && numbers.iter().all(number) && (more || parts.next().is_none())
 }
 
-/// This user's folders.
+/// Returns this user's folders.
 fn all() -> impl Iterator<Item = PathBuf> {
     let prefix = prefix();
-    // SAFETY: it only tells.
+    // SAFETY: it only returns a number.
     let user = unsafe { libc::geteuid() };
     let own = move |entry: &fs::DirEntry| {
-        // Somebody else's folder may lie in a folder that all may write to.
+        // Another user's folder may lie in a folder that all users may write to.
         let name = entry.file_name();
         name.to_string_lossy().strip_prefix(&prefix).is_some_and(|name| is_numbered(name, false))
             && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == user)
@@ -106,23 +106,23 @@ fn all() -> impl Iterator<Item = PathBuf> {
     folders.flatten().flatten().filter(own).map(|entry| entry.path())
 }
 
-/// Whether latchwork waits for a program that writes to a folder.
+/// Returns whether latchwork waits for a program that writes to a folder.
 pub(crate) fn is_held(folder: &Path) -> bool {
     let lock = File::open(folder).map(|folder| folder.try_lock());
     matches!(lock, Ok(Err(fs::TryLockError::WouldBlock)))
 }
 
-/// Whether anything may still be written to a folder.
+/// Whether a folder may still be written to.
 fn is_live(folder: &Path) -> bool {
     is_held(folder) || found::read(folder).is_running()
 }
 
-/// The folders of programs that run.
+/// Returns the folders of running programs.
 pub(crate) fn live() -> Vec<PathBuf> {
     all().filter(|folder| is_live(folder)).collect()
 }
 
-/// The folder in which a process writes its profile, or that it waits for.
+/// Returns the folder of a process's profile, or of the program that it waits for.
 pub(crate) fn of_process(process: u32) -> Option<PathBuf> {
     let waits = format!("{}{process}.", prefix());
     let is_of = |folder: &PathBuf| {
@@ -130,11 +130,11 @@ pub(crate) fn of_process(process: u32) -> Option<PathBuf> {
         folder.join(format!("{process}.0")).exists() || name.starts_with(&waits)
     };
     let found: Vec<_> = all().filter(is_of).collect();
-    // Process numbers come again: of two folders it is the one of a program that runs.
+    // Process numbers are reused: of two folders, the one of a running program is meant.
     found.iter().find(|folder| is_live(folder)).or(found.first()).cloned()
 }
 
-/// Whether nothing lies in a folder that no profile has.
+/// Whether a folder contains only files of profiles.
 fn has_profiles_alone(folder: &Path) -> bool {
     let is_one = |entry: std::io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| is_numbered(&entry.file_name().to_string_lossy(), true))

@@ -1,4 +1,4 @@
-//! What is found in a folder of profiles.
+//! The content of a folder of profiles.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -6,31 +6,31 @@ use std::path::Path;
 
 use latchwork_profile::{FormatError, Snapshot};
 
-/// The segments of this many processes are read at most.
+/// The most processes whose segments are read.
 const PROCESSES_MAX: usize = 10_000;
 
-/// What the processes that wrote to a folder said.
+/// The segments of the processes that wrote to a folder.
 #[derive(Default)]
 pub(crate) struct Found {
-    /// Those that took a latch, in the order in which they began.
+    /// Processes that took a latch, in the order of their start.
     pub(crate) snapshots: Vec<Snapshot>,
-    /// Those that did not.
+    /// Processes that took none.
     pub(crate) idle: Vec<Snapshot>,
-    /// Programs that `--only` passed over.
+    /// Programs that `--only` excluded.
     pub(crate) others: Vec<String>,
-    /// How many files made no sense.
+    /// How many files were invalid.
     pub(crate) broken: usize,
 }
 
 impl Found {
-    /// Whether one of the processes still runs.
+    /// Returns whether one of the processes still runs.
     pub(crate) fn is_running(&self) -> bool {
         let all = self.snapshots.iter().chain(&self.idle);
         all.filter(|snapshot| snapshot.pid != 0)
             .any(|snapshot| Path::new(&format!("/proc/{}", snapshot.pid)).exists())
     }
 
-    /// Whether nobody wrote anything.
+    /// Returns whether no process wrote anything.
     pub(crate) fn is_empty(&self) -> bool {
         self.snapshots.is_empty() && self.idle.is_empty() && self.others.is_empty()
     }
@@ -58,13 +58,13 @@ pub(crate) fn read(folder: &Path) -> Found {
     found
 }
 
-/// The last part of a path that a program wrote, without what would steer a terminal.
+/// The last part of a path that a program wrote, without terminal control characters.
 fn name_of(path: &[u8]) -> String {
     let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default();
     String::from_utf8_lossy(name).chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Reads a segment; none if it is not there, or is still being made.
+/// Reads a segment; none if it does not exist or is incomplete.
 fn snapshot(path: &Path) -> Option<Result<Snapshot, FormatError>> {
     let file = File::open(path).ok()?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! `latchwork run`, and what it shares with `profile`: the library, and the environment.
+//! `latchwork run`, and its common code with `profile`: the library and the environment.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
@@ -7,14 +7,14 @@ use std::process::{Command, ExitCode};
 
 use crate::{output, program};
 
-/// We failed.
+/// latchwork failed.
 pub(crate) const FAILED: u8 = 125;
 /// The program cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The program was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The latches that `--latch` knows.
+/// The arguments of `--latch`.
 pub(crate) const LATCHES: [(&str, &str); 4] = [
     ("shfl", "sleeps when waiting takes long; the default"),
     ("shfl-spin", "mutexes never sleep"),
@@ -25,7 +25,7 @@ pub(crate) const LATCHES: [(&str, &str); 4] = [
 /// The name of the library's file.
 const LIBRARY: &str = "liblatchwork_interpose.so";
 
-/// Why a program is not started: an exit code and one line.
+/// The reason why a program is not started: an exit code and one line.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: u8,
@@ -37,7 +37,7 @@ impl Refusal {
         Self { code, what }
     }
 
-    /// Says the line and returns the code.
+    /// Prints the line and returns the code.
     pub(crate) fn say(&self) -> ExitCode {
         output::complain(&self.what);
         ExitCode::from(self.code)
@@ -46,8 +46,9 @@ impl Refusal {
 
 /// Run a program on our latches, in this process
 ///
-/// Exits as the program does; 125 if latchwork fails (an unknown latch, a program that the loader
-/// would not load us into), 126 if the program cannot be executed, 127 if it is not found.
+/// Exits with the program's code; 125 if latchwork fails (an unknown latch, a program into which
+/// the loader would not preload the library), 126 if the program cannot be executed, 127 if it is
+/// not found.
 #[derive(clap::Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -56,10 +57,10 @@ pub(crate) struct RunArgs {
     target: Target,
 }
 
-/// Which latch.
+/// The choice of a latch.
 #[derive(clap::Args)]
 pub(crate) struct LatchArg {
-    /// The latch: shfl, shfl-spin, lw, or glibc to compare with
+    /// The latch: shfl, shfl-spin, lw, or glibc for comparison
     #[arg(long, value_name = "NAME", default_value = "shfl")]
     pub(crate) latch: String,
 }
@@ -67,13 +68,13 @@ pub(crate) struct LatchArg {
 /// The program and its arguments.
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// The program, and its arguments
+    /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM ARGS",
           num_args = 1.., required = true)]
     pub(crate) command: Vec<OsString>,
 }
 
-/// Becomes the program.
+/// Replaces this process by the program.
 pub(crate) fn run(args: RunArgs) -> ExitCode {
     match prepare(&args.target.command, &args.latch.latch) {
         Ok(mut command) => not_started(&args.target.command[0], &command.exec()).say(),
@@ -81,7 +82,7 @@ pub(crate) fn run(args: RunArgs) -> ExitCode {
     }
 }
 
-/// What to say if the kernel refuses a program that we found in order.
+/// The message if the kernel refuses a program that passed the checks.
 pub(crate) fn not_started(name: &OsStr, error: &std::io::Error) -> Refusal {
     let code = match error.kind() {
         std::io::ErrorKind::NotFound => NOT_FOUND,
@@ -92,7 +93,7 @@ pub(crate) fn not_started(name: &OsStr, error: &std::io::Error) -> Refusal {
     Refusal::new(code, format!("{}: {error}", name.display()))
 }
 
-/// The command that starts a program on a latch.
+/// Returns the command that starts a program on a latch.
 pub(crate) fn prepare(command: &[OsString], latch: &str) -> Result<Command, Refusal> {
     if !LATCHES.iter().any(|(name, _)| *name == latch) {
         let names = LATCHES.map(|(name, _)| name).join(", ");
@@ -114,7 +115,7 @@ pub(crate) fn prepare(command: &[OsString], latch: &str) -> Result<Command, Refu
     Ok(command)
 }
 
-/// What is preloaded already, and our library behind it.
+/// Appends our library to the existing preload list.
 fn preload(present: Option<OsString>, library: &OsStr) -> OsString {
     let mut list = present.unwrap_or_default();
     if !list.is_empty() {
@@ -124,7 +125,7 @@ fn preload(present: Option<OsString>, library: &OsStr) -> OsString {
     list
 }
 
-/// Our library: beside this program, below `deps` there, or where `LATCHWORK_LIBRARY` says.
+/// Finds our library: next to this program, in `deps` there, or where `LATCHWORK_LIBRARY` says.
 fn library() -> Result<PathBuf, Refusal> {
     let refuse = |what| Err(Refusal::new(FAILED, what));
     let file = if let Some(path) = std::env::var_os("LATCHWORK_LIBRARY") {
@@ -132,9 +133,8 @@ fn library() -> Result<PathBuf, Refusal> {
     } else {
         let exe = std::env::current_exe().unwrap_or_default();
         let folder = exe.parent().unwrap_or(std::path::Path::new("."));
-        // Beside an installed program; below `deps` where cargo builds. It builds the first as well
-        // where the whole workspace is asked for, so that one may be of yesterday: the newer
-        // counts.
+        // Next to an installed program; in `deps` where cargo builds. Cargo also builds the first
+        // one with the whole workspace, which may be older: the newer one is used.
         let places = [folder.join(LIBRARY), folder.join("deps").join(LIBRARY)];
         let built = |place: &PathBuf| place.metadata().and_then(|data| data.modified()).ok();
         match places.into_iter().filter(|place| place.is_file()).max_by_key(built) {
@@ -149,7 +149,7 @@ fn library() -> Result<PathBuf, Refusal> {
         Ok(file) => file,
         Err(error) => return refuse(format!("the library {}: {error}", file.display())),
     };
-    // The loader splits its list at both.
+    // The loader splits its list at both characters.
     let splits = file.as_os_str().as_encoded_bytes().iter().any(|b| matches!(b, b' ' | b':'));
     if splits {
         return refuse(format!(

@@ -3,17 +3,17 @@
 //! | word | task |
 //! |---|---|
 //! | `run` | run a program on our latches |
-//! | `profile` | the same, and say which latches were waited for, and where |
-//! | `demo` | a program of the system's own, with and without |
-//! | `bank` | processes that are killed as they move money under locks |
-//! | `bench` | measure our latches and locks beside other people's, and embedded stores |
-//! | `sim` | the same on machines that nobody here owns, simulated |
-//! | `locks` | look into a lock manager that others use, or that is left of them |
-//! | `store` | put, get, scan, dump and load, and look at a store that others may have open |
-//! | `pool` | look into a pool of pages that others use, or that is left of them |
-//! | `completions`, `man` | for the shell, and for `man` |
+//! | `profile` | the same, and report which latches threads waited for, and where |
+//! | `demo` | standard programs with and without our latches |
+//! | `bank` | processes that transfer money and are killed |
+//! | `bench` | compare our latches, locks and store with others |
+//! | `sim` | the same on simulated machines |
+//! | `locks` | inspect a lock manager that is in use or was left by its processes |
+//! | `store` | put, get, scan, dump, load and inspect a store that is in use |
+//! | `pool` | inspect a buffer pool that is in use or was left by its processes |
+//! | `completions`, `man` | shell completions and manual pages |
 //!
-//! The exit codes are below, in what `--help` says.
+//! `--help` lists the exit codes.
 
 mod bank;
 #[cfg(feature = "bench")]
@@ -74,14 +74,14 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// What the exit codes mean, of all words.
+/// The exit codes of all words.
 const CODES: &str =
     "Exit codes: 0 done; 1 done, and the answer is no, or something wrong was found;
 2 not done, or misused; 128+n ended by signal n. `run` and `profile` pass the program's
 own on, and have those of env(1) and timeout(1) for themselves: 125 they failed, 126 the
 program cannot be executed, 127 it was not found, 128+n it was killed by signal n.";
 
-/// A store that many processes write, and the latches, locks and pool that it stands on
+/// An embedded store that many processes write, and its latches, locks and pool
 #[derive(Parser)]
 #[command(name = "latchwork", version, disable_help_subcommand = true, after_help = CODES)]
 struct Cli {
@@ -110,12 +110,12 @@ enum Word {
         #[command(subcommand)]
         what: sim::What,
     },
-    /// Look into a lock manager that others use, or that is left of them
+    /// Inspect a lock manager that is in use or was left by its processes
     Locks {
         #[command(subcommand)]
         what: locks::What,
     },
-    /// Read and write a store that others may have open, and look into it
+    /// Read, write and inspect a store, also while others use it
     Store {
         /// Open the store for reading only: commands that would write fail
         #[arg(long, global = true)]
@@ -123,7 +123,7 @@ enum Word {
         #[command(subcommand)]
         what: store::What,
     },
-    /// Look into a pool of pages that others use, or that is left of them
+    /// Inspect a buffer pool that is in use or was left by its processes
     Pool {
         #[command(subcommand)]
         what: pool::What,
@@ -135,7 +135,7 @@ enum Word {
     },
     /// Print a manual page, or write all of them into a folder
     Man {
-        /// Whose page: `bench latch` for that of `latchwork bench latch`; none for the program's
+        /// The command, as `bench latch` for `latchwork bench latch`; none for the program itself
         #[arg(value_name = "COMMAND", conflicts_with = "folder")]
         command: Vec<String>,
         /// Write a file for each page here, as `latchwork-bench-latch.1`
@@ -188,7 +188,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The exit code of what was not done: 2, but 125 where 2 might be the program's.
+/// Returns the exit code of commands that were not done: 2, but 125 where 2 could be the program's.
 fn not_done() -> u8 {
     #[cfg(feature = "programs")]
     if std::env::args_os().nth(1).is_some_and(|word| word == "run" || word == "profile") {
@@ -197,7 +197,7 @@ fn not_done() -> u8 {
     2
 }
 
-/// Prints what clap has to say.
+/// Prints the message of clap.
 fn misused(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     if !error.use_stderr() {
@@ -242,7 +242,7 @@ fn page(name: &str, command: &clap::Command) -> anyhow::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// Writes the page of a command, and those of its words.
+/// Writes the page of a command, and those of its subcommands.
 fn pages(name: &str, command: &clap::Command, to: &std::path::Path) -> anyhow::Result<()> {
     std::fs::write(to.join(format!("{name}.1")), page(name, command)?)?;
     for word in command.get_subcommands().filter(|word| word.get_name() != "help") {

@@ -1,4 +1,4 @@
-//! What is printed, and where: data to stdout, all else to stderr.
+//! Output: data to stdout, everything else to stderr.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -7,24 +7,25 @@ use std::path::Path;
 
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 
-/// The columns that everything fits.
+/// The width of all output in columns.
 pub(crate) const WIDTH: usize = 100;
 
-/// The columns of the terminal that a stream is; none if it is none, or does not say.
+/// Returns the columns of the stream's terminal; none if it is no terminal, or does not report
+/// them.
 pub(crate) fn columns(stream: &impl std::os::fd::AsRawFd) -> Option<usize> {
     // SAFETY: zero is a value of it.
     let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to what the call wants.
+    // SAFETY: the pointer is to the structure of this call.
     let said = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCGWINSZ, &mut size) };
     (said == 0 && size.ws_col > 0).then(|| size.ws_col.into())
 }
 
-/// One line on stderr.
+/// Prints one line to stderr.
 pub(crate) fn complain(what: &str) {
     let _ = writeln!(anstream::stderr(), "latchwork: {what}");
 }
 
-/// What an argument names does not exist: the error of a command that could look, and found none.
+/// The error of a command whose argument names something that does not exist.
 #[derive(Debug)]
 pub(crate) struct Absent(pub(crate) String);
 
@@ -36,12 +37,13 @@ impl fmt::Display for Absent {
 
 impl std::error::Error for Absent {}
 
-/// The exit code of a command that failed so: 1 if an argument names nothing, else `other`.
+/// Returns the exit code for an error: 1 if an argument names something that does not exist,
+/// otherwise `other`.
 pub(crate) fn code(error: &anyhow::Error, other: u8) -> u8 {
     if error.downcast_ref::<Absent>().is_some() { 1 } else { other }
 }
 
-/// An error with its causes, each once: many errors tell their causes themselves.
+/// Formats an error with its causes, each once, because many errors already include their causes.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -54,14 +56,14 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints to stdout; a reader that closed the pipe has seen enough.
+/// Prints to stdout; a closed pipe is no error.
 pub(crate) fn print(
     write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
 ) -> io::Result<()> {
     is_read(write).map(drop)
 }
 
-/// As [`print()`], for what is followed by more: whether the reader is still there.
+/// [`print()`] for repeated output: returns whether the reader still exists.
 pub(crate) fn is_read(
     write: impl FnOnce(&mut io::StdoutLock<'static>) -> io::Result<()>,
 ) -> io::Result<bool> {
@@ -72,20 +74,20 @@ pub(crate) fn is_read(
     }
 }
 
-/// Whether stderr is a terminal that likes colours.
+/// Returns whether stderr is a terminal that supports colours.
 pub(crate) fn colour_on_stderr() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && io::stderr().is_terminal()
 }
 
-/// A table without lines. Columns in `right` hold numbers.
+/// Returns a table without lines. Columns in `right` contain numbers.
 pub(crate) fn table(header: &[&str], right: std::ops::Range<usize>, colour: bool) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().map(|name| Cell::new(name).add_attribute(Attribute::Dim)));
     for (index, column) in table.column_iter_mut().enumerate() {
-        // None behind the last column: there it would be blanks at the end of each line.
+        // None after the last column, where it would be trailing blanks.
         column.set_padding((0, if index + 1 < header.len() { 2 } else { 0 }));
         if right.contains(&index) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -99,7 +101,7 @@ pub(crate) fn table(header: &[&str], right: std::ops::Range<usize>, colour: bool
     table
 }
 
-/// A time, in three or four characters and a unit.
+/// Formats a time in three or four characters and a unit.
 pub(crate) fn time(ns: u64) -> String {
     match ns as f64 {
         ns if ns < 999.5 => format!("{ns:.0} ns"),
@@ -109,7 +111,7 @@ pub(crate) fn time(ns: u64) -> String {
     }
 }
 
-/// A count, in at most five characters.
+/// Formats a count in at most five characters.
 pub(crate) fn count(n: u64) -> String {
     match n as f64 {
         _ if n < 100_000 => n.to_string(),
@@ -119,12 +121,12 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-/// A count of things, with the word for one or for many: `1 latch`, `2 latches`.
+/// Formats a count with the singular or plural: `1 latch`, `2 latches`.
 pub(crate) fn plural(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })
 }
 
-/// A number of bytes, in at most nine characters.
+/// Formats a number of bytes in at most nine characters.
 pub(crate) fn bytes(n: u64) -> String {
     match n as f64 {
         n if n < 9999.5 => format!("{n:.0} B"),
@@ -134,7 +136,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// The last `width` characters of a text, the first of them a mark if some are missing.
+/// Returns the last `width` characters of a text; the first of them is a mark if some are omitted.
 pub(crate) fn tail(text: &str, width: usize) -> String {
     let length = text.chars().count();
     if length <= width {
@@ -143,7 +145,7 @@ pub(crate) fn tail(text: &str, width: usize) -> String {
     format!("~{}", text.chars().skip(length - width + 1).collect::<String>())
 }
 
-/// The first `width` characters of a text, the last of them a mark if some are missing.
+/// Returns the first `width` characters of a text; the last of them is a mark if some are omitted.
 pub(crate) fn head(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -151,12 +153,13 @@ pub(crate) fn head(text: &str, width: usize) -> String {
     format!("{}~", text.chars().take(width - 1).collect::<String>())
 }
 
-/// As much of a line as so many columns of a terminal have room for. Colours take none.
+/// Returns the part of a line that fits so many columns. Colour codes take none.
 pub(crate) fn crop(line: &str, columns: usize) -> String {
     let (mut text, mut used, mut code) = (String::new(), 0, false);
     for char in line.chars() {
         if code || char == '\x1b' {
-            // To the letter that ends it. What is behind the last column is kept: it resets.
+            // Up to the letter that ends it. Codes after the last column are kept, because they
+            // reset colours.
             code = !(char.is_ascii_alphabetic());
             text.push(char);
         } else if used + width(char) <= columns {
@@ -169,8 +172,8 @@ pub(crate) fn crop(line: &str, columns: usize) -> String {
     text
 }
 
-/// The columns that a terminal gives to a character: two to those of East Asia and to pictures,
-/// none to marks that combine.
+/// The columns of a character in a terminal: two for East Asian characters and pictures, none for
+/// combining marks.
 fn width(char: char) -> usize {
     match u32::from(char) {
         0x300..=0x36f | 0x200b..=0x200f | 0x20d0..=0x20ff | 0xfe00..=0xfe0f => 0,
@@ -181,9 +184,9 @@ fn width(char: char) -> usize {
     }
 }
 
-/// Whether a file can be written, asked before the work whose result it is to have. Leaves a file
-/// that is there as it is, and none where there was none. A link to nothing is refused: what it
-/// names would have to be made to ask.
+/// Checks that a file can be written, before the work whose result it will contain. Does not change
+/// an existing file and leaves no new one. A dangling link is refused, because checking it would
+/// create its target.
 pub(crate) fn writable(path: &Path) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true);
@@ -192,7 +195,7 @@ pub(crate) fn writable(path: &Path) -> io::Result<()> {
         Err(_) if path.is_symlink() => {
             Err(io::Error::new(io::ErrorKind::NotFound, "a link to what is not there"))
         }
-        // By nobody else in between: what is removed is what was made.
+        // No other process intervenes: the removed file is the created one.
         Err(_) => options.create_new(true).open(path).and_then(|_| fs::remove_file(path)),
         Ok(_) => Ok(()),
     }
@@ -241,7 +244,7 @@ mod tests {
         assert_eq!(crop("abcdef", 4), "abcd");
         assert_eq!(crop("abc", 4), "abc");
         assert_eq!(crop("\x1b[1mab\x1b[0mcdef\x1b[0m", 3), "\x1b[1mab\x1b[0mc\x1b[0m");
-        // Two columns do not fit into one; what follows is not shown either.
+        // Two columns do not fit into one; the following text is not shown either.
         assert_eq!(crop("a\u{4e00}b", 2), "a");
         assert_eq!(crop("a\u{4e00}b", 3), "a\u{4e00}");
         assert_eq!(crop("e\u{301}x", 1), "e\u{301}");

@@ -1,4 +1,4 @@
-//! What a report is about: latches by their names, and the places in a program that took them.
+//! The subjects of a report: latches by their names, and the places in a program that took them.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,15 +8,15 @@ use latchwork_profile::{Class, Place, Row, Snapshot, Stack};
 use crate::symbols::{Name, Symbols};
 use crate::unwind::Tables;
 
-/// A place where latches were taken, of one process or of many that run one program.
+/// A place where latches were taken, by one process or by many that run one program.
 pub(crate) struct Site {
     pub(crate) row: Row,
-    /// Whether all that were taken here are counted. Where callers of one wrapper are told apart,
-    /// it is by the stacks of those that waited.
+    /// Whether all acquisitions here are counted. Callers of one wrapper are distinguished by the
+    /// stacks of threads that waited.
     pub(crate) counted: bool,
     pub(crate) pid: u32,
     pub(crate) program: String,
-    /// The place, and its callers outwards as far as was asked for.
+    /// The place and its callers outwards, as many as requested.
     pub(crate) frames: Vec<Name>,
 }
 
@@ -27,35 +27,36 @@ pub(crate) struct Latch {
     pub(crate) program: String,
     /// The variable, or the address.
     pub(crate) name: String,
-    /// Of one that is no variable, where it was locked first; the words say how sure that is.
+    /// For a latch without a variable, the place where it was locked first; the words tell how
+    /// certain that is.
     pub(crate) first_at: Option<(&'static str, Name)>,
-    /// Where it was waited for longest, and where the thread that held it then had taken it.
+    /// The place of its longest wait, and the place where the holder at that time had taken it.
     pub(crate) waited_at: Option<Name>,
     pub(crate) held_at: Option<Name>,
 }
 
-/// Everything that processes said, with names.
+/// The content of all segments, with names.
 #[derive(Default)]
 pub(crate) struct Places {
     pub(crate) latches: Vec<Latch>,
     pub(crate) sites: Vec<Site>,
 }
 
-/// A program's name.
+/// Returns a program's name.
 pub(crate) fn program(snapshot: &Snapshot) -> String {
     snapshot.exe.rsplit('/').next().unwrap_or_default().to_owned()
 }
 
 impl Places {
-    /// Names what the processes said: so many latches as `top`, all places, and of a place so many
-    /// callers as `depth`.
+    /// Names the content of the segments: `top` latches, all places, and `depth` callers of each
+    /// place.
     pub(crate) fn of(
         snapshots: &[Snapshot],
         depth: usize,
         top: usize,
         symbols: &mut Symbols,
     ) -> Self {
-        // By what was waited in all, then by how often they were taken.
+        // By total wait time, then by number of acquisitions.
         let order = |row: &Row| (Reverse((row.wait_total, row.acquisitions)), row.address);
         let processes: Vec<_> =
             snapshots.iter().map(|snapshot| Process::new(snapshot, symbols, depth)).collect();
@@ -81,7 +82,7 @@ impl Places {
     ) {
         for row in &process.snapshot.sites {
             for (frames, row, counted) in process.site(row, symbols) {
-                // The same place in the same file is one, whichever process it was in.
+                // The same place in the same file is one, in any process.
                 let named = frames.iter().any(|name| name.module.is_some());
                 let next = self.sites.len();
                 let index = match named {
@@ -109,7 +110,7 @@ struct Process<'a> {
 
 impl<'a> Process<'a> {
     fn new(snapshot: &'a Snapshot, symbols: &mut Symbols, depth: usize) -> Self {
-        // The tables are large, and those of a process that never waited are of no use.
+        // The tables are large, and useless for a process that never waited.
         let mut tables = match &snapshot.chains[..] {
             [] => Tables::none(),
             _ => Tables::of(snapshot, symbols),
@@ -131,13 +132,13 @@ impl<'a> Process<'a> {
         self.snapshot.latches.iter()
     }
 
-    /// What a call site's row is about: itself, or the callers of a wrapper.
+    /// The places of a call site's row: itself, or the callers of a wrapper.
     fn site(&self, row: &Row, symbols: &mut Symbols) -> Vec<(Vec<Name>, Row, bool)> {
         let here = |stack: &Stack| (stack.row.address, stack.row.class) == (row.address, row.class);
         let mut whole = row.clone();
         let mut groups: Vec<(Vec<Name>, Row)> = Vec::new();
         for (stack, frames) in self.chains.iter().filter(|(stack, _)| here(stack)) {
-            // A holder that had waited is known by its chain; the rest by the site.
+            // A holder that had waited is known by its chain; the others by the site.
             whole.blocked = whole.blocked.saturating_add(stack.row.blocked);
             whole.blocked_total = whole.blocked_total.saturating_add(stack.row.blocked_total);
             match groups.iter_mut().find(|(other, _)| other == frames) {
@@ -155,7 +156,7 @@ impl<'a> Process<'a> {
             (rest.wait_max, rest.peer) = (0, 0);
         }
         let split = groups.into_iter().map(|(frames, row)| (frames, row, false));
-        // Nobody knows who the callers were that did not wait.
+        // The callers that did not wait are unknown.
         split.chain([(frames, rest, true)]).filter(|(_, row, _)| row.acquisitions > 0).collect()
     }
 
@@ -184,8 +185,8 @@ impl<'a> Process<'a> {
         frames.first().cloned()
     }
 
-    /// The program's own line of a call that took this latch. Where the call is a wrapper's, that
-    /// of the longest wait known of it.
+    /// The program's own line of a call that took this latch. If the call is a wrapper's, that of
+    /// the longest known wait.
     fn at(&self, address: u64, latch: u64, symbols: &mut Symbols) -> Option<Name> {
         if address == 0 {
             return None;
@@ -197,15 +198,15 @@ impl<'a> Process<'a> {
     }
 }
 
-/// The program's own line that a return address is in, and false; or the innermost function, and
-/// true if all are wrappers.
+/// The program's own line of a return address, and false; or the innermost function, and true if
+/// all are wrappers.
 fn own(symbols: &mut Symbols, snapshot: &Snapshot, address: u64) -> (Vec<Name>, bool) {
     let frames = symbols.frames(snapshot, address);
     let own = frames.iter().position(|name| !name.wrapper);
     (vec![frames[own.unwrap_or(0)].clone()], own.is_none())
 }
 
-/// The name of a class.
+/// Returns the name of a class.
 pub(crate) fn class(class: Class) -> &'static str {
     match class {
         Class::Mutex => "mutex",
@@ -215,7 +216,7 @@ pub(crate) fn class(class: Class) -> &'static str {
     }
 }
 
-/// A latch has one class: of a reader-writer lock it does not matter who came last.
+/// Returns the class of a latch: a reader-writer lock has one, whichever mode came last.
 pub(crate) fn latch_class(of: Class) -> &'static str {
     match of {
         Class::Read | Class::Write => "rwlock",

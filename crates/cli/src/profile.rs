@@ -1,4 +1,4 @@
-//! `latchwork profile`: run a program, and say which latches were waited for, and where.
+//! `latchwork profile`: runs a program and reports which latches threads waited for, and where.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -21,54 +21,54 @@ Examples:
 Profiles are written to a folder in /dev/shm, or in that which LATCHWORK_FOLDER names, and removed
 when the program has ended.";
 
-/// Run a program on our latches and report, on stderr, which were waited for, and where
+/// Run a program on our latches and report, on stderr, which latches threads waited for, and where
 ///
-/// Exits as the program does, and as `run` where there is no program to exit.
+/// Exits with the program's code, or like `run` if the program was not started.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
     latch: LatchArg,
 
-    /// JSON lines: one object a process, a latch, a call site
+    /// Print JSON lines: one object per process, latch and call site
     #[arg(long)]
     json: bool,
 
-    /// Report to a file instead of to stderr
+    /// Report to a file instead of stderr
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// Only processes that run this program, or are called so; others run on our latches and are
-    /// not recorded
+    /// Only processes that run this program, or have this name; others run on our latches without
+    /// being recorded
     #[arg(long, value_name = "EXE")]
     only: Option<String>,
 
-    /// How many latches, and how many call sites
+    /// How many latches and call sites to list
     #[arg(long, value_name = "N", default_value_t = 10,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     top: u32,
 
-    /// How many callers to tell of each place where latches were waited for, itself among them; 0
-    /// looks at no stack and tells who called the lock function
+    /// How many callers to list for each place with waits, including the place itself; 0 reads no
+    /// stack and lists the caller of the lock function
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(0..=16))]
     depth: u32,
 
-    /// Look at a program that is being profiled: the only one there is; or that with this process
-    /// number, its own or latchwork's; or that which writes to this folder
+    /// Watch a program that is being profiled: the only one; or the one with this process number,
+    /// its own or latchwork's; or the one that writes to this folder
     #[arg(long, value_name = "PID|DIR", num_args = 0..=1,
           conflicts_with_all = ["only", "output", "latch", "command"])]
     watch: Option<Option<String>>,
 
-    /// Seconds between looks
+    /// Seconds between two reports
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, requires = "watch")]
     interval: f64,
 
-    /// Look once
+    /// Report once
     #[arg(long, requires = "watch")]
     once: bool,
 
-    /// The program, and its arguments
+    /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM ARGS", required_unless_present = "watch")]
     command: Vec<std::ffi::OsString>,
 }
@@ -79,7 +79,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let options = args.options(output_colour(), output::columns(&io::stdout()));
         return watch::run(target.as_deref(), &options, args.once, args.interval);
     }
-    // Before the program runs: a report that cannot be written is a failure of ours.
+    // Before the program runs: a report that cannot be written is an error of latchwork.
     let file = match args.output.as_deref().map(open).transpose() {
         Ok(file) => file,
         Err(error) => {
@@ -105,7 +105,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             tell(&session, &options, &mut io::stderr().lock())
         }
     };
-    // The program's code is what its caller waits for, whatever became of the report.
+    // The caller expects the program's code, even if the report failed.
     if let Err(error) = written {
         output::complain(&format!("the report: {error}"));
     }
@@ -116,7 +116,7 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
-/// What an older report says is kept until there is a new one. Pipes and devices have no length.
+/// An older report is kept until a new one exists. Pipes and devices have no length.
 fn clear(file: &File) -> io::Result<()> {
     if file.metadata()?.is_file() { file.set_len(0) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Finding the program to run, and seeing whether the loader would preload us into it.
+//! Finds the program to run, and checks whether the loader would preload our library into it.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -11,10 +11,10 @@ use crate::elf::{self, Image};
 use crate::launch::{FAILED, NOT_EXECUTABLE, NOT_FOUND, Refusal};
 use crate::runtime;
 
-/// Scripts whose interpreter is a script, and so on: as many as the kernel follows.
+/// Nested script interpreters: as many as the kernel follows.
 const SCRIPTS_MAX: u32 = 5;
 
-/// The file that a name means, as `execvp` finds it.
+/// Returns the file that a name means, like `execvp`.
 pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Refusal> {
     let shown = name.display();
     if name.as_bytes().contains(&b'/') {
@@ -52,7 +52,7 @@ fn may_execute(path: &Path, file: &Metadata) -> bool {
     file.is_file() && unsafe { libc::access(path.as_ptr(), libc::X_OK) } == 0
 }
 
-/// Refuses a program that the loader would not preload us into.
+/// Refuses a program into which the loader would not preload our library.
 pub(crate) fn check(path: &Path) -> Result<(), Refusal> {
     check_at(path, SCRIPTS_MAX)
 }
@@ -64,7 +64,7 @@ fn check_at(path: &Path, scripts: u32) -> Result<(), Refusal> {
         return refuse(FAILED, what);
     }
     let mut bytes = Vec::new();
-    // A program that may be executed and not read is not for us to judge.
+    // A program that is executable and not readable cannot be checked.
     let Ok(file) = File::open(path) else { return Ok(()) };
     if file.take(4096).read_to_end(&mut bytes).is_err() {
         return Ok(());
@@ -113,12 +113,12 @@ fn is_musl(loader: &[u8]) -> bool {
     name.starts_with(b"ld-musl")
 }
 
-/// Why the loader would not trust the environment for this program.
+/// The reason why the loader would not trust the environment for this program.
 fn gains_privileges(path: &Path) -> Option<&'static str> {
     let file = path.metadata().ok()?;
-    // SAFETY: it only tells.
+    // SAFETY: it only returns a number.
     let user = unsafe { libc::geteuid() };
-    // SAFETY: it only tells.
+    // SAFETY: it only returns a number.
     let group = unsafe { libc::getegid() };
     if file.mode() & libc::S_ISUID != 0 && file.uid() != user {
         return Some("setuid: the loader would ignore our library");

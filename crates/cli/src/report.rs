@@ -1,4 +1,4 @@
-//! The report: the most contended latches and call sites, for people or as JSON lines.
+//! The report: the most contended latches and call sites, for display or as JSON lines.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,10 +12,10 @@ use crate::places::{Latch, Places, Site, class, latch_class, program};
 use crate::runtime::Runtime;
 use crate::symbols::{Name, Symbols};
 
-/// What to print.
+/// Options of a report.
 pub(crate) struct Options {
     pub(crate) top: usize,
-    /// How many callers of a place, itself among them; zero if no stacks were taken.
+    /// How many callers of a place, including the place itself; zero if no stacks were recorded.
     pub(crate) depth: usize,
     pub(crate) json: bool,
     pub(crate) colour: bool,
@@ -24,7 +24,7 @@ pub(crate) struct Options {
     pub(crate) cost: Cost,
 }
 
-/// Prints what the processes said.
+/// Prints the report.
 pub(crate) fn print(
     found: &Found,
     symbols: &mut Symbols,
@@ -48,7 +48,7 @@ pub(crate) fn print(
     tail_lines(snapshots, options, out)
 }
 
-/// Says that no latch was taken, and by whom.
+/// Reports that no latch was taken, and by which programs.
 fn nothing(found: &Found, out: &mut dyn Write) -> io::Result<()> {
     if !found.idle.is_empty() {
         let names = named(found.idle.iter().map(program));
@@ -72,7 +72,7 @@ fn nothing(found: &Found, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Names, with how often each is there: `sh, true (3 processes)`.
+/// Names with their counts: `sh, true (3 processes)`.
 fn named(names: impl Iterator<Item = String>) -> String {
     let mut counts = BTreeMap::new();
     names.for_each(|name| *counts.entry(name).or_insert(0u64) += 1);
@@ -83,7 +83,7 @@ fn named(names: impl Iterator<Item = String>) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// Tells of programs that a profile shows little of.
+/// Notes about programs of which a profile shows little.
 fn notes(found: &Found, out: &mut dyn Write) -> io::Result<()> {
     let mut told = Vec::new();
     for snapshot in found.snapshots.iter().chain(&found.idle) {
@@ -146,13 +146,13 @@ fn head_lines(snapshots: &[Snapshot], options: &Options, out: &mut dyn Write) ->
     )
 }
 
-/// The columns that numbers take, and what is left for words.
+/// The columns of numbers; the rest is for words.
 const NUMBERS: [&str; 6] = ["taken", "cont. %", "wait p50", "p99", "max", "total"];
 const NUMBERS_WIDTH: usize = 66;
 const WORDS_MIN: usize = 14;
 
 impl Options {
-    /// The columns that a table's words have, behind so many of numbers.
+    /// The columns of a table's words, after so many of numbers.
     fn words(&self, numbers: usize) -> usize {
         self.width.map_or(usize::MAX, |width| width.saturating_sub(numbers).max(WORDS_MIN))
     }
@@ -217,7 +217,7 @@ fn site_table(sites: &[Site], options: &Options, out: &mut dyn Write) -> io::Res
     fit(&table.to_string(), options, out)
 }
 
-/// Where latches were held while others waited for them.
+/// The places from which latches were held while others waited for them.
 fn holder_table(sites: &[Site], options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let mut holders: Vec<_> = sites.iter().filter(|site| site.row.blocked > 0).collect();
     holders.sort_by_key(|site| std::cmp::Reverse(site.row.blocked_total));
@@ -323,7 +323,7 @@ fn print_json(
     Ok(())
 }
 
-/// What latches and places have in common.
+/// The common fields of latches and places.
 fn counts(kind: &str, class: &str, row: &Row, counted: bool) -> Value {
     json!({
         "kind": kind, "class": class, "address": format!("{:#x}", row.address),

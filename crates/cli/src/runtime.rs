@@ -1,4 +1,4 @@
-//! Programs whose own locks are no pthread mutexes: a profile of them shows little, and says why.
+//! Runtimes whose locks are no pthread mutexes: a profile of them shows little and says why.
 
 use std::fs;
 use std::path::Path;
@@ -6,20 +6,20 @@ use std::path::Path;
 use latchwork_profile::Snapshot;
 use object::{Object, ObjectSection, ObjectSymbol};
 
-/// Files larger than this are not looked into.
+/// Larger files are not examined.
 const FILE_MAX: u64 = 1 << 30;
 
-/// What a process does besides what it was written in C for.
+/// A runtime with locks of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
-    /// A Java machine.
+    /// A Java virtual machine.
     Jvm,
     /// A Go program.
     Go,
 }
 
 impl Runtime {
-    /// What a process is; none for most.
+    /// Detects the runtime of a process; none for most.
     pub(crate) fn of(snapshot: &Snapshot) -> Option<Self> {
         let is_jvm = |path: &str| path.ends_with("/libjvm.so");
         if snapshot.exe.ends_with("/java") || snapshot.maps.iter().any(|m| is_jvm(&m.path)) {
@@ -28,7 +28,7 @@ impl Runtime {
         is_go(Path::new(&snapshot.exe)).then_some(Self::Go)
     }
 
-    /// What a reader of its profile should know.
+    /// Returns the note for readers of the profile.
     pub(crate) fn note(self) -> &'static str {
         match self {
             Self::Jvm => {
@@ -51,7 +51,7 @@ const SANITIZERS: [(&str, &str); 4] = [
     ("__hwasan_init", "HWAddressSanitizer"),
 ];
 
-/// The sanitizer that a program was built with: its library, or a copy of it in the program, has
+/// Returns the sanitizer that a program was built with: its library, or a copy in the program, has
 /// such a function.
 pub(crate) fn sanitizer(path: &Path) -> Option<&'static str> {
     let bytes = whole(path)?;
@@ -62,13 +62,13 @@ pub(crate) fn sanitizer(path: &Path) -> Option<&'static str> {
     })
 }
 
-/// The bytes of a file that is not too large to be looked into.
+/// The bytes of a file that is not too large.
 fn whole(path: &Path) -> Option<Vec<u8>> {
     let small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= FILE_MAX);
     small.then(|| fs::read(path).ok()).flatten()
 }
 
-/// Whether a file is a Go program: the linker leaves its tables.
+/// Returns whether a file is a Go program, by the linker's tables.
 pub(crate) fn is_go(path: &Path) -> bool {
     let Some(bytes) = whole(path) else { return false };
     let Ok(object) = object::File::parse(&*bytes) else { return false };

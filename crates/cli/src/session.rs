@@ -1,4 +1,4 @@
-//! One profiled run: the program, and what its processes said at its end.
+//! One profiled run: the program, and the segments of its processes at the end.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -10,18 +10,18 @@ use crate::found::{self, Found};
 use crate::launch::{self, FAILED, Refusal};
 use crate::{output, signals};
 
-/// What came of a profiled run.
+/// The result of a profiled run.
 pub(crate) struct Session {
-    /// How the program ended.
+    /// The exit status of the program.
     pub(crate) status: ExitStatus,
-    /// What its processes said.
+    /// The segments of its processes.
     pub(crate) found: Found,
-    /// The folder, if processes of the program's still run.
+    /// The folder, if processes of the program still run.
     pub(crate) running: Option<PathBuf>,
 }
 
 impl Session {
-    /// The program's exit code, or 128+n if signal n killed it.
+    /// Returns the program's exit code, or 128+n if signal n killed it.
     pub(crate) fn code(&self) -> ExitCode {
         let code = match (self.status.code(), self.status.signal()) {
             (Some(code), _) => code,
@@ -32,12 +32,12 @@ impl Session {
     }
 }
 
-/// What to profile, and how.
+/// The program to profile, and the options.
 pub(crate) struct Plan<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) latch: &'a str,
     pub(crate) only: Option<&'a str>,
-    /// How many callers a report will ask for.
+    /// How many callers a report will show.
     pub(crate) depth: u32,
 }
 

@@ -1,18 +1,19 @@
-//! Signals, while we wait for a program.
+//! Signals during a wait for a program.
 //!
-//! What the terminal sends reaches the program by itself, for it is in our process group; we only
-//! must not die of it before we have reported. What is sent to us alone is passed on.
+//! Signals from the terminal reach the program by themselves, because it is in our process group;
+//! this process must only survive them until it has reported. Signals to this process alone are
+//! forwarded.
 
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
 
-/// From the terminal, to the whole group.
+/// Sent by the terminal to the whole group.
 const SHARED: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
-/// From somebody, to us.
+/// Sent to this process.
 const OURS: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
 /// The program; zero while there is none.
 static PROGRAM: AtomicI32 = AtomicI32::new(0);
-/// A signal that came before the program was there.
+/// A signal that came before the program started.
 static EARLY: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn ignore(_: i32) {}
@@ -27,7 +28,7 @@ extern "C" fn forward(signal: i32) {
     }
 }
 
-/// Installs the handlers. They are not inherited by the program: `exec` resets what is handled.
+/// Installs the handlers. The program does not inherit them: `exec` resets handled signals.
 pub(crate) fn install() {
     let handlers = SHARED.map(|s| (s, ignore as extern "C" fn(i32))).into_iter();
     for (signal, handler) in handlers.chain(OURS.map(|s| (s, forward as extern "C" fn(i32)))) {
@@ -38,9 +39,9 @@ pub(crate) fn install() {
 fn install_one(signal: i32, handler: extern "C" fn(i32)) {
     // SAFETY: zero is a value of it.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to what it should be.
+    // SAFETY: the pointer is valid.
     unsafe { libc::sigaction(signal, std::ptr::null(), &mut action) };
-    // Somebody, nohup perhaps, had it ignored: so it stays, for us and for the program.
+    // The signal was ignored, for example by nohup: it stays ignored, also for the program.
     if action.sa_sigaction != libc::SIG_IGN {
         action.sa_sigaction = handler as *const () as usize;
         action.sa_flags = libc::SA_RESTART;
@@ -49,7 +50,7 @@ fn install_one(signal: i32, handler: extern "C" fn(i32)) {
     }
 }
 
-/// From now on signals are passed on to this process.
+/// Forwards signals to this process from now on.
 pub(crate) fn forward_to(program: u32) {
     PROGRAM.store(program as i32, SeqCst);
     let early = EARLY.swap(0, SeqCst);
@@ -58,7 +59,7 @@ pub(crate) fn forward_to(program: u32) {
     }
 }
 
-/// The program has ended, and its number may be another's soon.
+/// Stops forwarding: the program has ended, and its number may be reused.
 pub(crate) fn forward_to_nobody() {
     PROGRAM.store(0, SeqCst);
 }

@@ -1,5 +1,5 @@
-//! Names for addresses: of code the function, and file and line where a program has them; of data
-//! the variable.
+//! Names of addresses: the function of code, with file and line where available, and the variable
+//! of data.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,24 +13,24 @@ use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use crate::output::{head, tail};
 use crate::wrappers::is_wrapper;
 
-/// Files larger than this are not read for names.
+/// Larger files are not read for names.
 const FILE_MAX: u64 = 2 << 30;
 
-/// What an address is called.
+/// The name of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     /// The function, if known.
     pub(crate) function: Option<String>,
     /// `file:line`, if known.
     pub(crate) line: Option<String>,
-    /// The program's or library's file, and the place in it.
+    /// The program's or library's file, and the offset in it.
     pub(crate) module: Option<String>,
-    /// Whether it is no more than a way to lock, see `wrappers.rs`.
+    /// Whether it is only a way to lock, see `wrappers.rs`.
     pub(crate) wrapper: bool,
 }
 
 impl Name {
-    /// The function and where that is, in at most `width` columns.
+    /// Formats the function and its place in at most `width` columns.
     pub(crate) fn text(&self, width: usize) -> String {
         let Some(function) = &self.function else {
             return tail(self.module.as_deref().unwrap_or("?"), width);
@@ -40,7 +40,7 @@ impl Name {
         if width == usize::MAX {
             return format!("{function} {place}");
         }
-        // The function is worth more than its place, down to a third of the room.
+        // The function has precedence over its place, down to a third of the width.
         let left = width.saturating_sub(function.chars().count() + 1).max(width / 3);
         let place = tail(place, left);
         let function = head(function, width.saturating_sub(place.chars().count() + 1).max(8));
@@ -48,13 +48,13 @@ impl Name {
     }
 }
 
-/// The code files that were opened.
+/// The opened code files.
 #[derive(Default)]
 pub(crate) struct Symbols {
     modules: HashMap<String, Option<Module>>,
 }
 
-/// A section that is used as it is.
+/// A section that is used unchanged.
 pub(crate) struct Section {
     pub(crate) range: Range<u64>,
     pub(crate) bytes: Rc<[u8]>,
@@ -63,7 +63,7 @@ pub(crate) struct Section {
 /// A symbol: address, size, name.
 type Symbol = (u64, u64, String);
 
-/// What a code file says.
+/// The content of a code file.
 pub(crate) struct Module {
     loader: Option<Loader>,
     segments: Vec<Segment>,
@@ -71,12 +71,12 @@ pub(crate) struct Module {
     exports: Vec<Symbol>,
     /// Variables, by address.
     variables: Vec<Symbol>,
-    /// The tables for unwinding, and the index of them.
+    /// The unwind tables and their index.
     pub(crate) eh_frame: Option<Section>,
     pub(crate) eh_frame_hdr: Option<Section>,
 }
 
-/// What is loaded: where it is in the file, and where in memory.
+/// A loaded segment: its position in the file and in memory.
 struct Segment {
     offset: u64,
     size: u64,
@@ -85,10 +85,10 @@ struct Segment {
 }
 
 impl Symbols {
-    /// The names of a return address: of the function that it is in after those that the compiler
-    /// put into it, the innermost first. Never empty.
+    /// Returns the names of a return address: the functions inlined there, innermost first, then
+    /// the function that contains them. Never empty.
     pub(crate) fn frames(&mut self, snapshot: &Snapshot, address: u64) -> Vec<Name> {
-        // The call is before what it returns to.
+        // The call precedes its return address.
         let Some((mapping, offset)) = snapshot.place(address.saturating_sub(1)) else {
             return vec![Name::default()];
         };
@@ -100,8 +100,8 @@ impl Symbols {
         found.frames(probe, &mapping.path, &bare)
     }
 
-    /// The variable at an address, and its file: `lock in prog`, or `queue+8 in prog`. None if the
-    /// address is in no file's data.
+    /// Returns the variable at an address, and its file: `lock in prog`, or `queue+8 in prog`. None
+    /// if the address is in no file's data.
     pub(crate) fn variable(&mut self, snapshot: &Snapshot, address: u64) -> Option<String> {
         for mapping in &snapshot.maps {
             let Some((module, base)) = self.module(mapping) else { continue };
@@ -122,7 +122,7 @@ impl Symbols {
         None
     }
 
-    /// The file of a mapping, and what was added to its addresses where it was loaded.
+    /// Returns the file of a mapping, and its load offset.
     pub(crate) fn module(&mut self, mapping: &Mapping) -> Option<(&Module, u64)> {
         let opened = self.modules.entry(mapping.path.clone()).or_insert_with_key(|path| open(path));
         let module = opened.as_ref()?;
@@ -166,7 +166,7 @@ fn open(path: &str) -> Option<Module> {
     })
 }
 
-/// The symbols of a kind that are defined, by address.
+/// The defined symbols of a kind, by address.
 fn symbols<'a>(all: impl Iterator<Item = object::Symbol<'a, 'a>>, kind: SymbolKind) -> Vec<Symbol> {
     let mut found: Vec<_> = all
         .filter(|symbol| symbol.kind() == kind && symbol.is_definition())
@@ -179,15 +179,15 @@ fn symbols<'a>(all: impl Iterator<Item = object::Symbol<'a, 'a>>, kind: SymbolKi
     found
 }
 
-/// The symbol that an address is in.
+/// The symbol that contains an address.
 fn covering(symbols: &[Symbol], at: u64) -> Option<&Symbol> {
     let after = symbols.partition_point(|(address, _, _)| *address <= at);
     symbols.get(after.checked_sub(1)?).filter(|(address, size, _)| at - address < *size)
 }
 
 impl Module {
-    /// The address that the file gives to the code at `offset`. A segment's first page may begin
-    /// with what is before it in the file.
+    /// The file's address of the code at `offset`. A segment's first page may begin with bytes that
+    /// precede it in the file.
     fn address(&self, offset: u64) -> Option<u64> {
         const PAGE: u64 = 4096;
         let segment = self.segments.iter().filter(|segment| segment.is_code).find(|segment| {
@@ -197,7 +197,7 @@ impl Module {
         Some(segment.memory.start.wrapping_add(offset.wrapping_sub(segment.offset)))
     }
 
-    /// The function at `probe`, after those that the compiler put into it.
+    /// The function at `probe`, after the functions inlined there.
     fn frames(&self, probe: u64, path: &str, bare: &Name) -> Vec<Name> {
         let mut names = Vec::new();
         if let Some(Ok(mut frames)) = self.loader.as_ref().map(|loader| loader.find_frames(probe)) {
@@ -219,7 +219,7 @@ impl Module {
         if names.is_empty() {
             names.push(bare.clone());
         }
-        // The function that is there is known by its symbol, too, where there are no lines.
+        // The function is also known by its symbol, where there are no lines.
         if let Some(outermost) = names.last_mut()
             && outermost.function.is_none()
             && let Some(symbol) = self.symbol(probe)
@@ -237,8 +237,8 @@ impl Module {
     }
 }
 
-/// A name as its language has it. A short name of C's is also the mangled name of some type of
-/// C++'s: `m` would be `unsigned long`.
+/// Demangles a name. A short C name can also be the mangled name of a C++ type: `m` would be
+/// `unsigned long`.
 fn demangled(name: &str) -> String {
     if name.starts_with("_Z") || name.starts_with("_R") {
         return addr2line::demangle_auto(name.into(), None).into_owned();
@@ -246,7 +246,7 @@ fn demangled(name: &str) -> String {
     name.to_owned()
 }
 
-/// A file's own words, without what would steer a terminal.
+/// A file's text without terminal control characters.
 fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }

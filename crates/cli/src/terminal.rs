@@ -1,4 +1,4 @@
-//! A terminal that is drawn on, and given back as it was.
+//! A terminal that is drawn on and restored.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
@@ -6,28 +6,27 @@ use std::time::{Duration, Instant};
 
 use crate::output;
 
-/// A signal said that it is over.
+/// Whether a signal ended the command.
 static OVER: AtomicBool = AtomicBool::new(false);
-/// Which one it was; zero before.
+/// That signal; zero before.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 extern "C" fn note(signal: i32) {
-    // No other memory goes with either word.
+    // Neither word publishes other memory.
     SIGNAL.store(signal, Relaxed);
     stop();
 }
 
-/// Only so that a poll is interrupted.
+/// Only interrupts a poll.
 extern "C" fn resized(_: i32) {}
 
-/// From now on the signals that end a program only have [`over`] say so, and a terminal that
-/// changes its size ends the wait for a key. A signal that somebody had ignored, nohup perhaps,
-/// stays so.
+/// Makes ending signals only set [`over`], and a size change of the terminal end the wait for a
+/// key. Signals that were ignored, for example by nohup, stay ignored.
 pub(crate) fn catch_signals() {
     catch(0);
 }
 
-/// The same, once: a second signal ends the program as it does others.
+/// [`catch_signals`] for one signal: a second one ends the program as usual.
 pub(crate) fn catch_first_signal() {
     catch(libc::SA_RESETHAND);
 }
@@ -48,31 +47,31 @@ fn catch(flags: i32) {
     }
 }
 
-/// Whether it is over.
+/// Returns whether the command was ended.
 pub(crate) fn over() -> bool {
     OVER.load(Relaxed)
 }
 
-/// The signal that said so.
+/// Returns the signal that ended it.
 pub(crate) fn signal() -> Option<i32> {
     Some(SIGNAL.load(Relaxed)).filter(|signal| *signal != 0)
 }
 
-/// From now on it is.
+/// Ends the command.
 pub(crate) fn stop() {
     OVER.store(true, Relaxed);
 }
 
-/// How a live view goes on.
+/// The options of a live view.
 #[derive(clap::Args)]
 pub(crate) struct Pace {
-    /// Seconds between two looks
+    /// Seconds between two frames
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) interval: Duration,
-    /// One frame
+    /// Print one frame
     #[arg(long)]
     once: bool,
-    /// One frame as JSON lines
+    /// Print one frame as JSON lines
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -85,19 +84,18 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
 }
 
 impl Pace {
-    /// A live view with a look each `interval`.
+    /// Creates a live view with a frame each `interval`.
     pub(crate) fn live(interval: Duration) -> Self {
         Self { interval, once: false, json: false }
     }
 
-    /// The screen of a live view; none if one frame is wanted, or nobody is there to end it.
+    /// Returns the screen of a live view; none if one frame is wanted, or no terminal could end it.
     pub(crate) fn screen(&self) -> Option<Screen> {
         let live = !self.once && !self.json && io::stdin().is_terminal();
         if live { Screen::take(Stream::Out) } else { None }
     }
 
-    /// Shows a frame, of so many lines at most, at each interval from `first` on, until somebody
-    /// presses q or Ctrl-C.
+    /// Shows a frame of at most so many lines at each interval from `first` on, until q or Ctrl-C.
     pub(crate) fn watch(
         &self,
         screen: &Screen,
@@ -112,7 +110,7 @@ impl Pace {
             match key {
                 Some(b'q' | b'Q' | 3) => break,
                 Some(_) => continue,
-                // It is time, or the terminal has another size.
+                // The interval has passed, or the terminal's size has changed.
                 None => {}
             }
             let rows = screen.size().1.saturating_sub(1);
@@ -126,22 +124,22 @@ impl Pace {
     }
 }
 
-/// Where a screen is.
+/// The stream of a screen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// A terminal's second screen, until this is dropped; and its keys, without echo and lines, if they
-/// are to be had.
+/// A terminal's alternate screen, until this is dropped, and its keys, without echo and line
+/// buffering, if available.
 pub(crate) struct Screen {
     stream: Stream,
     before: Option<libc::termios>,
 }
 
 impl Screen {
-    /// Takes it, if that stream is a terminal.
+    /// Takes it, if the stream is a terminal.
     pub(crate) fn take(stream: Stream) -> Option<Self> {
         let screen = match stream {
             Stream::Out => io::stdout().is_terminal(),
@@ -166,13 +164,13 @@ impl Screen {
         }
     }
 
-    /// Columns and lines.
+    /// Returns columns and lines.
     pub(crate) fn size(&self) -> (usize, usize) {
         let stream =
             if self.stream == Stream::Out { libc::STDOUT_FILENO } else { libc::STDERR_FILENO };
         // SAFETY: zero is a value of it.
         let mut size: libc::winsize = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to what the call wants.
+        // SAFETY: the pointer is to the structure of this call.
         let said = unsafe { libc::ioctl(stream, libc::TIOCGWINSZ, &mut size) };
         match (said, size.ws_col, size.ws_row) {
             (0, columns, rows) if columns != 0 && rows != 0 => (columns.into(), rows.into()),
@@ -180,13 +178,13 @@ impl Screen {
         }
     }
 
-    /// Shows these lines, over what was there: as many and as much of each as there is room for.
+    /// Shows these lines, as many and as much of each as fits, over the previous frame.
     pub(crate) fn show(&self, lines: &[String]) -> io::Result<()> {
         let (columns, rows) = self.size();
         let mut text = "\x1b[H".to_owned();
         for (at, line) in lines.iter().take(rows).enumerate() {
-            // The line is cleared first: behind one that fills it the cursor stands on its last
-            // column, which would be cleared, too.
+            // The line is cleared first: after a line of full width the cursor is on its last
+            // column, which would be cleared as well.
             text.push_str(if at == 0 { "\x1b[2K" } else { "\r\n\x1b[2K" });
             text.push_str(&output::crop(line, columns));
         }
@@ -196,8 +194,8 @@ impl Screen {
         self.write(&text)
     }
 
-    /// Waits for a key; none if none comes in time, or the terminal has another size. End of input
-    /// is a `q`.
+    /// Waits for a key; none if none comes in time, or the terminal's size changes. The end of
+    /// input is a `q`.
     pub(crate) fn key(&self, wait: Duration) -> Option<u8> {
         let mut poll = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
         let (wait, count) = (wait.as_millis().min(3_600_000) as i32, self.before.is_some());
@@ -214,21 +212,21 @@ impl Screen {
     }
 }
 
-/// Has each key told at once, and returns how it was before; none if stdin is no terminal, or
-/// another job's.
+/// Makes keys available at once, and returns the previous settings; none if stdin is no terminal,
+/// or belongs to another job.
 fn keys() -> Option<libc::termios> {
     // SAFETY: it has no preconditions.
     let mine = unsafe { libc::getpgrp() };
-    // SAFETY: as above; of what is no terminal it says so.
+    // SAFETY: as above; it fails for anything but a terminal.
     let ours = unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) } == mine;
     // SAFETY: zero is a value of it.
     let mut before: libc::termios = unsafe { std::mem::zeroed() };
-    // SAFETY: the pointer is to what it should be.
+    // SAFETY: the pointer is valid.
     if !ours || unsafe { libc::tcgetattr(libc::STDIN_FILENO, &mut before) } != 0 {
         return None;
     }
     let mut quiet = before;
-    // Ctrl-C stays a signal. Ctrl-Z does nothing: it would leave the shell our screen.
+    // Ctrl-C stays a signal. Ctrl-Z has no effect, because it would leave our screen to the shell.
     quiet.c_lflag &= !(libc::ICANON | libc::ECHO);
     quiet.c_cc[libc::VSUSP] = libc::_POSIX_VDISABLE;
     // SAFETY: as above.
@@ -240,7 +238,7 @@ impl Drop for Screen {
     fn drop(&mut self) {
         let _ = self.write("\x1b[?25h\x1b[?1049l");
         if let Some(before) = &self.before {
-            // SAFETY: as `keys` found it.
+            // SAFETY: with the settings that `keys` returned.
             unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, before) };
         }
     }

@@ -1,6 +1,6 @@
-//! The callers of a call that waited: unwound from a piece of the thread's stack, with the tables
-//! that its code files have for exceptions. Those are there without debug information, and in code
-//! without frame pointers, which is why the stack was kept and not a list of return addresses.
+//! The callers of a call that waited, unwound from a piece of the thread's stack with the exception
+//! tables of its code files. These exist without debug information and for code without frame
+//! pointers, which is why the stack was recorded instead of a list of return addresses.
 
 use framehop::{
     CacheNative, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Module,
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use crate::symbols::Symbols;
 
-/// More frames than this are not unwound: a piece of a stack has no room for many more.
+/// The most frames that are unwound: a piece of a stack rarely has more.
 const FRAMES_MAX: usize = 64;
 
 /// The tables of one process.
@@ -44,8 +44,7 @@ impl Tables {
         tables
     }
 
-    /// The return addresses of a chain, from the latch function's outwards, as far as they are
-    /// known.
+    /// Returns the known return addresses of a chain, from the latch function's outwards.
     pub(crate) fn callers(&mut self, stack: &Stack) -> Vec<u64> {
         let mut callers = vec![stack.row.address];
         let mut registers = registers(stack);
@@ -64,7 +63,7 @@ impl Tables {
     }
 }
 
-/// The registers as they are once the latch function has returned.
+/// The registers after the latch function has returned.
 fn registers(stack: &Stack) -> UnwindRegsNative {
     #[cfg(target_arch = "x86_64")]
     return UnwindRegsNative::new(stack.row.address, stack.sp.wrapping_add(8), stack.fp);

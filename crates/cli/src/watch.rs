@@ -1,4 +1,4 @@
-//! `latchwork profile --watch`: the same report, of a program that is still running.
+//! `latchwork profile --watch`: the report of a program that is still running.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::report::{self, Options};
 use crate::symbols::Symbols;
 use crate::{folders, found, output, places};
 
-/// Prints the report again and again, until the last process has ended or nobody reads it.
+/// Prints the report repeatedly, until the last process or the reader has ended.
 pub(crate) fn run(
     target: Option<&str>,
     options: &Options,
@@ -25,7 +25,7 @@ pub(crate) fn run(
     // The files are read once.
     let mut symbols = Symbols::default();
     loop {
-        // Asked first: a program that ends in between has said everything by then.
+        // Checked first: a program that ends in between has already recorded everything.
         let is_held = folders::is_held(&folder);
         let found = found::read(&folder);
         let is_read = output::is_read(|out| {
@@ -41,7 +41,7 @@ pub(crate) fn run(
     }
 }
 
-/// The folder of a process, of the one program that is being profiled, or this one.
+/// Finds the folder of a process, of the only program that is being profiled, or a given one.
 fn find(target: Option<&str>) -> anyhow::Result<PathBuf> {
     let Some(target) = target else { return find_only() };
     if let Ok(process) = target.parse::<u32>() {
@@ -71,7 +71,7 @@ fn find_only() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The first process that writes to a folder, or the folder.
+/// Describes the first process that writes to a folder, or the folder.
 fn described(folder: &Path) -> String {
     let found = found::read(folder);
     let mut all: Vec<_> = found.snapshots.iter().chain(&found.idle).collect();

@@ -1,13 +1,13 @@
-//! Functions between a program's own code and ours: what is called to lock, not who locks.
+//! Functions between a program's own code and ours: ways to lock, not callers that lock.
 //!
-//! A report that names `__gthread_mutex_lock` names every C++ program's every lock. So frames of
-//! the C and C++ libraries, of their headers, and of other people's names for a mutex are passed
-//! over, and what is left is the program's own line.
+//! A report that named `__gthread_mutex_lock` would name every lock of every C++ program. So frames
+//! of the C and C++ libraries, of their headers, and of other libraries' names for a mutex are
+//! skipped, and the program's own line remains.
 
-/// Folders of headers that no program has its own code in.
+/// Folders of headers that contain no program's own code.
 const HEADERS: [&str; 4] = ["/usr/include/", "/usr/lib/gcc/", "/include/c++/", "/rustc/"];
 
-/// Libraries that lock on behalf of others alone.
+/// Libraries that lock only on behalf of others.
 const LIBRARIES: [&str; 8] = [
     "libc.so",
     "libpthread.so",
@@ -19,7 +19,7 @@ const LIBRARIES: [&str; 8] = [
     "liblatchwork_interpose.so",
 ];
 
-/// Other names for locking: what a function's name begins with.
+/// Beginnings of function names that mean locking.
 const FUNCTIONS: [&str; 29] = [
     "pthread_",
     "__pthread_",
@@ -52,7 +52,7 @@ const FUNCTIONS: [&str; 29] = [
     "inline_mysql_",
 ];
 
-/// Whether a frame is no more than a way to lock.
+/// Returns whether a frame is only a way to lock.
 pub(crate) fn is_wrapper(function: Option<&str>, source: Option<&str>, module: &str) -> bool {
     let library = module.rsplit('/').next().unwrap_or_default();
     LIBRARIES.iter().any(|name| library.starts_with(name))

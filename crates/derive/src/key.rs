@@ -32,7 +32,7 @@ pub(crate) fn expand(shape: &Shape) -> Result<TokenStream, Error> {
     })
 }
 
-/// A struct that is its one field.
+/// A struct encoded as its only field.
 fn newtype(store: &syn::Path, only: &syn::Type) -> TokenStream {
     let of = quote!(<#only as #store::Key>);
     quote! {
@@ -56,7 +56,7 @@ fn newtype(store: &syn::Path, only: &syn::Type) -> TokenStream {
     }
 }
 
-/// Appends the fields, which are bound.
+/// Appends the fields, which are bound to variables.
 fn append(store: &syn::Path, parts: &Parts, nested: bool) -> TokenStream {
     let (bound, types) = (parts.bound(), &parts.types);
     quote!(#({
@@ -65,7 +65,7 @@ fn append(store: &syn::Path, parts: &Parts, nested: bool) -> TokenStream {
     })*)
 }
 
-/// Takes the fields, in their order.
+/// Takes the fields in order.
 fn take(store: &syn::Path, parts: &Parts, nested: bool) -> TokenStream {
     let (bound, types) = (parts.bound(), &parts.types);
     quote!(#(let #bound = <#types as #store::Key>::take(from, #nested)?;)*)
@@ -113,7 +113,7 @@ fn of_enum(store: &syn::Path, variants: &[Variant]) -> TokenStream {
     whole_and_part(store, &description, append, take)
 }
 
-/// A tuple: alone it is its parts, within another key it is nested.
+/// A tuple: alone it is encoded as its parts, within another key it is nested.
 fn whole_and_part(
     store: &syn::Path,
     description: &TokenStream,

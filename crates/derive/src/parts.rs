@@ -1,4 +1,4 @@
-//! A type as the macros read it: its fields, its variants and their names in the store.
+//! A type as the macros parse it: its fields, its variants and their names in the store.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -7,11 +7,11 @@ use syn::{Attribute, Data, DeriveInput, Error, Expr, ExprLit, ExprUnary, Fields,
 
 /// The fields of a struct or a variant.
 pub(crate) struct Parts {
-    /// Whether the fields have names, or there are none and no parentheses.
+    /// Whether the fields have names, or the type has none and no parentheses.
     kind: Kind,
-    /// How Rust names the fields.
+    /// The names of the fields in Rust.
     members: Vec<syn::Member>,
-    /// How the store names them; without names, empty.
+    /// The names of the fields in the store; empty without names.
     names: Vec<String>,
     pub(crate) types: Vec<syn::Type>,
 }
@@ -37,7 +37,7 @@ pub(crate) enum Content {
     Enum(Vec<Variant>),
 }
 
-/// A type that a macro was given.
+/// A type that was passed to a macro.
 pub(crate) struct Shape {
     pub(crate) ident: Ident,
     /// The path of the store's crate.
@@ -82,7 +82,7 @@ fn plain(ident: &Ident) -> String {
     name.strip_prefix("r#").map(str::to_owned).unwrap_or(name)
 }
 
-/// The first name that stands twice.
+/// The first duplicate name.
 fn once<'n>(names: impl Iterator<Item = &'n String>, at: Span) -> Result<(), Error> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
@@ -120,7 +120,7 @@ impl Parts {
         Ok(parts)
     }
 
-    /// The type of the one field that stands for the whole, if there is one.
+    /// The type of the only field, if the type is encoded as that field.
     pub(crate) fn only(&self) -> Option<&syn::Type> {
         match (self.kind, &self.types[..]) {
             (Kind::Tuple, [one]) => Some(one),
@@ -133,7 +133,7 @@ impl Parts {
         (0..self.types.len()).map(|index| format_ident!("part_{index}")).collect()
     }
 
-    /// The fields with values in these variables: a pattern, and an expression.
+    /// The fields with values in these variables, as a pattern and an expression.
     pub(crate) fn braced(&self) -> TokenStream {
         let (members, bound) = (&self.members, self.bound());
         quote!({ #(#members: #bound),* })
@@ -151,7 +151,7 @@ impl Parts {
     }
 }
 
-/// The number that an expression is, if it is written as one.
+/// The number that an expression is, if it is a literal.
 fn literal(expression: &Expr) -> Option<i64> {
     match expression {
         Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse().ok(),

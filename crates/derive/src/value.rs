@@ -29,7 +29,7 @@ pub(crate) fn expand(shape: &Shape) -> Result<TokenStream, Error> {
     })
 }
 
-/// A struct that is its one field.
+/// A struct encoded as its only field.
 fn newtype(store: &syn::Path, only: &syn::Type) -> TokenStream {
     let of = quote!(<#only as #store::Value>);
     quote! {
@@ -46,13 +46,14 @@ fn newtype(store: &syn::Path, only: &syn::Type) -> TokenStream {
     }
 }
 
-/// The width of the fields together.
+/// The total width of the fields.
 fn width(store: &syn::Path, parts: &Parts) -> TokenStream {
     let types = &parts.types;
     quote!(#store::derived::width(&[#(<#types as #store::Value>::WIDTH),*]))
 }
 
-/// Appends the fields, which are bound: each but the last with its length, if that is not fixed.
+/// Appends the fields, which are bound to variables: each except the last with its length, if that
+/// is not fixed.
 fn append(store: &syn::Path, parts: &Parts) -> TokenStream {
     let bound = parts.bound();
     let Some((last, types)) = parts.types.split_last() else { return TokenStream::new() };

@@ -1,22 +1,22 @@
-//! Memory whose address suits direct I/O.
+//! Memory aligned for direct I/O.
 
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 
-/// What offsets, lengths and addresses of direct I/O are multiples of: as much as any usual device or
-/// file system asks for.
+/// The alignment of offsets, lengths and addresses in direct I/O: enough for usual devices and file
+/// systems.
 pub const ALIGNMENT: usize = 4096;
 
-/// Zeroed bytes, as many as asked for, that begin at a multiple of [`ALIGNMENT`].
+/// Zeroed bytes at an address that is a multiple of [`ALIGNMENT`].
 pub struct Buffer {
-    /// Longer than need be, and never resized: so its address stays.
+    /// Longer than needed, and never resized, so its address does not change.
     bytes: Vec<u8>,
     from: usize,
     length: usize,
 }
 
 impl Buffer {
-    /// `length` zeroed bytes.
+    /// Allocates `length` zeroed bytes.
     pub fn new(length: usize) -> Self {
         let bytes = vec![0; length + ALIGNMENT];
         let from = bytes.as_ptr().addr().wrapping_neg() % ALIGNMENT;
@@ -44,7 +44,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Whether a direct read or write of these bytes can succeed.
+/// Returns whether these bytes are aligned for a direct read or write.
 pub(crate) fn is_aligned(at: u64, bytes: &[u8]) -> bool {
     at.is_multiple_of(ALIGNMENT as u64)
         && bytes.len().is_multiple_of(ALIGNMENT)

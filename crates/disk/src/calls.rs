@@ -1,12 +1,12 @@
-//! Every call to a disk has a number, so that a fault can be planned at one, and is counted by its
-//! operation, so that a program can say how often it synced.
+//! Numbers every call to a disk, so that a fault can be planned at one, and counts calls by
+//! operation, so that a program can report its syncs.
 
 use core::fmt;
 use core::ops::{Index, Sub};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What a call asks for.
+/// The operation of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -38,7 +38,8 @@ pub enum Operation {
     List,
     /// [`Disk::sync_folder`](crate::Disk::sync_folder).
     SyncFolder,
-    /// [`File::sync_in_doubt`](crate::File::sync_in_doubt), beside its [`Sync`](Self::Sync).
+    /// The additional call of [`File::sync_in_doubt`](crate::File::sync_in_doubt) besides its
+    /// [`Sync`](Self::Sync).
     SyncSystem,
     /// [`File::punch`](crate::File::punch).
     Punch,
@@ -47,7 +48,7 @@ pub enum Operation {
 const OPERATIONS: usize = Operation::Punch as usize + 1;
 
 impl Operation {
-    /// Its name in messages.
+    /// Returns its name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -76,7 +77,7 @@ impl fmt::Display for Operation {
     }
 }
 
-/// How many calls there were of each operation: `calls[Operation::Sync]`.
+/// The number of calls of each operation: `calls[Operation::Sync]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
     counts: [u64; OPERATIONS],
@@ -87,7 +88,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// All of them.
+    /// Returns the number of all calls.
     pub fn total(&self) -> u64 {
         self.counts.iter().sum()
     }
@@ -104,7 +105,7 @@ impl Index<Operation> for Calls {
 impl Sub for Calls {
     type Output = Self;
 
-    /// What came after `before`.
+    /// Returns the calls since `before`.
     fn sub(mut self, before: Self) -> Self {
         for (count, before) in self.counts.iter_mut().zip(before.counts) {
             *count = count.saturating_sub(before);

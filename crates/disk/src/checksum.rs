@@ -1,12 +1,12 @@
 //! CRC32C (Castagnoli, 1993): the polynomial that processors compute and that iSCSI, ext4 and most
-//! storage engines use. The crate `crc32c` picks the processor's instruction at run time.
+//! storage engines use. The crate `crc32c` selects the processor's instruction at run time.
 
-/// The CRC32C of `bytes`.
+/// Returns the CRC32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     ::crc32c::crc32c(bytes)
 }
 
-/// The CRC32C of what `crc` is the CRC32C of, followed by `bytes`.
+/// Returns the CRC32C of the bytes with the CRC32C `crc`, followed by `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     ::crc32c::crc32c_append(crc, bytes)
 }

@@ -1,4 +1,4 @@
-//! What a disk can answer, with the operation and the path.
+//! The errors of a disk, with operation and path.
 
 use core::fmt;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use rustix::io::Errno;
 
 use crate::Operation;
 
-/// What a call was about.
+/// The call that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// What was asked for.
+    /// The operation.
     pub operation: Operation,
-    /// Of which file or folder; of two, the first.
+    /// The file or folder; of two, the first.
     pub path: PathBuf,
-    /// From which byte on, for reads and writes; else zero.
+    /// The first byte for reads and writes; otherwise zero.
     pub at: u64,
 }
 
@@ -36,46 +36,46 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Why a call to a disk failed.
+/// The reason why a call to a disk failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such file or folder.
+    /// The file or folder does not exist.
     NotFound(Subject),
-    /// There is one of that name.
+    /// The name already exists.
     Exists(Subject),
-    /// The path names something that is not a regular file, or a symbolic link.
+    /// The path names something other than a regular file, or a symbolic link.
     NotRegular(Subject),
-    /// The system does not let this process do that.
+    /// The system does not allow this process to do that.
     Permission(Subject),
     /// The file system is read-only, or the file was opened for reading.
     ReadOnly(Subject),
-    /// The file system, or the user's share of it, is full; or the file may not become so long
-    /// (`RLIMIT_FSIZE`, or the file system).
+    /// The file system or the user's quota is full, or the file would exceed a limit
+    /// (`RLIMIT_FSIZE`, or the file system's).
     NoSpace(Subject),
     /// The device failed (`EIO`).
     Device(Subject),
-    /// The file ends before the bytes that were asked for.
+    /// The file ends before the requested bytes.
     ShortRead {
         /// The read.
         subject: Subject,
-        /// Bytes asked for.
+        /// Requested bytes.
         wanted: u64,
-        /// Bytes that there were.
+        /// Existing bytes.
         got: u64,
     },
-    /// An offset, a length or a buffer does not suit direct I/O.
+    /// An offset, a length or a buffer is not aligned for direct I/O.
     Misaligned(Subject),
     /// The file system has no locks that end with their process.
     NoLocks(Subject),
-    /// The file system cannot do that: for example, direct I/O.
+    /// The file system does not support the operation, for example direct I/O.
     Unsupported(Subject),
     /// This process or the system has too many files open.
     TooManyFiles(Subject),
-    /// The simulated machine has crashed and was not started again, or the file was opened before
-    /// it crashed.
+    /// The simulated machine has crashed and was not restarted, or the file was opened before it
+    /// crashed.
     Crashed(Subject),
-    /// The system said no in a way that has no name here.
+    /// A system call failed with an error that has no variant here.
     System {
         /// The call.
         subject: Subject,
@@ -100,7 +100,7 @@ impl Error {
         }
     }
 
-    /// The call that failed.
+    /// Returns the call that failed.
     pub fn subject(&self) -> &Subject {
         match self {
             Self::NotFound(subject)

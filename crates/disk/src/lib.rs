@@ -1,23 +1,23 @@
 //! All input and output of the pool, the log and the store, behind one trait.
 //!
-//! | file | idea |
+//! | file | content |
 //! |---|---|
-//! | `disk.rs` | the traits [`Disk`] and [`File`]: what the layers above may ask of a disk |
-//! | `error.rs` | what a disk can answer, with the operation and the path |
-//! | `calls.rs` | every call has a number; how many there were of each operation |
+//! | `disk.rs` | the traits [`Disk`] and [`File`] |
+//! | `error.rs` | errors, with operation and path |
+//! | `calls.rs` | numbers and counts of calls |
 //! | `system.rs` | [`System`]: `pread`, `pwrite`, `fdatasync` |
 //! | `overlay.rs` | [`Overlay`], [`ReadOnly`]: files that must not change |
-//! | `limit.rs` | this process's limit on the length of files: an error and no signal |
-//! | `simulated.rs` | [`Simulated`]: a disk in memory with every fault, by plan or by seed |
-//! | `buffer.rs` | memory whose address suits direct I/O |
+//! | `limit.rs` | this process's limit on the length of files: an error instead of a signal |
+//! | `simulated.rs` | [`Simulated`]: a disk in memory with every fault, planned or random by seed |
+//! | `buffer.rs` | memory aligned for direct I/O |
 //! | `checksum.rs` | CRC32C |
 //!
-//! The traits are used as objects (`Arc<dyn Disk>`): a call that may take a device's time does not
-//! notice an indirect jump, and the layers above need no type parameter for the disk.
+//! The traits are used as objects (`Arc<dyn Disk>`): an indirect call is negligible next to the
+//! time of a device, and the upper layers need no type parameter for the disk.
 //!
-//! What a program may rely on, and no more: bytes written are on the disk when [`File::sync`] has
-//! returned `Ok` for that file; a name is there after a crash when [`Disk::sync_folder`] has returned
-//! `Ok` for its folder. Between, any part of what was written may be there and any other part not.
+//! A program may rely on two guarantees: written bytes are durable when [`File::sync`] has returned
+//! `Ok` for that file, and a name is durable when [`Disk::sync_folder`] has returned `Ok` for its
+//! folder. Before that, any part of the changes may survive a crash and any other part may not.
 
 #![warn(clippy::all)]
 

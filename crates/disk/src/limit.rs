@@ -1,17 +1,18 @@
-//! The limit of this process on the length of its files (`RLIMIT_FSIZE`): an error and no signal.
+//! The limit of this process on the length of its files (`RLIMIT_FSIZE`): an error instead of a
+//! signal.
 //!
-//! The system sends `SIGXFSZ` beside the error, to the thread that called, and that kills the
-//! process. A call that stays below the limit is not slowed down but by one look at the limit; one
-//! that does not is made with the signal blocked for this thread, which then takes the signal back.
-//! `latchwork-region` does the same as it grows a file (`memory.rs`); neither crate knows the
-//! other.
+//! In addition to the error, the system sends `SIGXFSZ` to the calling thread, which kills the
+//! process. A call that stays below the limit costs one extra look at the limit. A call that does
+//! not runs with the signal blocked for this thread, which then discards the signal.
+//! `latchwork-region` does the same when it grows a file (`memory.rs`); neither crate depends on
+//! the other.
 
 use rustix::io::Errno;
 
-/// How long this process may make a file.
+/// The longest file that this process may create.
 fn limit() -> u64 {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: a place for the answer.
+    // SAFETY: the result is written to a valid place.
     match unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &mut limits) } {
         0 => limits.rlim_cur,
         // Then the signal is blocked in any case.
@@ -28,14 +29,15 @@ fn no_signals() -> libc::sigset_t {
     unsafe { none.assume_init() }
 }
 
-/// Makes a call that may make a file so long. One that is refused because this process may not make
-/// files so long (`RLIMIT_FSIZE`) is an error, and no `SIGXFSZ`, which would end the process.
+/// Runs a call that may make a file `end` bytes long. If this process may not make files that long
+/// (`RLIMIT_FSIZE`), the call returns an error and raises no `SIGXFSZ`, which would end the
+/// process.
 pub fn within_limit<T>(end: u64, call: impl FnOnce() -> T) -> T {
     if end <= limit() { call() } else { without_signal(call) }
 }
 
-/// Does something while `SIGXFSZ` is blocked for this thread, and takes it back if it came of that.
-/// One that was sent before is left for the thread that it was sent to.
+/// Runs `call` with `SIGXFSZ` blocked for this thread, and discards the signal if the call raised
+/// it. A signal that was pending before is left pending.
 pub(crate) fn without_signal<T>(call: impl FnOnce() -> T) -> T {
     let mut it = no_signals();
     let (mut waiting, mut old) = (it, it);
@@ -49,13 +51,13 @@ pub(crate) fn without_signal<T>(call: impl FnOnce() -> T) -> T {
     // SAFETY: as above.
     if unsafe { libc::sigismember(&waiting, libc::SIGXFSZ) } == 0 {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: as above; where to say more about the signal may be null.
+        // SAFETY: as above; the place for signal information may be null.
         let take = || unsafe { libc::sigtimedwait(&it, core::ptr::null_mut(), &now) };
         while take() == -1
             && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR)
         {}
     }
-    // SAFETY: as above; where to say what it was may be null.
+    // SAFETY: as above; the place for the old mask may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
     done
 }

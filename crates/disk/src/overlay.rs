@@ -1,11 +1,11 @@
-//! Two ways to use files that must not change.
+//! Two disks for files that must not change.
 //!
-//! [`Overlay`] keeps what is written in memory of this process: the files below it are only read. A
-//! store on read-only media can be recovered and read through it. [`ReadOnly`] refuses whatever
-//! would change a file: for a process that takes part in what others write.
+//! [`Overlay`] keeps writes in memory of this process and only reads the files below it, so that a
+//! store on read-only media can be recovered and read. [`ReadOnly`] refuses every call that would
+//! change a file for a process that reads what others write.
 //!
-//! A file of an overlay is blocks of 4,096 bytes. A block that was written lies in memory, and all
-//! others are read from the file below, as far as that was not cut off.
+//! A file of an overlay consists of blocks of 4,096 bytes. Written blocks are in memory; others are
+//! read from the file below, up to the point where it was truncated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -20,24 +20,24 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A disk whose changes stay in memory of this process. Clones are the same.
+/// A disk whose changes stay in memory of this process. Clones are the same disk.
 ///
-/// Memory is used for each block of 4,096 bytes that is written, and a descriptor for each file
-/// that was opened, until the last clone is dropped.
+/// It uses memory for each written block of 4,096 bytes, and a descriptor for each opened file,
+/// until the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Overlay {
     below: Arc<dyn Disk>,
-    /// The files that were opened, made or named here; none where a name was removed.
+    /// The files that were opened, created or named here; none where a name was removed.
     names: Arc<Mutex<HashMap<PathBuf, Option<Arc<Node>>>>>,
 }
 
 impl Overlay {
-    /// Reads what is below, and changes nothing there.
+    /// Creates an overlay that reads from `below` and changes nothing there.
     pub fn new(below: Arc<dyn Disk>) -> Self {
         Self { below, names: Arc::default() }
     }
 
-    /// The file of this name, if there is one.
+    /// The file of this name, if it exists.
     fn node(&self, path: &Path) -> Result<Option<Arc<Node>>, Error> {
         if let Some(known) = locked(&self.names).get(path) {
             return Ok(known.clone());
@@ -74,7 +74,7 @@ impl Disk for Overlay {
     }
 
     fn make_folder(&self, path: &Path) -> Result<(), Error> {
-        // Files have whole paths here: a folder needs nothing.
+        // Files have whole paths here, so a folder needs no entry.
         match self.below.list(path) {
             Err(Error::NotFound(_)) | Ok(_) => Ok(()),
             Err(why) => Err(why),
@@ -141,7 +141,7 @@ struct Node {
 #[derive(Debug)]
 struct State {
     length: u64,
-    /// So many bytes of the file below count; behind them there are zeros.
+    /// The bytes of the file below that are used; zeros follow them.
     kept: u64,
     blocks: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
@@ -153,7 +153,7 @@ impl Node {
         Ok(Self { path: path.to_owned(), below, state })
     }
 
-    /// Bytes of one block, from the file below.
+    /// Reads bytes of one block from the file below.
     fn fetch(&self, state: &State, at: u64, into: &mut [u8]) -> Result<(), Error> {
         into.fill(0);
         let count = state.kept.saturating_sub(at).min(into.len() as u64) as usize;
@@ -164,7 +164,7 @@ impl Node {
     }
 }
 
-/// The pieces of a run of bytes, by block: the block's number, where in the block, which bytes.
+/// The pieces of a run of bytes by block: the block's number, the offset in it, and the bytes.
 fn pieces(at: u64, count: usize) -> impl Iterator<Item = (u64, usize, core::ops::Range<usize>)> {
     let mut done = 0;
     core::iter::from_fn(move || {
@@ -273,8 +273,8 @@ impl File for OverlayFile {
     }
 }
 
-/// A disk that refuses what would change something: [`Error::ReadOnly`], as if the file could not
-/// be opened so.
+/// A disk that refuses every change with [`Error::ReadOnly`], as if the file could not be opened
+/// for writing.
 #[derive(Clone, Debug)]
 pub struct ReadOnly {
     below: Arc<dyn Disk>,
@@ -285,7 +285,7 @@ fn refuse<T>(path: &Path) -> Result<T, Error> {
 }
 
 impl ReadOnly {
-    /// Reads what is below.
+    /// Creates a disk that reads from `below`.
     pub fn new(below: Arc<dyn Disk>) -> Self {
         Self { below }
     }

@@ -1,8 +1,8 @@
-//! A disk in memory that has every fault a disk can have, each by plan or by seed.
+//! A disk in memory that has every fault a disk can have, planned or random by seed.
 //!
-//! The idea is that of ALICE (Pillai and others, OSDI 2014), of LazyFS (Ramos and others, VLDB 2024)
-//! and of the simulators of FoundationDB and TigerBeetle: the same program runs on it and on files,
-//! and whatever a file system does not promise, happens.
+//! The idea is that of ALICE (Pillai and others, OSDI 2014), of LazyFS (Ramos and others, VLDB
+//! 2024) and of the simulators of FoundationDB and TigerBeetle: the same program runs on it and on
+//! files, and everything that a file system does not exclude happens.
 //!
 //! ```text
 //!            write, truncate                sync                      restart(seed)
@@ -11,17 +11,18 @@
 //!                                the last sync                        changes since the last sync
 //! ```
 //!
-//! Names are kept in the same way, by folder: a name is durable when its folder was synced. At a
-//! crash each file and each folder keeps, by the seed: nothing of its changes, all, a beginning with
-//! the last one torn, each change or not, or each sector (of 512 or 4,096 bytes) or not; and any length
-//! that it had since its last sync. So an unsynced write can be there while an older one is not.
+//! Names are handled in the same way, by folder: a name is durable when its folder was synced. At a
+//! crash each file and each folder keeps, chosen by the seed, none of its changes, all, a prefix
+//! with the last one torn, each change or not, or each sector (of 512 or 4,096 bytes) or not, and
+//! any length that it had since its last sync. So an unsynced write can survive although an older
+//! one does not.
 //!
-//! A sync that fails leaves the same of that file's changes, and counts the rest as clean: it is read
-//! until the machine crashes, or until the system [drops](Simulated::drop_cache) it. It is told once, and
-//! to no other open file, which Linux does and not every system.
+//! A sync that fails leaves the same of that file's changes, and counts the rest as clean: it is
+//! readable until the machine crashes, or until the system [drops](Simulated::drop_cache) it. The
+//! failure is reported once, and to no other open file; Linux does that, and not every system.
 //!
-//! Each call has a number, from 0 on; [`plan`](Simulated::plan) has a [`Fault`] happen at one. All
-//! clones are one disk; one lock guards it.
+//! Calls are numbered from 0; [`plan`](Simulated::plan) sets a [`Fault`] for one. All clones are
+//! one disk; one lock guards it.
 
 mod crash;
 mod fault;
@@ -43,7 +44,7 @@ use crate::{Calls, Disk, Error, File, Open, Operation};
 
 pub use self::fault::Fault;
 
-/// A disk in memory: see the head of its file.
+/// A disk in memory: see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Simulated {
     world: Arc<Mutex<World>>,
@@ -51,12 +52,12 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// An empty disk that works.
+    /// Creates an empty disk without faults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, with a seed for what a failed sync leaves before the first
+    /// Creates an empty disk with a seed for what a failed sync leaves before the first
     /// [`restart`](Self::restart).
     pub fn with_seed(seed: u64) -> Self {
         let disk = Self::new();
@@ -64,29 +65,29 @@ impl Simulated {
         disk
     }
 
-    /// Has `fault` happen at the call of this number. One call has one fault; the last one planned
-    /// counts. A fault that does not suit the call it meets does nothing: see [`fired`](Self::fired).
+    /// Plans `fault` for the call of this number. One call has one fault, the last one planned. A
+    /// fault that does not apply to the call has no effect: see [`fired`](Self::fired).
     pub fn plan(&self, number: u64, fault: Fault) {
         self.world().faults.insert(number, fault);
     }
 
-    /// Forgets all planned faults.
+    /// Removes all planned faults.
     pub fn heal(&self) {
         self.world().faults.clear();
     }
 
-    /// How many planned faults have happened.
+    /// Returns how many planned faults have happened.
     pub fn fired(&self) -> u64 {
         self.world().fired
     }
 
-    /// How many bytes all files together may have; none is no limit. A call that would go beyond it
-    /// fails with [`Error::NoSpace`].
+    /// Limits the bytes of all files together; none is no limit. A call that would exceed it fails
+    /// with [`Error::NoSpace`].
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.world().capacity = bytes;
     }
 
-    /// The operations of all calls so far: the call of number `n` is at index `n`.
+    /// Returns the operations of all calls so far: the call of number `n` is at index `n`.
     pub fn history(&self) -> Vec<Operation> {
         self.world().history.clone()
     }
@@ -96,13 +97,13 @@ impl Simulated {
         self.world().down = true;
     }
 
-    /// Whether the machine is stopped.
+    /// Returns whether the machine is stopped.
     pub fn is_down(&self) -> bool {
         self.world().down
     }
 
-    /// Stops the machine if it runs, loses by `seed` what was not synced, and starts it again. Files
-    /// that were open are of no use any more; planned faults are forgotten; numbers go on.
+    /// Stops the machine if it runs, loses unsynced changes by `seed`, and starts it again. Open
+    /// files become unusable; planned faults are removed; numbering continues.
     pub fn restart(&self, seed: u64) {
         let mut world = self.world();
         world.faults.clear();
@@ -110,21 +111,21 @@ impl Simulated {
         world.restart(&mut Random::new(seed));
     }
 
-    /// Drops what syncs that failed have left for readers: from now on they see what the disk has, and
-    /// what was written since.
+    /// Drops what failed syncs have left for readers: from now on they see the disk's content and
+    /// later writes.
     pub fn drop_cache(&self) {
         self.world().inodes.values_mut().for_each(crash::Inode::drop_cache);
     }
 
-    /// What a reader of the file would see, without a call; none if there is no such file.
+    /// Returns the content of the file without a call; none if it does not exist.
     pub fn peek(&self, path: &Path) -> Option<Vec<u8>> {
         let world = self.world();
         let file = world.file(&normal(path))?;
         world.inodes.get(&file).map(|inode| inode.now.clone())
     }
 
-    /// Changes bytes of a file, on the disk and in what readers see, as a failing device does. False if
-    /// there is no such file or it is shorter.
+    /// Changes bytes of a file, on the disk and for readers, like a failing device. False if the
+    /// file does not exist or is shorter.
     pub fn damage(&self, path: &Path, at: u64, bytes: &[u8]) -> bool {
         let mut world = self.world();
         let Some(file) = world.file(&normal(path)) else { return false };
@@ -145,7 +146,7 @@ impl Simulated {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a call and meets what is planned for it: faults that any operation can have.
+    /// Counts a call and applies planned faults that any operation can have.
     fn begin(
         &self,
         operation: Operation,

@@ -1,7 +1,7 @@
 //! The files of the system: `pread`, `pwrite`, `fdatasync`.
 //!
-//! A call that a signal interrupts is made again, and one that is cut short goes on where it
-//! stopped. Each file has its own descriptor, closed at an `exec`.
+//! A call that a signal interrupts is repeated, and one that is cut short is continued. Each file
+//! has its own descriptor, closed at an `exec`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IoSlice;
@@ -24,30 +24,30 @@ use crate::{Calls, Disk, Error, File, Open, Operation};
 #[derive(Clone, Debug, Default)]
 pub struct System {
     counters: Arc<Counters>,
-    /// A folder, open, and the path that it had then.
+    /// An open folder and its path when it was opened.
     root: Option<Arc<(OwnedFd, PathBuf)>>,
-    /// Whether a group shares what is made in that folder.
+    /// Whether a group shares what is created in that folder.
     shared: bool,
 }
 
-/// The bits of a folder that a group shares: members may write it, and its files get its group.
+/// The mode bits of a shared folder: members of the group may write, and new files get the group.
 const SHARED: u32 = 0o2020;
-/// The bits of files and folders that are made there.
+/// The mode bits of files and folders that are created there.
 const SHARED_FILE: u32 = 0o660;
 const SHARED_FOLDER: u32 = 0o2770;
 
 impl System {
-    /// The files of the system, with no call counted yet.
+    /// Creates an interface to the files of the system, with no call counted yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The same, and paths below `folder` mean what is in the folder that has this path now: also
-    /// when that was moved, and another one has its place. One more descriptor is open.
+    /// Creates an interface in which paths below `folder` mean the folder that has this path now,
+    /// even if it is moved and replaced later. Uses one more descriptor.
     ///
-    /// Files that are made belong to this user alone; but in a folder that a group shares (group
-    /// write permission and the set-group-ID bit, mode 2770) its members may read and write them,
-    /// whatever this process's umask.
+    /// Created files belong to this user alone. In a folder that a group shares (group write
+    /// permission and the set-group-ID bit, mode 2770), members of the group may read and write
+    /// them, whatever this process's umask.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl System {
         Ok(Self { root: Some(Arc::new((opened, folder.to_owned()))), shared, ..system })
     }
 
-    /// Where a path is looked for, and as what.
+    /// The folder and the path at which a path is opened.
     fn place<'p>(&'p self, path: &'p Path) -> (BorrowedFd<'p>, &'p Path) {
         let Some((folder, root)) = self.root.as_deref() else { return (CWD, path) };
         match path.strip_prefix(root) {
@@ -82,7 +82,7 @@ impl System {
     }
 }
 
-/// Runs a system call until no signal interrupts it.
+/// Repeats a system call until no signal interrupts it.
 fn again<T>(mut run: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     loop {
         match run() {
@@ -106,7 +106,7 @@ impl Disk for System {
         let (folder, name) = self.place(path);
         let opened = self.call(Operation::Open, path, || open_at(folder, name, flags, mode));
         let fd = match opened {
-            // The flag is the only thing here that a file system calls invalid.
+            // The flag is the only argument here that a file system rejects as invalid.
             Err(Error::System { subject, errno: libc::EINVAL }) if how.direct => {
                 return Err(Error::Unsupported(subject));
             }
@@ -144,7 +144,7 @@ impl Disk for System {
                 false => Ok(()),
             }
         };
-        // Not opened: that may fail for want of a descriptor.
+        // Not opened, because that may fail for lack of a descriptor.
         let is_folder = || {
             let about = rustix::fs::statat(folder, name, AtFlags::empty());
             about.is_ok_and(|about| FileType::from_raw_mode(about.st_mode) == FileType::Directory)
@@ -234,9 +234,9 @@ impl SystemFile {
         again(run).map_err(|errno| self.error(operation, 0, errno))
     }
 
-    /// Makes the file `end` bytes long or longer, by zeros behind what there is. They are appended
-    /// where the file ends when they are written, not where it was seen to end: others may have
-    /// made it longer meanwhile, and what they wrote there stays.
+    /// Extends the file to at least `end` bytes with zeros. They are appended at the file's end at
+    /// the time of the write, not where it was seen: other processes may have extended it in the
+    /// meantime, and their writes stay.
     fn append_zeros(&self, end: u64) -> Result<(), Error> {
         let zeros = crate::Buffer::new(1 << 16);
         loop {
@@ -247,7 +247,7 @@ impl SystemFile {
             let count = (end - length).min(zeros.len() as u64) as usize;
             let zeros = [IoSlice::new(&zeros[..count])];
             let append = ReadWriteFlags::APPEND;
-            // Where the file ends by then is not known.
+            // The new end of the file is unknown.
             let append = || again(|| rustix::io::pwritev2(&self.fd, &zeros, 0, append));
             match without_signal(append) {
                 Ok(0) => return Err(Error::Device(self.subject(Operation::Write, length))),
@@ -262,7 +262,7 @@ impl SystemFile {
         while done < from.len() {
             let to = at + done as u64;
             match again(|| rustix::io::pwrite(&self.fd, &from[done..], to)) {
-                // No device does this; if one did, it would do so for ever.
+                // No device does this; one that did would do so for ever.
                 Ok(0) => {
                     self.counters.wrote(done);
                     return Err(Error::Device(self.subject(Operation::Write, at)));
@@ -366,10 +366,10 @@ impl File for SystemFile {
     }
 
     fn next_data(&self, at: u64) -> Result<Option<u64>, Error> {
-        // The offset moves, which nothing here uses.
+        // Moves the offset, which is not used here.
         match rustix::fs::seek(&self.fd, rustix::fs::SeekFrom::Data(at)) {
             Ok(at) => Ok(Some(at)),
-            // Nothing but a hole, or the end; or no such number.
+            // Only a hole follows, or the end; or the offset is invalid.
             Err(Errno::NXIO) => Ok(None),
             Err(_) => Ok((at < self.length()?).then_some(at)),
         }
@@ -411,8 +411,8 @@ impl File for SystemFile {
 mod tests {
     use super::*;
 
-    /// On a file system that cannot set space aside, threads make room at the same time, and write
-    /// where there is room.
+    /// On a file system that cannot allocate, threads extend the file at the same time and write
+    /// where room exists.
     #[test]
     fn making_room_by_hand_overwrites_nothing() {
         const PAGE: usize = 512;

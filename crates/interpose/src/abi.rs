@@ -1,4 +1,4 @@
-//! Where things lie in the C library's objects: glibc on 64-bit machines.
+//! The layout of the C library's objects: glibc on 64-bit machines.
 //!
 //! ```text
 //! pthread_mutex_t   0        8       12       16      20      24              40
@@ -18,20 +18,21 @@
 //!                  └───────┴───────┴───────┴────────────────┴───────┴───────┘
 //! ```
 //!
-//! `kind`, `shared` and `flags` stay where and what they are: static initialisers write them, and
-//! glibc reads them in objects that are handed on to it.
+//! `kind`, `shared` and `flags` keep their positions and meanings: static initialisers write them,
+//! and glibc reads them in objects that are passed on to it.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use latchwork_latch::{Attempt, LwLatch, ParkDetached, Policy, RawCondvar, Shfl, ShflRwLock};
 
-/// The default latch of a mutex: `ShflMutex`, but for a release that lets the next holder free it.
+/// The default latch of a mutex: `ShflMutex` with a release after which the next holder may free
+/// it.
 pub(crate) type Latch = Shfl<ParkDetached>;
 
 /// The latch of `--latch shfl-spin`: `ShflSpin`, with the same release.
 pub(crate) type SpinLatch = Shfl<SpinDetached>;
 
-/// Never sleeps, and touches nothing after a release.
+/// Never sleeps, and accesses nothing after a release.
 pub(crate) struct SpinDetached;
 
 impl Policy for SpinDetached {
@@ -44,18 +45,18 @@ impl Policy for SpinDetached {
 #[repr(C)]
 pub(crate) struct Mutex {
     pub(crate) latch: Latch,
-    /// The holder's number, in mutexes that ask who holds them; else zero.
+    /// The holder's number, in mutexes that check their holder; otherwise zero.
     pub(crate) owner: AtomicU32,
-    /// How often the holder holds it, in recursive mutexes.
+    /// The depth of a recursive mutex.
     pub(crate) count: AtomicU32,
     pub(crate) kind: AtomicU32,
     spins: AtomicU32,
-    /// The latch of `--latch lw`, which does not fit above.
+    /// The latch of `--latch lw`, which does not fit in the first 8 bytes.
     pub(crate) lw: LwLatch,
 }
 
 impl Mutex {
-    /// The latch of `--latch shfl-spin`, in the place of the default one.
+    /// Returns the latch of `--latch shfl-spin`, in the place of the default one.
     pub(crate) fn spin(&self) -> &SpinLatch {
         // SAFETY: both are the same struct with another policy, which is a type without a value.
         unsafe { &*(&raw const self.latch).cast::<SpinLatch>() }
@@ -75,8 +76,8 @@ pub(crate) struct Rwlock {
 }
 
 impl Rwlock {
-    /// The latch of `--latch lw`, in the place of the default one. A lock's kind decides for which
-    /// readers.
+    /// Returns the latch of `--latch lw`, in the place of the default one. The lock's kind
+    /// determines `A`.
     pub(crate) fn lw<A: Attempt>(&self) -> &LwLatch<A> {
         // SAFETY: it is no larger than the default latch, all its bits are atomic integers, and a
         // process uses one of the two throughout; `A` is a type without a value.
@@ -89,11 +90,11 @@ impl Rwlock {
 pub(crate) struct Cond {
     pub(crate) waiters: RawCondvar,
     hole: u32,
-    /// Threads inside a wait, in the low half; who destroys the object waits for them. In the high
-    /// half the generation of the process that counts them.
+    /// Low half: threads inside a wait for which `destroy` waits. High half: the generation of the
+    /// process that counts them.
     pub(crate) users: AtomicU64,
     spare: [u32; 5],
-    /// glibc's `wrefs`: its two lowest bits say the same to both of us.
+    /// glibc's `wrefs`, whose two lowest bits mean the same here.
     pub(crate) flags: AtomicU32,
     signals: [u32; 2],
 }
@@ -102,19 +103,19 @@ pub(crate) struct Cond {
 pub(crate) const RECURSIVE: u32 = libc::PTHREAD_MUTEX_RECURSIVE as u32;
 pub(crate) const ERRORCHECK: u32 = libc::PTHREAD_MUTEX_ERRORCHECK as u32;
 pub(crate) const TYPE: u32 = 3;
-/// Robust, priority-inheriting, priority-protected, process-shared: glibc's and the kernel's.
+/// Robust, priority-inheriting, priority-protected, process-shared: served by glibc and the kernel.
 pub(crate) const SPECIAL: u32 = 16 | 32 | 64 | 128;
-/// What glibc's `pthread_mutex_destroy` leaves behind. Every lock of it is `EINVAL`.
+/// The kind that glibc's `pthread_mutex_destroy` stores. Locking such a mutex returns `EINVAL`.
 pub(crate) const DESTROYED: u32 = u32::MAX;
 
-/// `flags` of a reader-writer lock that lets no reader pass a waiting writer.
+/// `flags` of a reader-writer lock in which no reader passes a waiting writer.
 pub(crate) const PREFER_WRITER: u32 = 2;
 
 /// Bits of a condition variable's flags.
 pub(crate) const COND_SHARED: u32 = 1;
 pub(crate) const COND_MONOTONIC: u32 = 2;
 
-/// A spin lock's word, as glibc has it on this machine.
+/// A spin lock's word, as glibc defines it on this machine.
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod spin_word {
     pub(crate) const FREE: u32 = 1;

@@ -1,25 +1,26 @@
 //! Condition variables: a list of waiters in the object's first 4 bytes.
 //!
-//! The waits are in `wait.c`, for they can be cancelled; this file has their steps, and all that
-//! cannot. What is whose is told by two objects here:
+//! The waits are in `wait.c`, because they are cancellation points. This file has their steps and
+//! all other functions. Two objects determine which library serves a wait:
 //!
 //! | condition variable | mutex | served by |
 //! |---|---|---|
-//! | private | any | ours; the mutex is released and taken as its own kind has it |
+//! | private | any | ours; the mutex is released and locked again by its own kind |
 //! | process-shared | glibc's (process-shared, robust, ..) | glibc |
 //! | process-shared | ours | glibc, with a mutex of its own: the gate |
 //!
-//! glibc on x86-64 has each of these functions twice, as `GLIBC_2.3.2` and as `GLIBC_2.2.5` for
-//! programs linked before 2003. Our names have no version and serve both: the old object has 48
-//! bytes, all zero at first, like the new.
+//! glibc on x86-64 has two versions of each of these functions: `GLIBC_2.3.2`, and `GLIBC_2.2.5`
+//! for programs linked before 2003. Our symbols have no version and serve both: the old object has
+//! 48 bytes, all zero at first, like the new one.
 //!
 //! # After a fork
 //!
-//! Threads inside a wait are counted, and `destroy` waits until they have left. The child of a
-//! fork inherits counts of threads that are not there, in objects that nobody can find. So a count
-//! has the generation of the process that counts: a static initialiser writes zero, which is that
-//! of a process that no fork made without `exec`. A wait begins an old count anew, and who entered
-//! under another generation does not count itself out.
+//! Threads inside a wait are counted, and `destroy` waits until they have left. The child of a fork
+//! inherits counts of threads that it does not have, in objects that cannot be found. So a count
+//! contains the generation of the process that counts: a static initialiser writes zero, the
+//! generation of a process that was not created by a fork without `exec`. A wait restarts a count
+//! of another generation, and a thread that entered under another generation does not decrement the
+//! count.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32};
@@ -53,7 +54,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// What `wait.c` keeps of a wait, on its stack.
+/// State of a wait, on the stack of `wait.c`.
 #[repr(C)]
 struct Wait {
     cond: *const Cond,
@@ -67,14 +68,14 @@ struct Wait {
 
 const _: () = assert!(size_of::<Wait>() <= 64 && align_of::<Wait>() <= 8);
 
-/// Whether the condition variable is the C library's: the same word decides for every function.
+/// Whether glibc serves the condition variable: the same word decides for every function.
 #[inline]
 fn is_glibc(cond: &Cond) -> bool {
-    // Relaxed: who may use the object has seen it initialised.
+    // Relaxed: a thread that may use the object has seen it initialised.
     cond.flags.load(Relaxed) & COND_SHARED != 0 || mode::mode() & GLIBC != 0
 }
 
-/// Who serves a wait: 0 we, 1 the C library, 2 the C library with the gate.
+/// Returns which library serves a wait: 0 ours, 1 glibc, 2 glibc with the gate.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_cond_route(cond: &Cond, mutex: &Mutex) -> c_int {
     match (is_glibc(cond), mutex::is_passed_through(mutex)) {
@@ -84,7 +85,7 @@ extern "C" fn latchwork_cond_route(cond: &Cond, mutex: &Mutex) -> c_int {
     }
 }
 
-/// The clock that a condition variable was initialised with.
+/// Returns the clock that a condition variable was initialised with.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_cond_clock(cond: &Cond) -> clockid_t {
     let monotonic = cond.flags.load(Relaxed) & COND_MONOTONIC != 0;
@@ -101,7 +102,7 @@ unsafe extern "C" fn latchwork_wait_begin(
 ) -> c_int {
     let generation = enter(cond);
     let ticket = cond.waiters.enqueue();
-    // SAFETY: POSIX has the caller of a wait hold the mutex.
+    // SAFETY: POSIX requires the caller of a wait to hold the mutex.
     match unsafe { mutex::release_all(mutex) } {
         Ok(count) => {
             let (caller, ticket) = (*caller, Some(ticket));
@@ -117,46 +118,48 @@ unsafe extern "C" fn latchwork_wait_begin(
     }
 }
 
-/// How often this process came of a fork without `exec`.
+/// The number of forks without `exec` between the first process and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// In the child of a fork: what objects count is no longer so.
+/// In the child of a fork: makes the counts in all objects outdated.
 pub(crate) fn forked() {
     // Relaxed: there is one thread.
     GENERATION.fetch_add(1, Relaxed);
 }
 
-/// The generation of a count, and the count.
+/// Returns the generation of a count, and the count.
 fn halves(users: u64) -> (u32, u32) {
     ((users >> 32) as u32, users as u32)
 }
 
-/// Counts this thread in; returns the generation that it is counted by.
+/// Counts this thread in; returns the generation that counts it.
 fn enter(cond: &Cond) -> u32 {
-    // Relaxed: it was set before there was a second thread.
+    // Relaxed: it was set before a second thread started.
     let now = GENERATION.load(Relaxed);
     let entered = |users| match halves(users) {
         (generation, _) if generation == now => Some(users + 1),
-        // Those that are counted stayed with the parent.
+        // The counted threads stayed with the parent.
         _ => Some(u64::from(now) << 32 | 1),
     };
-    // Relaxed: who destroys the object has seen, by the mutex or otherwise, that the wait began.
+    // Relaxed: a thread that destroys the object has seen, by the mutex or otherwise, that the wait
+    // began.
     let _ = cond.users.fetch_update(Relaxed, Relaxed, entered);
     now
 }
 
-/// Leaves the list, passes a signal on that was meant for this thread, and is done with the object.
+/// Leaves the list, passes on a signal that was meant for this thread, and stops using the object.
 fn leave(cond: &Cond, generation: u32, ticket: Option<Ticket>) {
     if ticket.is_some_and(|ticket| cond.waiters.cancel(ticket)) {
         cond.waiters.notify_one();
     }
-    // A handler of a signal may have forked while this thread slept.
+    // A signal handler may have forked while this thread slept.
     let left = |users| (halves(users).0 == generation).then(|| users - 1);
-    // Release: what we did with the object comes before its end, in `destroy`.
+    // Release: this thread's accesses to the object come before its end, in `destroy`.
     let _ = cond.users.fetch_update(Release, Relaxed, left);
 }
 
-/// The word to sleep on, and what to expect in it; null once there is nothing to wait for.
+/// Returns the word to sleep on and stores its expected value; null when there is nothing to wait
+/// for.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_word(wait: &Wait, expected: &mut u32) -> *const u32 {
     let Some(ticket) = &wait.ticket else { return core::ptr::null() };
@@ -171,14 +174,15 @@ extern "C" fn latchwork_wait_word(wait: &Wait, expected: &mut u32) -> *const u32
     }
 }
 
-/// Leaves the list and takes the mutex again. Zero if signalled, -1 if not, else what went wrong.
+/// Leaves the list and locks the mutex again. Returns zero if signalled, -1 if not, otherwise an
+/// error.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
     // SAFETY: as in `latchwork_wait_word`.
     let cond = unsafe { &*wait.cond };
     let outcome = wait.ticket.take().map(|ticket| cond.waiters.finish(ticket));
     leave(cond, wait.generation, None);
-    // SAFETY: a mutex that a thread waits to take again is not destroyed.
+    // SAFETY: a mutex that a thread waits to lock again is not destroyed.
     let relocked = mutex::reacquire(unsafe { &*wait.mutex }, wait.count, wait.caller);
     match (relocked, outcome) {
         (0, Some(Outcome::GaveUp)) => -1,
@@ -186,7 +190,7 @@ extern "C" fn latchwork_wait_end(wait: &mut Wait) -> c_int {
     }
 }
 
-/// As `latchwork_wait_end`, for a thread that is being unwound.
+/// `latchwork_wait_end` for a thread that is being unwound.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_wait_cancelled(wait: &mut Wait) {
     // SAFETY: as in `latchwork_wait_word`.
@@ -221,27 +225,27 @@ pub(crate) extern "C" fn broadcast(cond: &Cond) -> c_int {
 pub(crate) unsafe extern "C" fn init(cond: *mut Cond, attr: *const pthread_condattr_t) -> c_int {
     let (mut clock, mut shared) = (libc::CLOCK_REALTIME, 0);
     if !attr.is_null() {
-        // SAFETY: POSIX has the caller give an initialised attribute; this only reads it.
+        // SAFETY: POSIX requires an initialised attribute; this only reads it.
         unsafe { libc::pthread_condattr_getclock(attr, &mut clock) };
         // SAFETY: as above.
         unsafe { libc::pthread_condattr_getpshared(attr, &mut shared) };
     }
     if shared != libc::PTHREAD_PROCESS_PRIVATE || mode::mode() & GLIBC != 0 {
-        // SAFETY: as POSIX has the caller promise.
+        // SAFETY: POSIX makes the caller promise this.
         return unsafe { real::cond_init(cond.cast(), attr) };
     }
     let flags = if clock == libc::CLOCK_MONOTONIC { COND_MONOTONIC } else { 0 };
-    // SAFETY: POSIX has the caller give the bytes of an object; zero is one nobody waits for.
+    // SAFETY: POSIX requires the bytes of an object; zero is an object without waiters.
     unsafe { cond.cast::<pthread_cond_t>().write_bytes(0, 1) };
     // SAFETY: as above.
     unsafe { (*cond).flags.store(flags, Relaxed) };
     0
 }
 
-/// Destroys a condition variable: waits, as glibc does, for threads that are just leaving it.
+/// Destroys a condition variable. Like glibc, waits for threads that are about to leave it.
 ///
-/// A waiter that was woken is one of them, for it may be cancelled before it has left, and passes
-/// the signal on then (`crates/check/models` has what went wrong without).
+/// These include a waiter that was woken, because it may be cancelled before it has left and then
+/// passes the signal on (`crates/check/models` describes the fault without this).
 pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
     if is_glibc(cond) {
         // SAFETY: the C library's object.
@@ -252,7 +256,7 @@ pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
         let (generation, users) = halves(cond.users.load(Acquire));
         // Relaxed: as in `enter`.
         if generation != GENERATION.load(Relaxed) {
-            // Threads of the parent's will not leave: who locks the list forgets them.
+            // Threads of the parent will not leave; locking the list removes them.
             cond.waiters.notify_all();
             break;
         }
@@ -262,33 +266,34 @@ pub(crate) extern "C" fn destroy(cond: &Cond) -> c_int {
         if round < YIELDS {
             Native::yield_now();
         } else {
-            // Who leaves wakes nobody: it would touch an object that may be gone.
+            // A leaving thread wakes no thread, because it would access an object that may no
+            // longer exist.
             Native::wait(&AtomicU32::new(0), 0, Some(Deadline::after::<Native>(NAP)));
         }
     }
     0
 }
 
-/// What `destroy` does before it naps, and how long a nap is.
+/// How often `destroy` yields before it naps, and the length of a nap.
 const YIELDS: u32 = 100;
 const NAP: Duration = Duration::from_micros(100);
 
-/// A mutex of the C library's, for its waits with a mutex of ours. All waits of the kind share it.
+/// A mutex of glibc for its waits with a mutex of ours. All such waits share it.
 struct Gate(core::cell::UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: it is a mutex, used by its own functions only.
+// SAFETY: it is a mutex, used only by its own functions.
 unsafe impl Sync for Gate {}
 
 static GATE: Gate = Gate(core::cell::UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
-/// Whether there ever was such a wait.
+/// Whether such a wait ever occurred.
 static GATED: AtomicBool = AtomicBool::new(false);
 
-/// Signals, behind those who are about to wait with a mutex of ours.
+/// Signals after the threads that are about to wait with a mutex of ours.
 fn through_gate(signal: impl FnOnce() -> c_int) -> c_int {
-    // Relaxed: a waiter sets it while it holds the mutex that guards the condition. Who signals
-    // after changing the condition has held that mutex later, and sees it; who changed it before
-    // was seen by the waiter.
+    // Relaxed: a waiter sets it while it holds the mutex that guards the condition. A thread that
+    // signals after changing the condition has held that mutex later and sees it; the waiter has
+    // seen an earlier change.
     if !GATED.load(Relaxed) {
         return signal();
     }
@@ -314,7 +319,7 @@ extern "C" fn latchwork_gate_open() {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn latchwork_mutex_release(mutex: *const Mutex, count: &mut u32) -> c_int {
-    // SAFETY: POSIX has the caller of a wait hold the mutex.
+    // SAFETY: POSIX requires the caller of a wait to hold the mutex.
     match unsafe { mutex::release_all(mutex) } {
         Ok(held) => {
             *count = held;

@@ -1,13 +1,13 @@
-//! The exported names.
+//! The exported functions.
 //!
-//! Each name that a profile wants the caller of is a few instructions of assembly: if the object
-//! is an ordinary one and nobody chose otherwise, jump to the short path; else find the return
-//! address and the caller's stack and jump to the long one. Nothing is pushed, so a debugger sees
-//! the caller's frame.
+//! Each function whose caller a profile needs is a few instructions of assembly: if the object is
+//! an ordinary one and the mode is the default, it jumps to the short path; otherwise it finds the
+//! return address and the caller's stack and jumps to the long one. Nothing is pushed, so a
+//! debugger sees the caller's frame.
 //!
-//! A forced unwind (a cancelled wait) passes none of these: they jump, they do not call. It may
-//! begin in one, though, where a program has its thread cancelled at any instruction: so each has
-//! an entry in the table of unwinding, which the compiler makes for no naked function.
+//! A forced unwind (a cancelled wait) passes none of these, because they jump and do not call. It
+//! may begin in one, though, if a program uses asynchronous cancellation. So each has an entry in
+//! the unwind table, which the compiler does not create for naked functions.
 
 use core::arch::naked_asm;
 
@@ -20,8 +20,8 @@ use crate::mode::MODE;
 use crate::{cond, mutex, rwlock, spin};
 
 /// An export that jumps to `$plain` if the word at `$offset` of its first argument, and the mode,
-/// are zero; else to `$other` with three arguments more, in the registers `$x86` or `$arm`: the
-/// return address, and the stack and frame pointers as they are here.
+/// are zero; otherwise to `$other` with three more arguments in the registers `$x86` or `$arm`: the
+/// return address, and the stack and frame pointers at this point.
 macro_rules! entry {
     ($($name:ident($($arg:ident: $type:ty),*): [$offset:literal] $plain:path, $other:path,
         [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
@@ -29,7 +29,7 @@ macro_rules! entry {
         ///
         /// # Safety
         ///
-        /// As POSIX says.
+        /// The contract of POSIX.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
@@ -69,7 +69,7 @@ macro_rules! entry {
     )*};
 }
 
-/// An export that jumps to `$other` with the three arguments more.
+/// An export that jumps to `$other` with the three additional arguments.
 macro_rules! entry_called {
     ($($name:ident($($arg:ident: $type:ty),*): $other:path,
         [$xa:literal $xs:literal $xf:literal] [$aa:literal $as:literal $af:literal];)*) => {$(
@@ -77,7 +77,7 @@ macro_rules! entry_called {
         ///
         /// # Safety
         ///
-        /// As POSIX says.
+        /// The contract of POSIX.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {
@@ -105,14 +105,14 @@ macro_rules! entry_called {
     )*};
 }
 
-/// An export that is nothing more than another name of `$target`.
+/// An export that is only another name of `$target`.
 macro_rules! entry_jump {
     ($($name:ident($($arg:ident: $type:ty),*): $target:path;)*) => {$(
         #[doc = concat!("POSIX's `", stringify!($name), "`, or an old name of it.")]
         ///
         /// # Safety
         ///
-        /// As POSIX says.
+        /// The contract of POSIX.
         #[unsafe(no_mangle)]
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name($($arg: $type),*) -> c_int {

@@ -1,24 +1,23 @@
-//! pthread names, our latches: a library to preload into an unmodified program.
+//! pthread functions on our latches: a library to preload into an unmodified program.
 //!
-//! A mutex, a reader-writer lock, a spin lock or a condition variable of the program's is served
-//! by a latch that lives *inside the object's own bytes*. There is no table from address to latch
-//! and no allocation, so static initialisers work and an object costs what it cost before.
+//! A latch *inside the object's own bytes* serves each mutex, reader-writer lock, spin lock and
+//! condition variable of the program. There is no table from address to latch and no allocation, so
+//! static initialisers work, and an object keeps its size.
 //!
-//! On the path of an ordinary object nothing is looked up with `dlsym`, nothing is allocated or
-//! printed, `errno` stays as it was, and nothing depends on our constructor having run. Objects
-//! that other processes or the kernel know (process-shared, robust, priority-inheriting or
-//! -protected) go to the C library untouched; the object's own bytes say which it is, to every
-//! function alike.
+//! The path of an ordinary object calls no `dlsym`, allocates and prints nothing, preserves
+//! `errno`, and does not depend on our constructor. Objects that other processes or the kernel know
+//! (process-shared, robust, priority-inheriting or -protected) are passed to the C library; the
+//! object's own bytes determine that for every function alike.
 //!
-//! | file | |
+//! | file | content |
 //! |---|---|
-//! | `abi.rs` | where things lie in the C library's objects |
-//! | `entry.rs` | the exported names; one test, then one jump |
+//! | `abi.rs` | the layout of the C library's objects |
+//! | `entry.rs` | the exported functions; one test, then one jump |
 //! | `mode.rs` | the choice of a latch, made once by the environment |
 //! | `mutex.rs`, `rwlock.rs`, `spin.rs`, `cond.rs`, `wait.c` | the objects |
-//! | `real.rs` | the names below ours |
-//! | `thread.rs` | who is calling |
-//! | `record.rs` | what a profile wants to know |
+//! | `real.rs` | the C library's own functions |
+//! | `thread.rs` | the number of the calling thread |
+//! | `record.rs` | recording for a profile |
 
 #![allow(
     clippy::multiple_unsafe_ops_per_block,

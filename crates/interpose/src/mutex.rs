@@ -1,14 +1,14 @@
 //! Mutexes: normal, adaptive, recursive and error-checking ones on a latch in their first bytes.
 //!
-//! | kind | lock again | unlock by another | counted |
+//! | kind | lock again | unlock by another thread | counted |
 //! |---|---|---|---|
-//! | normal, adaptive | waits for ever, as POSIX says | works, as everywhere | no |
+//! | normal, adaptive | waits for ever, as POSIX says | works, as in other libraries | no |
 //! | recursive | counts; `EAGAIN` at 2^32 - 1 | `EPERM` | yes |
 //! | error-checking | `EDEADLK`; `EBUSY` from trylock | `EPERM` | yes |
 //! | robust, priority-inheriting or -protected, process-shared | glibc's | glibc's | glibc's |
 //!
-//! A mutex may be destroyed, freed or unmapped by its next holder as soon as it is free, so every
-//! release is the latch's detached one.
+//! The next holder may destroy, free or unmap a mutex as soon as it is free, so every release is
+//! the latch's detached one.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -21,7 +21,7 @@ use crate::mode::{self, GLIBC, LW, PROFILE, SPIN};
 use crate::record::{self, Caller, Class};
 use crate::{real, thread, time};
 
-/// How long a caller is ready to wait.
+/// How long a caller waits.
 #[derive(Clone, Copy)]
 enum Patience {
     Endless,
@@ -29,10 +29,10 @@ enum Patience {
     Until(clockid_t, Clock, *const timespec),
 }
 
-/// Takes a free latch with a load and a store, in a process with one thread.
+/// Locks a free latch with a load and a store, in a process with one thread.
 #[inline(always)]
 fn take_alone(latch: &Latch) -> bool {
-    // SAFETY: there is no other thread, and none begins before this one goes on.
+    // SAFETY: this is the only thread, and no other starts before it continues.
     thread::alone() && unsafe { latch.try_lock_alone() }
 }
 
@@ -61,9 +61,9 @@ pub(crate) extern "C" fn trylock_plain(mutex: &Mutex) -> c_int {
 /// Unlocks an ordinary mutex.
 #[inline]
 pub(crate) extern "C" fn unlock_plain(mutex: *const Mutex) -> c_int {
-    // SAFETY: the caller holds the mutex, so it is there.
+    // SAFETY: the caller holds the mutex, so it exists.
     let latch = unsafe { &raw const (*mutex).latch };
-    // SAFETY: as above; and if this thread is alone nobody frees it meanwhile.
+    // SAFETY: as above; and if this thread is alone, no other thread can free it.
     if !release_alone(unsafe { &*latch }) {
         // SAFETY: the caller holds the mutex.
         unsafe { Latch::unlock_detached(latch) };
@@ -71,15 +71,15 @@ pub(crate) extern "C" fn unlock_plain(mutex: *const Mutex) -> c_int {
     0
 }
 
-/// Locks any mutex. What is not quick is a jump away, so that this needs no frame.
+/// Locks any mutex. Slow paths are jumps, so that this needs no frame.
 pub(crate) extern "C" fn lock(mutex: &Mutex, caller: usize, sp: usize, fp: usize) -> c_int {
-    // Relaxed: who may lock a mutex has seen it initialised.
+    // Relaxed: a thread that may lock a mutex has seen it initialised.
     let kind = mutex.kind.load(Relaxed);
     if mode::mode() != 0 || kind & SPECIAL != 0 {
         return lock_chosen(mutex, caller, sp, fp);
     }
     let me = if asks_who(kind) { thread::known_number() } else { u32::MAX };
-    // Relaxed: it is this thread's number only if this thread wrote it.
+    // Relaxed: it is this thread's number only if this thread stored it.
     if me == 0 || mutex.owner.load(Relaxed) == me {
         return lock_chosen(mutex, caller, sp, fp);
     }
@@ -93,7 +93,7 @@ pub(crate) extern "C" fn lock(mutex: &Mutex, caller: usize, sp: usize, fp: usize
     0
 }
 
-/// Locks a mutex by whatever the mode, its kind and its holder ask for.
+/// Locks a mutex according to the mode, its kind and its holder.
 #[cold]
 #[inline(never)]
 extern "C" fn lock_chosen(mutex: &Mutex, caller: usize, sp: usize, fp: usize) -> c_int {
@@ -105,7 +105,7 @@ pub(crate) extern "C" fn trylock(mutex: &Mutex, caller: usize, sp: usize, fp: us
     acquire(mutex, Patience::None, Caller { address: caller, sp, fp })
 }
 
-/// Locks any mutex, or gives up at an instant of the wall's clock.
+/// Locks any mutex, or gives up at an instant of wall-clock time.
 pub(crate) extern "C" fn timedlock(
     mutex: &Mutex,
     at: *const timespec,
@@ -135,9 +135,9 @@ pub(crate) extern "C" fn clocklock(
     }
 }
 
-/// Unlocks any mutex. As `lock`, it needs no frame for what is quick.
+/// Unlocks any mutex. Slow paths are jumps, as in `lock`.
 pub(crate) extern "C" fn unlock(mutex: *const Mutex, _caller: usize) -> c_int {
-    // SAFETY: the caller holds the mutex, or its kind is one that can tell: it is there.
+    // SAFETY: the caller holds the mutex, or its kind checks the holder: it exists.
     let held = unsafe { &*mutex };
     let kind = held.kind.load(Relaxed);
     if mode::mode() != 0 || kind & SPECIAL != 0 {
@@ -147,7 +147,7 @@ pub(crate) extern "C" fn unlock(mutex: *const Mutex, _caller: usize) -> c_int {
         if held.owner.load(Relaxed) != thread::known_number() || held.count.load(Relaxed) != 1 {
             return unlock_chosen(mutex);
         }
-        // A mutex that nobody holds has no owner; no thread's number is zero once it has locked.
+        // A free mutex has no owner; no thread's number is zero once it has locked.
         if held.owner.load(Relaxed) == 0 {
             return EPERM;
         }
@@ -156,7 +156,7 @@ pub(crate) extern "C" fn unlock(mutex: *const Mutex, _caller: usize) -> c_int {
     unlock_plain(mutex)
 }
 
-/// Unlocks a mutex by whatever the mode, its kind and its holder ask for.
+/// Unlocks a mutex according to the mode, its kind and its holder.
 #[cold]
 #[inline(never)]
 extern "C" fn unlock_chosen(mutex: *const Mutex) -> c_int {
@@ -184,13 +184,13 @@ extern "C" fn unlock_chosen(mutex: *const Mutex) -> c_int {
     0
 }
 
-/// Whether a mutex of this kind asks who holds it.
+/// Whether a mutex of this kind checks its holder.
 #[inline]
 fn asks_who(kind: u32) -> bool {
     matches!(kind & TYPE, RECURSIVE | ERRORCHECK)
 }
 
-/// Whether the mutex is the C library's: the same word decides for every function.
+/// Whether glibc serves the mutex: the same word decides for every function.
 #[inline]
 fn is_glibc(kind: u32, mode: u32) -> bool {
     kind & SPECIAL != 0 || mode & GLIBC != 0
@@ -199,13 +199,13 @@ fn is_glibc(kind: u32, mode: u32) -> bool {
 #[inline(never)]
 fn acquire(mutex: &Mutex, patience: Patience, caller: Caller) -> c_int {
     let mode = mode::mode();
-    // Relaxed: who may lock a mutex has seen it initialised.
+    // Relaxed: a thread that may lock a mutex has seen it initialised.
     let kind = mutex.kind.load(Relaxed);
     if is_glibc(kind, mode) {
         return acquire_glibc(mutex, patience, mode, caller);
     }
     let asks = asks_who(kind);
-    // Relaxed: it is this thread's number only if this thread wrote it.
+    // Relaxed: it is this thread's number only if this thread stored it.
     if asks && mutex.owner.load(Relaxed) == thread::number() {
         return acquire_again(mutex, kind, patience);
     }
@@ -217,7 +217,7 @@ fn acquire(mutex: &Mutex, patience: Patience, caller: Caller) -> c_int {
     result
 }
 
-/// The caller holds the mutex already.
+/// The result of a lock if the caller already holds the mutex.
 fn acquire_again(mutex: &Mutex, kind: u32, patience: Patience) -> c_int {
     if kind & TYPE == ERRORCHECK {
         return if matches!(patience, Patience::None) { EBUSY } else { EDEADLK };
@@ -241,7 +241,7 @@ fn acquire_latch(mutex: &Mutex, patience: Patience, mode: u32, caller: Caller) -
             return EBUSY;
         }
         Patience::Endless => None,
-        // SAFETY: POSIX has the caller give a `timespec`.
+        // SAFETY: POSIX requires a `timespec`.
         Patience::Until(_, clock, at) => match unsafe { time::deadline(clock, at) } {
             Ok(deadline) => Some(deadline),
             Err(error) => return error,
@@ -279,11 +279,11 @@ fn wait_latch(mutex: &Mutex, mode: u32, deadline: Option<Deadline>) -> bool {
 ///
 /// The caller holds it.
 unsafe fn release(mutex: *const Mutex, mode: u32) {
-    // SAFETY: a held mutex is there. `SpinLatch` is `Latch` with another policy, see `abi.rs`.
+    // SAFETY: a held mutex exists. `SpinLatch` is `Latch` with another policy, see `abi.rs`.
     unsafe {
         match mode & (SPIN | LW) {
             SPIN => SpinLatch::unlock_detached((&raw const (*mutex).latch).cast()),
-            // An unlock of what nobody holds is undefined, but the other latches bear it.
+            // Unlocking a free mutex is undefined, but the other latches tolerate it.
             LW if !(*mutex).lw.is_locked_exclusive() => {}
             LW => (*mutex).lw.unlock_exclusive(),
             _ => Latch::unlock_detached(&raw const (*mutex).latch),
@@ -319,7 +319,7 @@ fn acquire_glibc(mutex: &Mutex, patience: Patience, mode: u32, caller: Caller) -
 ///
 /// The mutex is the C library's.
 unsafe fn wait_glibc(mutex: *mut libc::pthread_mutex_t, patience: Patience) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise is the same.
     unsafe {
         match patience {
             Patience::Endless => real::mutex_lock(mutex),
@@ -333,13 +333,13 @@ fn address(mutex: &Mutex) -> usize {
     &raw const *mutex as usize
 }
 
-/// Releases a mutex for a wait, however often the caller holds it; returns how often that was.
+/// Releases a mutex for a wait, whatever its depth; returns the depth.
 ///
 /// # Safety
 ///
-/// The mutex is one, and held by the caller unless its kind is one that can tell.
+/// The mutex is valid, and held by the caller unless its kind checks the holder.
 pub(crate) unsafe fn release_all(mutex: *const Mutex) -> Result<u32, c_int> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise is the same.
     let held = unsafe { &*mutex };
     let (kind, mode) = (held.kind.load(Relaxed), mode::mode());
     let mut count = 1;
@@ -356,7 +356,7 @@ pub(crate) unsafe fn release_all(mutex: *const Mutex) -> Result<u32, c_int> {
     }
 }
 
-/// Takes a mutex again as often as it was held.
+/// Locks a mutex again to its previous depth.
 pub(crate) fn reacquire(mutex: &Mutex, count: u32, caller: Caller) -> c_int {
     let result = lock(mutex, caller.address, caller.sp, caller.fp);
     let kind = mutex.kind.load(Relaxed);
@@ -366,7 +366,7 @@ pub(crate) fn reacquire(mutex: &Mutex, count: u32, caller: Caller) -> c_int {
     result
 }
 
-/// Whether the mutex is the C library's.
+/// Whether glibc serves the mutex.
 pub(crate) fn is_passed_through(mutex: &Mutex) -> bool {
     is_glibc(mutex.kind.load(Relaxed), mode::mode())
 }
@@ -376,30 +376,30 @@ pub(crate) unsafe extern "C" fn init(
     mutex: *mut Mutex,
     attr: *const libc::pthread_mutexattr_t,
 ) -> c_int {
-    // SAFETY: as POSIX has the caller promise.
+    // SAFETY: POSIX makes the caller promise this.
     let kind = if attr.is_null() { Some(0) } else { unsafe { kind_of(attr) } };
     match kind {
         Some(kind) if mode::mode() & GLIBC == 0 => {
-            // SAFETY: POSIX has the caller give the bytes of a mutex; zero is a free one.
+            // SAFETY: POSIX requires the bytes of a mutex; zero is a free one.
             unsafe { mutex.cast::<libc::pthread_mutex_t>().write_bytes(0, 1) };
             // SAFETY: as above.
             unsafe { (*mutex).kind.store(kind, Relaxed) };
             0
         }
-        // SAFETY: as POSIX has the caller promise.
+        // SAFETY: POSIX makes the caller promise this.
         _ => unsafe { real::mutex_init(mutex.cast(), attr) },
     }
 }
 
-/// The kind that an attribute asks for; none if the mutex will be the C library's.
+/// Returns the kind that an attribute requests; none if glibc will serve the mutex.
 ///
 /// # Safety
 ///
 /// `attr` is an initialised attribute.
 unsafe fn kind_of(attr: *const libc::pthread_mutexattr_t) -> Option<u32> {
     let (mut kind, mut shared, mut robust, mut protocol) = (0, 0, 0, 0);
-    // SAFETY: as the caller promises. These functions only read, and only write to their second
-    // argument.
+    // SAFETY: the caller's promise is the same. These functions only read the attribute and store
+    // to their second argument.
     unsafe {
         pthread_mutexattr_gettype(attr, &mut kind);
         pthread_mutexattr_getpshared(attr, &mut shared);
@@ -443,7 +443,7 @@ pub(crate) extern "C" fn destroy(mutex: &Mutex) -> c_int {
     0
 }
 
-/// Says that a robust mutex's data are whole again; others have no such state.
+/// Marks a robust mutex's data as consistent; other mutexes have no such state.
 pub(crate) extern "C" fn consistent(mutex: &Mutex) -> c_int {
     if !is_glibc(mutex.kind.load(Relaxed), mode::mode()) {
         return EINVAL;

@@ -1,7 +1,7 @@
-//! The names below ours: the C library's own functions, for objects that are its business.
+//! The C library's own functions, for objects that it serves.
 //!
-//! Each is looked up when it is first needed, which for a program without special objects is
-//! never. Two threads that look one up find the same.
+//! Each is looked up when it is first needed, which never happens in a program without special
+//! objects. Two threads that look one up find the same.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use libc::{
     pthread_rwlockattr_t as RwlockAttr, timespec,
 };
 
-/// One function of the C library's.
+/// A function of the C library.
 pub(crate) struct Real {
     name: &'static CStr,
     version: Option<&'static CStr>,
@@ -24,9 +24,9 @@ impl Real {
         Self { name, version, known: AtomicPtr::new(core::ptr::null_mut()) }
     }
 
-    /// The function's address; null if the C library has none.
+    /// Returns the function's address; null if the C library does not have it.
     fn address(&self) -> *mut c_void {
-        // Relaxed: code is there before its address can be known.
+        // Relaxed: the code exists before its address can be known.
         let known = self.known.load(Relaxed);
         if known.is_null() { self.look_up() } else { known }
     }
@@ -48,16 +48,16 @@ impl Real {
     }
 }
 
-/// The version to ask for, where the C library has two functions of one name.
+/// The version to request where the C library has two functions of one name.
 const CONDS: Option<&CStr> = if cfg!(target_arch = "x86_64") { Some(c"GLIBC_2.3.2") } else { None };
 
 macro_rules! reals {
     ($($ours:ident = $name:literal $version:expr, ($($arg:ident: $type:ty),*);)*) => {$(
-        /// The C library's function of this name; `ENOSYS` if it has none.
+        /// Calls the C library's function of this name; `ENOSYS` if it does not exist.
         ///
         /// # Safety
         ///
-        /// As for the C library's.
+        /// The contract of the C library's function.
         pub(crate) unsafe fn $ours($($arg: $type),*) -> c_int {
             static REAL: Real = Real::new($name, $version);
             let address = REAL.address();
@@ -67,7 +67,7 @@ macro_rules! reals {
             type Function = unsafe extern "C" fn($($type),*) -> c_int;
             // SAFETY: the C library's function of this name has this type.
             let real = unsafe { core::mem::transmute::<*mut c_void, Function>(address) };
-            // SAFETY: as the caller promises.
+            // SAFETY: the caller's promise is the same.
             unsafe { real($($arg),*) }
         }
     )*};
@@ -99,14 +99,14 @@ reals! {
     cond_broadcast = c"pthread_cond_broadcast" CONDS, (c: *mut Cond);
 }
 
-/// The C library's waits, which `wait.c` calls: a forced unwind must meet no frame of Rust's.
+/// The C library's waits, which `wait.c` calls, because a forced unwind must not meet a Rust frame.
 static WAITS: [Real; 3] = [
     Real::new(c"pthread_cond_wait", CONDS),
     Real::new(c"pthread_cond_timedwait", CONDS),
     Real::new(c"pthread_cond_clockwait", None),
 ];
 
-/// The address of one of the C library's waits: plain, timed, by a clock.
+/// Returns the address of one of the C library's waits: plain, timed, by a clock.
 #[unsafe(no_mangle)]
 extern "C" fn latchwork_real_wait(which: usize) -> *mut c_void {
     WAITS.get(which).map_or(core::ptr::null_mut(), Real::address)

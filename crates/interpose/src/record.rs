@@ -1,4 +1,4 @@
-//! What a profile wants to know.
+//! Recording for a profile.
 
 use crate::mode::PROFILE;
 
@@ -6,7 +6,7 @@ pub(crate) use latchwork_profile::{Caller, Class};
 
 use latchwork_profile::Wait;
 
-/// An acquisition that did not wait.
+/// Records an acquisition that did not wait.
 #[inline]
 pub(crate) fn at_once(mode: u32, class: Class, object: usize, caller: Caller) {
     if mode & PROFILE != 0 {
@@ -14,7 +14,7 @@ pub(crate) fn at_once(mode: u32, class: Class, object: usize, caller: Caller) {
     }
 }
 
-/// A try that failed.
+/// Records a failed try.
 #[inline]
 pub(crate) fn refused(mode: u32, class: Class, object: usize, caller: Caller) {
     if mode & PROFILE != 0 {
@@ -22,13 +22,13 @@ pub(crate) fn refused(mode: u32, class: Class, object: usize, caller: Caller) {
     }
 }
 
-/// A wait begins; none if nobody wants to know.
+/// Records that a wait begins; none without a profile.
 #[inline]
 pub(crate) fn begin(mode: u32, class: Class, object: usize, caller: Caller) -> Option<Wait> {
     (mode & PROFILE != 0).then(|| latchwork_profile::wait_begins(class, object, caller))
 }
 
-/// The wait has ended.
+/// Records that the wait has ended.
 #[inline]
 pub(crate) fn end(wait: Option<Wait>, class: Class, object: usize, caller: Caller, taken: bool) {
     if let Some(wait) = wait {

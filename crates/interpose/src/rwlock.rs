@@ -1,10 +1,10 @@
 //! Reader-writer locks, on a latch in their first 16 bytes.
 //!
-//! A reader of the default kind may hold the lock already while a writer waits for it, so it
-//! passes waiting writers; `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` waits behind them. The
-//! lock remembers which thread writes: a writer that locks again gets `EDEADLK`, as from glibc,
-//! and there is one function to unlock with. How many read is known, not who. Process-shared
-//! locks go to glibc; `shared` in the lock's own bytes says which they are.
+//! A reader of the default kind may already hold the lock while a writer waits for it, so it passes
+//! waiting writers; `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP` waits behind them. The lock
+//! remembers which thread writes: a writer that locks again gets `EDEADLK`, as from glibc, and one
+//! function unlocks both modes. The number of readers is known, not their identities. glibc serves
+//! process-shared locks; `shared` in the lock's own bytes marks them.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -18,7 +18,7 @@ use crate::mode::{self, GLIBC, LW, PROFILE};
 use crate::record::{self, Caller, Class};
 use crate::{real, thread, time};
 
-/// How long a caller is ready to wait.
+/// How long a caller waits.
 #[derive(Clone, Copy)]
 enum Patience {
     Endless,
@@ -26,7 +26,7 @@ enum Patience {
     Until(clockid_t, *const timespec),
 }
 
-/// What a caller wants.
+/// The requested mode.
 #[derive(Clone, Copy, PartialEq)]
 enum Want {
     Read,
@@ -44,7 +44,7 @@ impl Want {
 
 /// Read-locks an ordinary lock.
 pub(crate) extern "C" fn rdlock_plain(lock: &Rwlock) -> c_int {
-    // Relaxed: it is this thread's number only if this thread wrote it.
+    // Relaxed: it is this thread's number only if this thread stored it.
     let writer = lock.writer.load(Relaxed);
     if writer != 0 && writer == thread::number() {
         return EDEADLK;
@@ -76,13 +76,13 @@ pub(crate) extern "C" fn unlock_plain(lock: *const Rwlock) -> c_int {
     0
 }
 
-/// Releases the latch, which the caller reads or writes under.
+/// Releases the latch, which the caller holds in either mode.
 ///
 /// # Safety
 ///
 /// The caller holds it.
 unsafe fn release(lock: *const Rwlock, mode: u32) {
-    // SAFETY: a held lock is there, until the latch is released.
+    // SAFETY: a held lock exists until the latch is released.
     let writer = unsafe { &(*lock).writer };
     // Relaxed: as in `rdlock_plain`; while readers hold the lock it is zero.
     let writes = writer.load(Relaxed) != 0;
@@ -99,13 +99,13 @@ unsafe fn release(lock: *const Rwlock, mode: u32) {
         }
         return;
     }
-    // SAFETY: a held lock is there.
+    // SAFETY: a held lock exists.
     let latch = unsafe { &raw const (*lock).latch };
-    // SAFETY: as above. An unlock of what nobody holds is undefined, but borne: it does nothing.
+    // SAFETY: as above. Unlocking a free lock is undefined, but tolerated: it has no effect.
     if !writes && !unsafe { (*latch).is_locked() } {
         return;
     }
-    // SAFETY: the caller holds the latch, in the way that `writes` says.
+    // SAFETY: the caller holds the latch in the mode that `writes` gives.
     unsafe {
         if writes {
             ShflRwLock::unlock_exclusive_detached(latch);
@@ -115,14 +115,14 @@ unsafe fn release(lock: *const Rwlock, mode: u32) {
     }
 }
 
-/// Releases the latch of `--latch lw`. Of one that nobody holds it leaves its hands: such an unlock
-/// is undefined, but borne by other latches, and this one would count below zero.
+/// Releases the latch of `--latch lw`, unless it is free: unlocking a free lock is undefined, but
+/// other latches tolerate it, and this one would count below zero.
 fn release_lw<A: Attempt>(latch: &LwLatch<A>, writes: bool) {
     if writes && latch.is_locked_exclusive() {
-        // SAFETY: it is held, and the caller says that it is the holder.
+        // SAFETY: it is held, and the caller claims to be the holder.
         unsafe { latch.unlock_exclusive() };
     } else if !writes && latch.is_locked() && !latch.is_locked_exclusive() {
-        // SAFETY: a share is held, and the caller says that it is its own.
+        // SAFETY: a share is held, and the caller claims to hold it.
         unsafe { latch.unlock_shared() };
     }
 }
@@ -147,7 +147,7 @@ pub(crate) extern "C" fn trywrlock(lock: &Rwlock, caller: usize, sp: usize, fp: 
     acquire(lock, Want::Write, Patience::None, Caller { address: caller, sp, fp })
 }
 
-/// Read-locks any lock, or gives up at an instant of the wall's clock.
+/// Read-locks any lock, or gives up at an instant of wall-clock time.
 pub(crate) extern "C" fn timedrdlock(
     lock: &Rwlock,
     at: *const timespec,
@@ -163,7 +163,7 @@ pub(crate) extern "C" fn timedrdlock(
     )
 }
 
-/// Write-locks any lock, or gives up at an instant of the wall's clock.
+/// Write-locks any lock, or gives up at an instant of wall-clock time.
 pub(crate) extern "C" fn timedwrlock(
     lock: &Rwlock,
     at: *const timespec,
@@ -206,7 +206,7 @@ pub(crate) extern "C" fn clockwrlock(
 /// Unlocks any lock.
 pub(crate) extern "C" fn unlock(lock: *const Rwlock, _caller: usize) -> c_int {
     let mode = mode::mode();
-    // SAFETY: the caller holds the lock, so it is there.
+    // SAFETY: the caller holds the lock, so it exists.
     if is_glibc(unsafe { &*lock }, mode) {
         // SAFETY: the C library's object.
         return unsafe { real::rwlock_unlock(lock.cast_mut().cast()) };
@@ -216,10 +216,10 @@ pub(crate) extern "C" fn unlock(lock: *const Rwlock, _caller: usize) -> c_int {
     0
 }
 
-/// Whether the lock is the C library's: the same word decides for every function.
+/// Whether glibc serves the lock: the same word decides for every function.
 #[inline]
 fn is_glibc(lock: &Rwlock, mode: u32) -> bool {
-    // Relaxed: who may use a lock has seen it initialised.
+    // Relaxed: a thread that may use a lock has seen it initialised.
     lock.shared.load(Relaxed) != 0 || mode & GLIBC != 0
 }
 
@@ -232,11 +232,10 @@ fn acquire(lock: &Rwlock, want: Want, patience: Patience, caller: Caller) -> c_i
     if is_glibc(lock, mode) {
         return acquire_glibc(lock, want, patience, mode, caller);
     }
-    // As glibc: a senseless time is an error even where there is nothing to wait for, and one that
-    // has passed is not.
+    // As in glibc: an invalid time is an error even if the lock is free, and a past time is not.
     let deadline = match patience {
         Patience::Until(clock, at) => {
-            // SAFETY: POSIX has the caller give a `timespec`.
+            // SAFETY: POSIX requires a `timespec`.
             match time::clock(clock).and_then(|clock| unsafe { time::deadline(clock, at) }) {
                 Ok(deadline) => Some(deadline),
                 Err(ETIMEDOUT) => Some(Deadline { clock: Clock::Monotonic, at: 0 }),
@@ -361,7 +360,7 @@ fn acquire_glibc(
 ///
 /// The lock is the C library's.
 unsafe fn wait_glibc(lock: *mut libc::pthread_rwlock_t, want: Want, patience: Patience) -> c_int {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise is the same.
     unsafe {
         match (want, patience) {
             (Want::Read, Patience::Endless) => real::rwlock_rdlock(lock),
@@ -381,17 +380,17 @@ pub(crate) unsafe extern "C" fn init(
 ) -> c_int {
     let (mut kind, mut shared) = (0, 0);
     if !attr.is_null() {
-        // SAFETY: POSIX has the caller give an initialised attribute; this only reads it.
+        // SAFETY: POSIX requires an initialised attribute; this only reads it.
         unsafe { pthread_rwlockattr_getkind_np(attr, &mut kind) };
         // SAFETY: as above.
         unsafe { libc::pthread_rwlockattr_getpshared(attr, &mut shared) };
     }
     if shared != libc::PTHREAD_PROCESS_PRIVATE || mode::mode() & GLIBC != 0 {
-        // SAFETY: as POSIX has the caller promise.
+        // SAFETY: POSIX makes the caller promise this.
         return unsafe { real::rwlock_init(lock.cast(), attr) };
     }
     let Ok(kind) = u32::try_from(kind) else { return EINVAL };
-    // SAFETY: POSIX has the caller give the bytes of a lock; zero is a free one.
+    // SAFETY: POSIX requires the bytes of a lock; zero is a free one.
     unsafe { lock.cast::<libc::pthread_rwlock_t>().write_bytes(0, 1) };
     // SAFETY: as above.
     unsafe { (*lock).flags.store(kind, Relaxed) };
@@ -405,7 +404,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Destroys a lock, which as in glibc is no more than to forget it.
+/// Destroys a lock; like in glibc, this has no effect.
 pub(crate) extern "C" fn destroy(lock: &Rwlock) -> c_int {
     if is_glibc(lock, mode::mode()) {
         // SAFETY: the C library's object.

@@ -1,9 +1,9 @@
-//! Spin locks: four bytes, whatever the process shares them with.
+//! Spin locks: four bytes, shared with other processes or not.
 //!
-//! Only `pthread_spin_init` is told whether other processes share the lock, and four bytes have
-//! no room to remember it. So the word is glibc's own on this machine: a process without our
-//! library may hold one end. What is ours is the waiting. It looks before it exchanges, and after
-//! its budget it gives its processor away, for the holder may be waiting for just that.
+//! Only `pthread_spin_init` learns whether other processes share the lock, and four bytes have no
+//! room to record it. So the word has glibc's encoding on this machine, and a process without our
+//! library may share it. Only the waiting differs: it reads before it exchanges, and after its
+//! budget it yields the processor, because the holder may be waiting for it.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,17 +18,17 @@ use crate::record::{self, Caller, Class};
 
 /// Makes a lock free.
 pub(crate) extern "C" fn init(lock: &AtomicU32, _shared: c_int) -> c_int {
-    // Relaxed: who may use a lock has seen it initialised.
+    // Relaxed: a thread that may use a lock has seen it initialised.
     lock.store(FREE, Relaxed);
     0
 }
 
-/// Forgets a lock.
+/// Destroys a lock, which has no effect.
 pub(crate) extern "C" fn destroy(_lock: &AtomicU32) -> c_int {
     0
 }
 
-/// Takes a lock.
+/// Locks, waiting if necessary.
 pub(crate) extern "C" fn lock(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
     if mode::mode() == 0 && take(lock) { 0 } else { lock_slow(lock, caller, sp, fp) }
 }
@@ -46,7 +46,7 @@ fn lock_slow(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
     let wait = record::begin(mode, Class::Spin, address, caller);
     let mut spin = Spin::<Native>::new(Native::SPIN_NS);
     loop {
-        // glibc counts waiters down from HELD: whatever is not FREE is held.
+        // glibc counts waiters down from HELD: any value other than FREE is held.
         if lock.load(Relaxed) == FREE && take(lock) {
             break;
         }
@@ -58,7 +58,7 @@ fn lock_slow(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
     0
 }
 
-/// Takes a lock unless it is held.
+/// Locks unless it is held.
 pub(crate) extern "C" fn trylock(lock: &AtomicU32, caller: usize, sp: usize, fp: usize) -> c_int {
     let (mode, address) = (mode::mode(), &raw const *lock as usize);
     let caller = Caller { address: caller, sp, fp };
@@ -71,9 +71,9 @@ pub(crate) extern "C" fn trylock(lock: &AtomicU32, caller: usize, sp: usize, fp:
     }
 }
 
-/// Releases a lock.
+/// Unlocks.
 pub(crate) extern "C" fn unlock(lock: *const AtomicU32) -> c_int {
-    // SAFETY: the caller holds the lock, so it is there. Release: synchronizes with the Acquire of
+    // SAFETY: the caller holds the lock, so it exists. Release: synchronizes with the Acquire of
     // the next holder, in `take` or in glibc.
     unsafe { (*lock).store(FREE, Release) };
     0

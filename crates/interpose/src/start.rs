@@ -1,8 +1,8 @@
-//! What happens before the program runs, and in the child of a fork.
+//! Initialization before the program runs, and in the child of a fork.
 //!
-//! Our constructor is linked to run before all others (`-z initfirst`), so the choice of a latch
-//! is made before anybody's first lock. It reads the environment that the loader hands it, for
-//! `getenv` may not work yet. Without it everything works, on the default latch.
+//! Our constructor is linked to run before all others (`-z initfirst`), so the latch is chosen
+//! before the first lock. It reads the environment that the loader passes, because `getenv` may not
+//! work yet. Without it everything works, with the default latch.
 
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::Relaxed;
@@ -24,14 +24,14 @@ unsafe extern "C" fn start(
     arguments: *const *const c_char,
     environment: *const *const c_char,
 ) {
-    // SAFETY: the loader gives constructors the environment.
+    // SAFETY: the loader passes the environment to constructors.
     let variable = |name: &[u8]| unsafe { find(environment, name) };
     let mut mode = variable(b"LATCHWORK_LATCH").and_then(mode::by_name).unwrap_or(0);
-    // SAFETY: the functions it calls are the C library's own, on objects of its own.
+    // SAFETY: it calls functions of the C library on objects of its own.
     if !unsafe { layout_is_known() } {
         mode = GLIBC;
     }
-    // SAFETY: the loader gives constructors the arguments, of which there may be none.
+    // SAFETY: the loader passes the arguments to constructors; there may be none.
     let called = (count > 0).then(|| unsafe { CStr::from_ptr(*arguments) }.to_bytes());
     if let Some(folder) = variable(b"LATCHWORK_PROFILE") {
         let is_this = |only| latchwork_profile::is_this_program(only, called.unwrap_or_default());
@@ -47,29 +47,29 @@ unsafe extern "C" fn start(
     }
     // Relaxed: there is one thread.
     MODE.store(mode, Relaxed);
-    // SAFETY: the handler stays for as long as this library does, which is for good.
+    // SAFETY: the handler exists as long as this library, which is never unloaded.
     unsafe { libc::pthread_atfork(None, None, Some(forked)) };
 }
 
-/// A number in decimal digits; what is none counts as zero.
+/// Parses a decimal number; invalid text counts as zero.
 fn number(text: &[u8]) -> usize {
     core::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The value of a variable, without the zero byte.
+/// Returns the value of a variable, without the zero byte.
 ///
 /// # Safety
 ///
-/// `environment` is one: strings, then a null pointer; or is null itself.
+/// `environment` is valid: strings, then a null pointer; or is null itself.
 unsafe fn find(environment: *const *const c_char, name: &[u8]) -> Option<&'static [u8]> {
     let mut next = environment;
     while !next.is_null() {
-        // SAFETY: as the caller promises; the null pointer has not been passed.
+        // SAFETY: the caller promises it; the null pointer has not been passed.
         let entry = unsafe { *next };
         if entry.is_null() {
             break;
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is the same.
         let entry = unsafe { CStr::from_ptr(entry) }.to_bytes();
         if let Some(value) = entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")) {
             return Some(value);
@@ -81,19 +81,19 @@ unsafe fn find(environment: *const *const c_char, name: &[u8]) -> Option<&'stati
 
 /// In the child of a fork, before the program's own handlers.
 ///
-/// What the forking thread holds stays held, and it has the number that it had, so it can release
-/// it. Who else waited is not here: queues that name them are empty.
+/// The locks of the forking thread stay held, and it keeps its number, so it can release them.
+/// Other threads that waited do not exist in the child: queues that name them are empty.
 unsafe extern "C" fn forked() {
     cond::forked();
     Native::table().forked();
     latchwork_profile::forked();
 }
 
-/// Whether the C library's objects have their words where `abi.rs` says.
+/// Whether the C library's objects have the layout of `abi.rs`.
 ///
 /// # Safety
 ///
-/// Call it before there is a second thread.
+/// Call it before a second thread starts.
 unsafe fn layout_is_known() -> bool {
     // SAFETY: zero is a value of all of these, and each is initialised below.
     let (mut mutex, mut lock, mut cond): (
@@ -118,7 +118,7 @@ unsafe fn layout_is_known() -> bool {
         libc::pthread_condattr_setpshared(&mut attr, libc::PTHREAD_PROCESS_SHARED);
         real::cond_init(&mut cond, &attr);
     }
-    // SAFETY: `abi.rs` asserts that these are no larger, and no more aligned.
+    // SAFETY: `abi.rs` asserts that these are no larger and no more aligned.
     let (mutex, lock, cond) = unsafe {
         (
             &*(&raw const mutex).cast::<Mutex>(),

@@ -1,12 +1,13 @@
-//! Who is calling: a number for each thread, and whether there is more than one.
+//! The calling thread: a number for each thread, and whether there is more than one.
 //!
-//! Not the kernel's thread id. A number is never used twice (until 2^32 threads have asked), and
-//! the child of a fork keeps the one it had: what the forking thread held, the child can release.
+//! The number is not the kernel's thread id. It is never used twice (until 2^32 threads have
+//! asked), and the child of a fork keeps its number, so it can release what the forking thread
+//! held.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-// In the initial-exec model the number is two loads away. Rust's own thread-locals are a call in a
-// shared library, and the model is not to be chosen in stable Rust.
+// The initial-exec model makes the number two loads away. Rust's own thread-locals are a call in a
+// shared library, and stable Rust cannot choose the model.
 core::arch::global_asm!(
     ".section .tbss,\"awT\",@nobits",
     ".globl latchwork_thread_number",
@@ -19,12 +20,12 @@ core::arch::global_asm!(
     ".text",
 );
 
-/// Where this thread's number is kept; zero until it has one.
+/// Returns the place of this thread's number, which is zero until it has one.
 #[inline(always)]
 fn cell() -> *mut u32 {
     let cell: *mut u32;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads the thread pointer, and the variable's distance from it.
+    // SAFETY: reads the thread pointer, and the variable's offset from it.
     unsafe {
         core::arch::asm!(
             "mov {c}, qword ptr fs:[0]",
@@ -49,14 +50,14 @@ fn cell() -> *mut u32 {
     cell
 }
 
-/// This thread's number; zero if it never asked for it.
+/// Returns this thread's number; zero if it was never requested.
 #[inline(always)]
 pub(crate) fn known_number() -> u32 {
     // SAFETY: the thread's own variable.
     unsafe { *cell() }
 }
 
-/// This thread's number, never zero.
+/// Returns this thread's number, never zero.
 #[inline]
 pub(crate) fn number() -> u32 {
     let cell = cell();
@@ -70,7 +71,7 @@ pub(crate) fn number() -> u32 {
 fn number_slow(cell: *mut u32) -> u32 {
     static LAST: AtomicU32 = AtomicU32::new(0);
     loop {
-        // Relaxed: that no two threads get the same is all that is wanted.
+        // Relaxed: only uniqueness matters.
         let number = LAST.fetch_add(1, Relaxed).wrapping_add(1);
         if number != 0 {
             // SAFETY: the thread's own variable.
@@ -85,10 +86,10 @@ unsafe extern "C" {
     static __libc_single_threaded: AtomicU8;
 }
 
-/// Whether this is the process's only thread.
+/// Returns whether this is the process's only thread.
 ///
-/// If so a load and a store do for an exchange: nobody else can come between, and whoever starts
-/// a second thread publishes to it all that was stored before.
+/// If so, a load and a store replace an exchange: no other thread can intervene, and starting a
+/// second thread publishes everything stored before.
 #[inline(always)]
 pub(crate) fn alone() -> bool {
     // SAFETY: glibc exports it as a byte. Relaxed: only this thread, or one that this thread

@@ -1,10 +1,10 @@
-//! The C library's timeouts as deadlines.
+//! Conversion of the C library's timeouts to deadlines.
 
 use libc::{EINVAL, ETIMEDOUT, c_int, clockid_t, timespec};
 
 use latchwork_machine::{Clock, Deadline};
 
-/// The clock `id`, if a lock can be waited for by it.
+/// Returns the clock `id`, if waits for a lock support it.
 pub(crate) fn clock(id: clockid_t) -> Result<Clock, c_int> {
     match id {
         libc::CLOCK_REALTIME => Ok(Clock::Realtime),
@@ -13,13 +13,13 @@ pub(crate) fn clock(id: clockid_t) -> Result<Clock, c_int> {
     }
 }
 
-/// The instant `at`, or why there is none: `EINVAL`, or `ETIMEDOUT` for one before 1970.
+/// Returns the instant `at`, or an error: `EINVAL`, or `ETIMEDOUT` for an instant before 1970.
 ///
 /// # Safety
 ///
 /// `at` points to a `timespec`.
 pub(crate) unsafe fn deadline(clock: Clock, at: *const timespec) -> Result<Deadline, c_int> {
-    // SAFETY: as the caller promises.
+    // SAFETY: the caller's promise is the same.
     let at = unsafe { at.read() };
     if !(0..1_000_000_000).contains(&at.tv_nsec) {
         return Err(EINVAL);

@@ -1,11 +1,11 @@
-//! Copying words that other threads may change meanwhile.
+//! Copies words that other threads may change at the same time.
 
 use core::arch::asm;
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 use core::sync::atomic::AtomicU64;
 
-/// What the machines of this processor have in [`ConstMachine`](crate::ConstMachine) instead of
-/// loops over words.
+/// The methods of [`ConstMachine`](crate::ConstMachine) that this processor does faster than a loop
+/// over words.
 macro_rules! copies_of_this_processor {
     () => {
         #[inline]
@@ -29,62 +29,63 @@ macro_rules! copies_of_this_processor {
 
 pub(crate) use copies_of_this_processor;
 
-/// As [`ConstMachine::copy_words`](crate::ConstMachine::copy_words), on this processor.
+/// [`ConstMachine::copy_words`](crate::ConstMachine::copy_words) with `memcpy`.
 #[inline]
 pub(crate) fn copy_words(from: &[AtomicU64], into: &mut [[u8; 8]]) {
     let count = from.len().min(into.len());
-    // SAFETY: there are so many words, and so many places, which the caller has for itself.
+    // SAFETY: both slices have at least `count` elements, and the caller has `into` for itself.
     unsafe { copy(from.as_ptr().cast(), into.as_mut_ptr().cast(), 8 * count) };
 }
 
-/// As [`ConstMachine::append_words`](crate::ConstMachine::append_words), on this processor: into
-/// the room behind the bytes, which need not be made zero first.
+/// [`ConstMachine::append_words`](crate::ConstMachine::append_words) with `memcpy`, into spare
+/// capacity that need not be zeroed first.
 #[inline]
 pub(crate) fn append_words(from: &[AtomicU64], to: &mut Vec<u8>) {
     let (begun, count) = (to.len(), size_of_val(from));
     to.reserve(count);
-    // SAFETY: the words are so many bytes, for which room was just made behind those of `to`.
+    // SAFETY: the words have `count` bytes, and that much capacity was just reserved after those of
+    // `to`.
     unsafe { copy(from.as_ptr().cast(), to.spare_capacity_mut().as_mut_ptr().cast(), count) };
-    // SAFETY: there is room for them, and `copy` wrote all of them.
+    // SAFETY: the capacity exists, and `copy` wrote all of it.
     unsafe { to.set_len(begun + count) };
 }
 
-/// As [`ConstMachine::prefetch`](crate::ConstMachine::prefetch), on this processor.
+/// [`ConstMachine::prefetch`](crate::ConstMachine::prefetch) with the processor's instruction.
 #[inline(always)]
 pub(crate) fn prefetch(word: &AtomicU64) {
-    // SAFETY: the address is that of a word, and a hint changes nothing.
+    // SAFETY: the address is that of a word, and a prefetch changes nothing.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(word).cast()) };
 }
 
-/// As [`ConstMachine::store_words`](crate::ConstMachine::store_words), on this processor.
+/// [`ConstMachine::store_words`](crate::ConstMachine::store_words) with `memcpy`.
 #[inline]
 pub(crate) fn store_words(from: &[[u8; 8]], to: &[AtomicU64]) {
     let count = from.len().min(to.len());
-    // SAFETY: there are so many words of both, and words that are atomic may be stored to through a
-    // shared reference.
+    // SAFETY: both slices have at least `count` elements, and atomic words may be stored to through
+    // a shared reference.
     unsafe { copy(from.as_ptr().cast(), to.as_ptr().cast_mut().cast(), 8 * count) };
 }
 
-/// Copies so many bytes.
+/// Copies `count` bytes.
 ///
-/// A loop over atomic words copies one at a time, for the compiler makes no wider accesses of them.
-/// The system's `memcpy` has the widest that the processor has: a scan of 10 records is 1.2 times
-/// as quick with it as with two words at a time (`latchwork bench store --only range-10`).
+/// The compiler does not widen accesses in a loop over atomic words, so such a loop copies one word
+/// at a time. The system's `memcpy` uses the widest accesses that the processor has: a scan of 10
+/// records is 1.2 times as fast with it as with two words at a time (`latchwork bench store --only
+/// range-10`).
 ///
 /// # Safety
 ///
-/// There are so many bytes at `from`, and room for as many at `into`, elsewhere. What other threads
-/// know of, of either, are atomic words, which they access as such.
+/// `from` has `count` readable bytes and `into` as many writable ones, and they do not overlap.
+/// Other threads access either only as atomic words.
 #[inline]
 unsafe fn copy(from: *const u8, into: *mut u8, count: usize) {
-    // SAFETY: `memcpy` keeps to the calling convention of C, all of whose scratch registers are
-    // named; the caller says that it may read and write there, and that the two do not overlap.
-    // Where other threads access the words at the same time, that is a race of machine code, where
-    // the processor says what is read, and not of Rust's memory model, to which `asm!` is opaque.
-    // Loads stay in the order of the program on this architecture, and so do stores, but for those
-    // of one string instruction among each other, and those past the caches, behind which `memcpy`
-    // has a fence: so the fence for the compiler that orders the caller's other accesses orders
-    // these.
+    // SAFETY: `memcpy` follows the calling convention of C, all of whose scratch registers are
+    // named; the caller promises that it may read and write there without overlap. An access by
+    // another thread at the same time is a race of machine code, which the processor defines, and
+    // not of Rust's memory model, to which `asm!` is opaque. On this architecture loads stay in
+    // program order, and so do stores, except those of one string instruction among each other and
+    // non-temporal ones, which `memcpy` ends with a fence. So the compiler fence that orders the
+    // caller's other accesses also orders these.
     unsafe {
         asm!(
             "call {memcpy}",
@@ -134,7 +135,7 @@ mod tests {
             assert!(rest.iter().all(|rest| *rest == [0xee; 8]), "behind {count} words");
         }
         for count in [0, 1, 2, 3, 8, 9, 63, 64, 65, 199, 200] {
-            // At a place that is no multiple of 8, in room that is there or has to be made.
+            // At an address that is no multiple of 8, with and without spare capacity.
             for (begun, room) in [(0, 0), (3, 0), (3, 2000), (16, 2000)] {
                 let mut to = Vec::with_capacity(room);
                 to.resize(begun, 0xee);

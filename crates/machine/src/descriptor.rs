@@ -1,12 +1,12 @@
 //! Opens files whose descriptors are never 0, 1 or 2.
 //!
-//! A daemon, or a program of another language, may have closed the standard descriptors. The
-//! system gives the lowest free number to the next file that is opened, and the next message on
-//! standard error would overwrite that file. So all crates of this project open files here. Where
-//! a standard descriptor is closed, `/dev/null` takes its place while the file is opened.
+//! A daemon, or a program in another language, may have closed the standard descriptors. The system
+//! gives the lowest free number to the next file that is opened, and the next message on standard
+//! error would overwrite that file. So all crates of this project open files here. While a standard
+//! descriptor is closed, `/dev/null` takes its place for the duration of the call.
 //!
-//! A descriptor that another thread closes in the middle of the call can still be given to the
-//! file for a moment; the file then gets another one before this returns.
+//! If another thread closes a standard descriptor during the call, the file can have its number for
+//! a moment; it gets another number before the call returns.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -51,8 +51,7 @@ pub fn open(path: impl Arg + Copy, flags: OFlags, mode: Mode) -> Result<OwnedFd,
 
 /// Whether this process has a descriptor of this number.
 fn is_open(number: i32) -> bool {
-    // SAFETY: the number is only asked about; that there may be no such descriptor is the
-    // question.
+    // SAFETY: the descriptor is only queried; whether it exists is the question.
     let asked = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_getfd(asked).is_ok()
 }
@@ -67,14 +66,13 @@ fn above_standard(opened: OwnedFd) -> Result<OwnedFd, Errno> {
     high
 }
 
-/// Closes by the system call itself: the C library's `close` is a point where a thread may be
-/// cancelled.
+/// Closes with the system call itself: the C library's `close` is a cancellation point.
 fn close(opened: OwnedFd) {
-    // SAFETY: no other value owns the descriptor, and it is given up here.
+    // SAFETY: no other value owns the descriptor, which is given up here.
     unsafe { rustix::io::close(opened.into_raw_fd()) };
 }
 
-/// What has the closed standard descriptors for the length of a call.
+/// The files that occupy closed standard descriptors during a call.
 #[derive(Default)]
 struct Plugs([Option<OwnedFd>; FIRST as usize]);
 

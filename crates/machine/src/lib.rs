@@ -1,17 +1,17 @@
-//! What a lock runs on: words of memory, a way to wait, a clock, and a place.
+//! The interface between locks and the machine: words of memory, waiting, clocks and places.
 //!
 //! Every algorithm of this project is written once, over a type parameter `M:`[`Machine`]` =`
-//! [`Native`], the way `HashMap<K, V, S>` carries its hasher. A user can ignore it; a test puts
-//! another machine in its stead.
+//! [`Native`], as `HashMap<K, V, S>` takes its hasher. Users can ignore it; tests use another
+//! machine.
 //!
 //! | machine | crate | words | waiting |
 //! |---|---|---|---|
 //! | [`Native`] | here | `core` atomics | private futex |
 //! | [`Shared`] | here | `core` atomics in a mapping | process-shared futex |
-//! | `Loom` | `check` | loom's | a bell per word |
+//! | `Loom` | `check` | loom's | a notifier per word |
 //!
-//! A thread that waits does so in a [`Slot`]: one cache line, found by a small number, so that a
-//! latch can name its waiters in 16 bits and needs no pointer, in one process or in many.
+//! A thread waits in a [`Slot`]: one cache line with a small number. A latch therefore names its
+//! waiters in 16 bits and needs no pointer, in one process or in many.
 
 #![warn(clippy::all)]
 

@@ -4,55 +4,58 @@ use core::sync::atomic::Ordering;
 
 use crate::{Chain, Clock, Deadline, Integer, Level, Place, Slots, Word};
 
-/// How a wait ended.
+/// The reason why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// Woken, or the word had changed, or for no reason at all: look again.
+    /// The thread was woken, the word had changed, or the wait ended spuriously: read the word
+    /// again.
     Woken,
     /// The deadline has passed.
     TimedOut,
 }
 
-/// What a lock runs on.
+/// The operations that a lock needs from its machine.
 ///
-/// The words have inherent size on the machines of this crate; only loom's are larger. Two
-/// implementors live here ([`Native`](crate::Native), [`Shared`](crate::Shared)), and the crate
-/// `check` has loom's and a native one with an invented topology.
+/// Words have the size of their values on the machines of this crate; only loom's are larger. Two
+/// implementors are in this crate ([`Native`](crate::Native), [`Shared`](crate::Shared)); the crate
+/// `check` has loom's, and a native one with an invented topology.
 pub trait Machine: Default + Send + Sync + 'static {
-    /// One byte.
+    /// A word of one byte.
     type AtomicU8: Integer<Value = u8>;
-    /// Two bytes.
+    /// A word of two bytes.
     type AtomicU16: Integer<Value = u16>;
-    /// Four bytes; the only size that can be waited on.
+    /// A word of four bytes; the only size that can be waited on.
     type AtomicU32: Integer<Value = u32>;
-    /// Eight bytes.
+    /// A word of eight bytes.
     type AtomicU64: Integer<Value = u64>;
 
-    /// How long a waiter looks before it sleeps, in nanoseconds. Zero sleeps at once, which is
-    /// what a model checker wants.
+    /// How long a waiter spins before it sleeps, in nanoseconds. Zero sleeps at once, which model
+    /// checkers need.
     const SPIN_NS: u64;
 
-    /// A fence, as in `core::sync::atomic`.
+    /// Executes a fence, as in `core::sync::atomic`.
     fn fence(order: Ordering);
 
-    /// The cheap half of an asymmetric pair of fences: free in machine code.
+    /// Executes the cheap half of an asymmetric pair of fences, which costs no instruction.
     ///
-    /// A store before it and a load after it, on the quick side, are ordered against a store
-    /// before and a load after a [`heavy_barrier`](Self::heavy_barrier) on the slow side, so at
-    /// least one of the two sees the other's store. (Dice, Huang and Yang, 2001; `membarrier(2)`.)
+    /// It orders a store before it and a load after it against a store before and a load after a
+    /// [`heavy_barrier`](Self::heavy_barrier) of another thread, so at least one of the two threads
+    /// sees the other's store. (Dice, Huang and Yang, 2001; `membarrier(2)`.)
     fn light_barrier();
 
-    /// The same, for callers who know that a heavy barrier has returned true in this process: then
-    /// the system's barrier reaches its threads, and `Shared` need not look whether it does.
+    /// [`light_barrier`](Self::light_barrier) for callers in whose process a heavy barrier has
+    /// returned true. The system's barrier then reaches the threads of the process, and `Shared`
+    /// need not check that.
     #[inline(always)]
     fn reached_barrier() {
         Self::light_barrier();
     }
 
-    /// The dear half: makes every thread that shares this memory pass a barrier.
+    /// Executes the expensive half: makes every thread that shares this memory pass a barrier.
+    /// Costs microseconds.
     ///
-    /// False if the system cannot: then nothing is ordered and the caller must not sleep without
-    /// a bound. Costs microseconds.
+    /// Returns false if the system cannot. Then nothing is ordered, and the caller must not sleep
+    /// without a bound.
     fn heavy_barrier() -> bool;
 
     /// Tells the core that this is a spin loop.
@@ -61,7 +64,8 @@ pub trait Machine: Default + Send + Sync + 'static {
     /// Gives the processor to another thread.
     fn yield_now();
 
-    /// Looks at `word` until `done`, for something that another running thread is about to do.
+    /// Reads `word` until `done` accepts its value for a change that another running thread is
+    /// about to make. Does not sleep.
     fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
         let mut looks = 0u32;
         loop {
@@ -70,69 +74,71 @@ pub trait Machine: Default + Send + Sync + 'static {
                 return seen;
             }
             looks += 1;
-            // The other thread is between two instructions, or it lost its processor there.
+            // The other thread is between two instructions, or was preempted there.
             if looks.is_multiple_of(64) { Self::yield_now() } else { Self::relax() }
         }
     }
 
-    /// Sleeps while `word` holds `expected`, until woken or past the deadline.
+    /// Sleeps while `word` holds `expected`, until woken or until the deadline.
     ///
-    /// May return early for no reason. Neither this nor [`wake`](Self::wake) touches `errno`.
+    /// May return early without a reason. Neither this function nor [`wake`](Self::wake) changes
+    /// `errno`.
     fn wait(word: &Self::AtomicU32, expected: u32, deadline: Option<Deadline>) -> Waited;
 
-    /// Wakes whoever sleeps on `word`: the owner of the slot that it lies in.
+    /// Wakes the thread that sleeps on `word`: the owner of the slot that contains it.
     ///
-    /// It takes a reference because only words of slots are slept on, and slots outlive every
-    /// latch: the latch itself may be gone by the time its last waiter is woken.
+    /// It takes a reference because threads sleep only on words of slots, and slots outlive every
+    /// latch. The latch itself may no longer exist when its last waiter is woken.
     fn wake(word: &Self::AtomicU32);
 
-    /// Nanoseconds on a clock.
+    /// Returns the nanoseconds of a clock.
     fn now(clock: Clock) -> u64;
 
-    /// This thread's number, which no other thread of the process ever has; zero if it is not
-    /// known, as of a thread that ends.
+    /// Returns this thread's number, which no other thread of the process ever has; zero if it is
+    /// not known, as in a thread that is ending.
     #[inline]
     fn thread() -> u64 {
         crate::number::number()
     }
 
-    /// Where this thread runs at this moment: a hint.
+    /// Returns where this thread runs at this moment. A hint.
     fn place() -> Place;
 
-    /// Whether this machine's cores differ at `level`, so that sorting waiters by it gains.
+    /// Returns whether this machine's cores differ at `level`, so that sorting waiters by it can
+    /// help.
     fn spread(level: Level) -> bool;
 
-    /// The slots that serve the latch around `word`, which is an address and no more: a latch may
-    /// be gone by the time its last waiter is woken.
+    /// Returns the slots that serve the latch around `word`. Only the address of `word` is used,
+    /// because a latch may no longer exist when its last waiter is woken.
     ///
     /// # Panics
     ///
     /// [`Shared`](crate::Shared) panics if `word` lies in no mapping that this process attached.
     fn slots<'a>(word: *const Self::AtomicU32) -> Slots<'a, Self>;
 
-    /// This thread's own slots among `slots`: where the chain begins, zero if it has none yet.
+    /// Returns the start of this thread's chain of slots among `slots`, or zero if it has none yet.
     fn chain(slots: &Slots<'_, Self>) -> Chain;
 
-    /// Remembers where this thread's chain begins.
+    /// Records the start of this thread's chain.
     fn set_chain(slots: &Slots<'_, Self>, chain: Chain);
 }
 
-/// A machine whose words can be made at compile time: all but loom's.
+/// A machine whose words can be created at compile time: all except loom's.
 #[allow(clippy::declare_interior_mutable_const, reason = "each use is meant to be a new word")]
 pub trait ConstMachine: Machine {
-    /// A zero byte.
+    /// A byte of zero.
     const U8: Self::AtomicU8;
-    /// Two zero bytes.
+    /// Two bytes of zero.
     const U16: Self::AtomicU16;
-    /// Four zero bytes.
+    /// Four bytes of zero.
     const U32: Self::AtomicU32;
-    /// Eight zero bytes.
+    /// Eight bytes of zero.
     const U64: Self::AtomicU64;
 
-    /// Copies words as bytes in the order of a little-endian machine, as many as there are of both.
+    /// Copies words as little-endian bytes, as many as both slices have.
     ///
-    /// Other threads may store to the words meanwhile: what is copied may be of before or after,
-    /// even within a word, as it is for a reader that validates afterwards. Relaxed.
+    /// Other threads may store to the words at the same time. The result may then mix old and new
+    /// bytes, even within a word, so the caller must validate afterwards. The loads are relaxed.
     #[inline]
     fn copy_words(from: &[Self::AtomicU64], into: &mut [[u8; 8]]) {
         for (word, place) in from.iter().zip(into) {
@@ -141,10 +147,10 @@ pub trait ConstMachine: Machine {
         }
     }
 
-    /// Stores bytes as words in the order of a little-endian machine, as many as there are of both.
+    /// Stores little-endian bytes as words, as many as both slices have.
     ///
-    /// Other threads may load the words meanwhile: what they find may be of before or after, even
-    /// within a word, as it is for a reader that validates afterwards. Relaxed.
+    /// Other threads may load the words at the same time. They may then read a mix of old and new
+    /// bytes, even within a word, so they must validate afterwards. The stores are relaxed.
     #[inline]
     fn store_words(from: &[[u8; 8]], to: &[Self::AtomicU64]) {
         for (bytes, word) in from.iter().zip(to) {
@@ -153,11 +159,12 @@ pub trait ConstMachine: Machine {
         }
     }
 
-    /// Says that the word will be read soon: a hint, which does nothing where it cannot.
+    /// Prefetches the word. A hint, which has no effect on machines without one.
     #[inline(always)]
     fn prefetch(_word: &Self::AtomicU64) {}
 
-    /// Adds words to the bytes of `to`. As [`copy_words`](Self::copy_words).
+    /// Appends words to the bytes of `to`, with the same guarantees as
+    /// [`copy_words`](Self::copy_words).
     #[inline]
     fn append_words(from: &[Self::AtomicU64], to: &mut Vec<u8>) {
         to.reserve(size_of_val(from));

@@ -1,4 +1,4 @@
-//! The machine that this program runs on.
+//! The machine of this program: one process.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{self, Relaxed};
@@ -15,11 +15,11 @@ use crate::{
     Chain, Clock, ConstMachine, Deadline, Level, MAX_SLOTS, Machine, Place, Slots, Waited,
 };
 
-/// The machine that this program runs on: `core`'s atomics, the kernel's futex, this process alone.
+/// The machine of this program: `core`'s atomics, the kernel's futex, one process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Native;
 
-/// Enough for a context switch there and back; longer waits are cheaper asleep.
+/// Enough for two context switches; longer waits are cheaper asleep.
 pub(crate) const SPIN_NS: u64 = 3_000;
 
 struct Table {
@@ -27,8 +27,8 @@ struct Table {
     slots: [Slot<Native>; MAX_SLOTS as usize + 1],
 }
 
-/// 4 MiB of addresses; a page of it becomes memory when its first slot is used.
-// SAFETY: a table and its slots are atomic integers, for which all zero is a value.
+/// 4 MiB of addresses. A page of it becomes memory when its first slot is used.
+// SAFETY: a table and its slots are atomic integers for which all zero is a value.
 static TABLE: Table = unsafe { core::mem::zeroed() };
 
 thread_local! {
@@ -36,7 +36,7 @@ thread_local! {
 }
 
 impl Native {
-    /// The table that all latches of this process share.
+    /// Returns the table that all latches of this process share.
     pub fn table() -> Slots<'static, Native> {
         Slots::new(&TABLE.table, &TABLE.slots)
     }
@@ -55,7 +55,8 @@ impl Machine for Native {
         fence(order);
     }
 
-    /// SeqCst, for the compiler alone: the kernel puts the instruction where we are, if need be.
+    /// SeqCst for the compiler alone: the kernel adds the instruction where this thread is, if
+    /// needed.
     #[inline(always)]
     fn light_barrier() {
         compiler_fence(Ordering::SeqCst);
@@ -129,9 +130,10 @@ extern "C" fn retire(_: *mut libc::c_void) {
 
 /// Has `exit` called when this thread ends.
 ///
-/// Through a POSIX key and not through a thread-local with a destructor: Rust's registers itself
-/// with the C library, which allocates, and a mutex inside an allocator may be what waits here.
-/// Setting one of a process's first 32 keys allocates nothing. Without a key the slot is lost.
+/// It uses a POSIX key instead of a thread-local with a destructor: Rust registers such a
+/// destructor with the C library, which allocates, and the thread may be waiting for a mutex inside
+/// an allocator. Setting one of a process's first 32 keys allocates nothing. If no key is
+/// available, the slot is lost.
 pub(crate) fn at_thread_exit(key: &AtomicU32, exit: extern "C" fn(*mut libc::c_void)) {
     // Relaxed: a key works as soon as its number is known.
     let mut known = key.load(Relaxed);
@@ -144,7 +146,7 @@ pub(crate) fn at_thread_exit(key: &AtomicU32, exit: extern "C" fn(*mut libc::c_v
         match key.compare_exchange(0, fresh + 1, Relaxed, Relaxed) {
             Ok(_) => known = fresh + 1,
             Err(first) => {
-                // SAFETY: nobody has seen `fresh`.
+                // SAFETY: no other thread has seen `fresh`.
                 unsafe { libc::pthread_key_delete(fresh) };
                 known = first;
             }
@@ -154,7 +156,7 @@ pub(crate) fn at_thread_exit(key: &AtomicU32, exit: extern "C" fn(*mut libc::c_v
     unsafe { libc::pthread_setspecific(known - 1, core::ptr::dangling()) };
 }
 
-/// A barrier of the kernel's that threads must be registered for, by process.
+/// A barrier of the kernel for which each process must register.
 pub(crate) struct Expedited {
     register: MembarrierCommand,
     pass: MembarrierCommand,
@@ -176,7 +178,7 @@ impl Expedited {
         Self { register, pass, known: AtomicU8::new(UNASKED) }
     }
 
-    /// Registers this process, if it is not: false if the system cannot.
+    /// Registers this process unless it is registered. False if the system cannot.
     pub(crate) fn register(&self) -> bool {
         // Relaxed: registering twice does no harm, and the kernel orders the rest.
         if self.known.load(Relaxed) == UNASKED {
@@ -195,7 +197,7 @@ impl Expedited {
     /// Makes all threads of registered processes pass a barrier.
     pub(crate) fn pass(&self) -> bool {
         let passed = self.register() && membarrier(self.pass).is_ok();
-        // SeqCst: whatever the others do, this thread's own accesses are ordered.
+        // SeqCst: this thread's own accesses are ordered in any case.
         fence(Ordering::SeqCst);
         passed
     }

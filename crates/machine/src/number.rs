@@ -4,14 +4,15 @@ use core::cell::Cell;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The number that a thread got last.
+/// The number given out last.
 static LAST: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// This thread's number, which no other thread gets; zero while the thread's values are dropped.
+/// Returns this thread's number, which no other thread gets; zero while the thread's values are
+/// dropped.
 #[inline]
 pub(crate) fn number() -> u64 {
     let known = |number: &Cell<u64>| {

@@ -2,8 +2,8 @@
 
 use core::ops::{Deref, DerefMut};
 
-/// Keeps `T` off the lines of its neighbours: 128 bytes, for the adjacent-line prefetcher of x86
-/// fetches lines in pairs.
+/// Keeps `T` off the cache lines of its neighbours: 128 bytes, because the adjacent-line prefetcher
+/// of x86 fetches lines in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Padded<T>(pub T);

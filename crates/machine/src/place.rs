@@ -1,8 +1,9 @@
-//! Where a thread runs: a path of locality levels, read from sysfs.
+//! The place where a thread runs: a path of locality levels, read from sysfs.
 //!
-//! "Socket" is not enough. On an EPYC Rome a line moves in 25 ns within a core complex, 110 within
-//! the socket and 270 across sockets, so a place names every level and its user picks one.
-//! Nothing here allocates or touches `errno`: a waiter may ask inside `malloc`'s own mutex.
+//! A socket number is not enough. On an EPYC Rome a line moves in 25 ns within a core complex, in
+//! 110 ns within the socket and in 270 ns across sockets, so a place names every level and its user
+//! selects one. Nothing here allocates or changes `errno`, because a waiter may ask inside a mutex
+//! of `malloc`.
 
 use core::cell::Cell;
 use core::fmt::Write as _;
@@ -11,7 +12,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use rustix::fd::IntoRawFd;
 use rustix::fs::{Mode, OFlags};
 
-/// How near is near enough.
+/// A level of locality.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// Hardware threads of one core.
@@ -42,10 +43,11 @@ const SMALL: u64 = (1 << 12) - 1;
 const LARGE: u64 = (1 << 20) - 1;
 
 impl Place {
-    /// Nobody knows.
+    /// No place is known.
     pub const UNKNOWN: Place = Place(0);
 
-    /// The core `core`, under `cache`, on `node` of `socket`. Numbers that do not fit are cut.
+    /// Creates the place of the core `core`, under `cache`, on `node` of `socket`. Numbers that do
+    /// not fit are truncated.
     pub const fn new(socket: u32, node: u32, cache: u32, core: u32) -> Self {
         Self(
             ((socket as u64 + 1) & SMALL) << SOCKET_SHIFT
@@ -55,7 +57,7 @@ impl Place {
         )
     }
 
-    /// Whether both share everything from `level` upwards.
+    /// Returns whether both places agree in everything from `level` upwards.
     #[inline]
     pub const fn near(self, other: Place, level: Level) -> bool {
         let shift = match level {
@@ -67,22 +69,22 @@ impl Place {
         (self.0 ^ other.0) >> shift == 0
     }
 
-    /// The package's number, if known.
+    /// Returns the package's number, if known.
     pub const fn socket(self) -> Option<u32> {
         ((self.0 >> SOCKET_SHIFT) as u32).checked_sub(1)
     }
 
-    /// The NUMA node's number; zero if unknown.
+    /// Returns the NUMA node's number; zero if unknown.
     pub const fn node(self) -> u32 {
         (self.0 >> NODE_SHIFT & SMALL) as u32
     }
 
-    /// The first cpu that shares this one's last-level cache; zero if unknown.
+    /// Returns the first cpu that shares this one's last-level cache; zero if unknown.
     pub const fn cache(self) -> u32 {
         (self.0 >> CACHE_SHIFT & LARGE) as u32
     }
 
-    /// The first cpu of this one's core; zero if unknown.
+    /// Returns the first cpu of this one's core; zero if unknown.
     pub const fn core(self) -> u32 {
         (self.0 & LARGE) as u32
     }
@@ -105,17 +107,18 @@ impl core::fmt::Debug for Place {
     }
 }
 
-/// Cpus whose place is remembered; those beyond are asked of the system each time.
+/// Cpus whose place is cached. The places of further cpus are read from the system each time.
 const CPUS: usize = 4096;
 
-/// The system's topology, as its sysfs tells it.
+/// The system's topology, as sysfs describes it.
 ///
-/// Each cpu is read when somebody first runs there, so a cpu that is plugged in later is found. A
-/// file that is missing or senseless makes its level one: a system without sysfs is one socket.
+/// Each cpu is read when a thread first runs there, so hot-plugged cpus are found. A level whose
+/// file is missing or malformed has one member: a system without sysfs is one socket.
 pub struct Topology {
     root: &'static str,
     places: [AtomicU64; CPUS],
-    /// A bit a level that has been asked for, and four bits higher whether it is spread.
+    /// One bit for each level that has been read, and four bits higher whether the cpus differ at
+    /// it.
     spread: AtomicU8,
 }
 
@@ -123,12 +126,12 @@ pub struct Topology {
 pub(crate) static HERE: Topology = Topology::at("/sys/devices/system");
 
 impl Topology {
-    /// The topology described below `root`, laid out as `/sys/devices/system` is.
+    /// Creates the topology described below `root`, laid out as `/sys/devices/system` is.
     pub const fn at(root: &'static str) -> Self {
         Self { root, places: [const { AtomicU64::new(0) }; CPUS], spread: AtomicU8::new(0) }
     }
 
-    /// The place of a cpu. Some 50 us the first time, then a load.
+    /// Returns the place of a cpu. Costs about 50 us the first time, then one load.
     pub fn place_of(&self, cpu: usize) -> Place {
         let Some(cell) = self.places.get(cpu) else { return self.read(cpu) };
         // Relaxed: the value itself is all there is.
@@ -141,7 +144,7 @@ impl Topology {
         place
     }
 
-    /// Whether the cpus differ at `level`.
+    /// Returns whether the cpus differ at `level`.
     pub fn spread(&self, level: Level) -> bool {
         let (asked, yes) = (1 << level as u8, 16 << level as u8);
         // Relaxed: the value itself is all there is.
@@ -161,7 +164,7 @@ impl Topology {
         if !online.contains(&b'-') && !online.contains(&b',') {
             return false;
         }
-        // Nodes share no cache, also where the system does not say which there are.
+        // Nodes share no cache, even if the system does not list the nodes.
         if level == Level::Cache && self.spread(Level::Node) {
             return true;
         }
@@ -213,9 +216,9 @@ impl Topology {
         }
         let Ok(fd) = crate::open(path.bytes(), OFlags::RDONLY, Mode::empty()) else { return &[] };
         let read = rustix::io::read(&fd, &mut *buffer);
-        // By the system call itself: the C library's `close` is a point where a thread may be
-        // cancelled, and its frames here are none that can be unwound. See `interpose`.
-        // SAFETY: nobody else has it, and it is given up here.
+        // The system call itself, because the C library's `close` is a cancellation point and no
+        // frame here can be unwound. See `interpose`. SAFETY: no other value owns the descriptor,
+        // which is given up here.
         unsafe { rustix::io::close(fd.into_raw_fd()) };
         match read {
             Ok(length) => buffer[..length].trim_ascii_end(),
@@ -224,7 +227,7 @@ impl Topology {
     }
 }
 
-/// The ranges of a list such as `0-3,8,10-11`; what is no number ends it.
+/// The ranges of a list such as `0-3,8,10-11`. Text that is no number ends it.
 fn ranges(list: &[u8]) -> impl Iterator<Item = (u32, u32)> {
     list.split(|b| *b == b',').map_while(|part| {
         let from = number(part)?;
@@ -268,13 +271,13 @@ impl core::fmt::Write for Line {
     }
 }
 
-/// How often a thread asks the system anew, where asking is dear.
+/// After how many calls a thread asks the system again, where asking is expensive.
 const ASKS: u32 = 32;
 
-/// The cpu that this thread runs on: a hint.
+/// Returns the cpu that this thread runs on. A hint.
 ///
-/// glibc 2.35 and later keep it in the thread's rseq area (2 ns). Before that it is a call into
-/// the vDSO (20 ns and more), so the answer is kept for 32 asks.
+/// glibc 2.35 and later keep it in the thread's rseq area (2 ns). Older versions call into the vDSO
+/// (20 ns and more), so the answer is reused for 32 calls.
 pub(crate) fn cpu() -> usize {
     thread_local! {
         static LAST: Cell<(u32, usize)> = const { Cell::new((0, 0)) };
@@ -291,7 +294,7 @@ pub(crate) fn cpu() -> usize {
 }
 
 fn ask() -> usize {
-    // SAFETY: sched_getcpu takes nothing and only reads.
+    // SAFETY: sched_getcpu takes no argument and only reads.
     let cpu = unsafe { libc::sched_getcpu() };
     usize::try_from(cpu).unwrap_or(0)
 }
@@ -318,7 +321,7 @@ fn asking_is_cheap() -> bool {
 mod tests {
     use super::*;
 
-    /// Writes files below a fresh folder and returns it.
+    /// Writes files below a new folder and returns it.
     fn tree(name: &str, files: &[(&str, &str)]) -> &'static str {
         let root =
             std::env::temp_dir().join(format!("latchwork-place-{name}-{}", std::process::id()));

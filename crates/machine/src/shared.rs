@@ -1,13 +1,13 @@
-//! The same machine, seen from many processes.
+//! The machine of several processes that share memory.
 //!
-//! Latches over [`Shared`] lie in a mapping that several processes have, each at an address of its
-//! own. The waiters' slots lie in the same mapping, at its start, so that a number means the same
-//! slot to everybody. A latch finds them from its own address: the slow path looks the mapping up
-//! among those that this process has attached. Nothing in the mapping is trusted: numbers are
-//! checked against the table's length.
+//! Latches over [`Shared`] lie in a mapping that several processes have, each at its own address.
+//! The waiters' slots lie at the start of the same mapping, so a number means the same slot in
+//! every process. A latch finds them from its own address: the slow path searches the mappings that
+//! this process has attached. Nothing in the mapping is trusted; numbers are checked against the
+//! table's length.
 //!
-//! The child of a fork has nothing attached: where its parent's mappings were, it may have other
-//! ones by now, and a slot of its parent's threads is not its own.
+//! The child of a fork has nothing attached: other mappings may have replaced its parent's, and a
+//! slot of its parent's threads does not belong to it.
 
 use core::cell::Cell;
 use core::fmt;
@@ -27,19 +27,19 @@ use crate::{
     Chain, Clock, ConstMachine, Deadline, Level, MAX_SLOTS, Machine, Native, Place, Slots, Waited,
 };
 
-/// The machine that this program runs on, and other programs with it: process-shared futexes, and
-/// slots in the mapping that holds the latches.
+/// The machine of this program and of others that share memory with it: process-shared futexes, and
+/// slots in the mapping that contains the latches.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shared;
 
-/// How many mappings one process may have attached at a time.
+/// The most mappings that one process can have attached at a time.
 const MAPPINGS: usize = 512;
 
-/// Reaches the threads of all processes that have something attached.
+/// Reaches the threads of all processes that have a mapping attached.
 static ALL: Expedited =
     Expedited::new(MembarrierCommand::RegisterGlobalExpedited, MembarrierCommand::GlobalExpedited);
 
-/// What a mapping begins with; the slots follow at the next multiple of 64.
+/// The start of a mapping; the slots follow at the next multiple of 64.
 #[repr(C, align(64))]
 struct Header {
     magic: AtomicU64,
@@ -54,22 +54,23 @@ struct Mapping {
     base: AtomicUsize,
     length: AtomicUsize,
     slots: AtomicU32,
-    /// Counts attachments, so that a thread's memory of a mapping that went away is not believed.
-    /// It wraps after 50 days of 1,000 a second: a thread believes what it remembers if it has not
-    /// used the entry for exactly 2^32 of them.
+    /// Counts attachments, so that a thread's cached slots of a detached mapping are not used. It
+    /// wraps after 50 days of 1,000 per second: a thread uses an outdated cache if it has not used
+    /// the entry for exactly 2^32 attachments.
     era: AtomicU32,
-    /// What is noted in the slots of this process's threads.
+    /// The name recorded in the slots of this process's threads.
     owner: AtomicU64,
-    /// The entry whose waiter slots serve this mapping, one more than its number; zero for itself.
+    /// The entry whose waiter slots serve this mapping, plus one; zero for itself.
     home: AtomicU32,
-    /// How many threads that end are giving back slots in it, or about to see that it is gone.
+    /// The number of ending threads that are returning slots in it, or are about to see that it is
+    /// detached.
     retiring: AtomicU32,
 }
 
 impl Mapping {
     /// Counts one more attachment.
     fn begin_era(&self) -> u32 {
-        // Relaxed: told to other threads with `base`.
+        // Relaxed: `base` publishes it to other threads.
         self.era.fetch_add(1, Relaxed).wrapping_add(1)
     }
 }
@@ -86,18 +87,18 @@ static ATTACHED: [Mapping; MAPPINGS] = [const {
     }
 }; MAPPINGS];
 
-/// The owner of slots of a process that has no name: it never counts as dead.
+/// The owner of slots of a process without a name. It never counts as dead.
 const ANYBODY: u64 = u64::MAX;
 
-/// `base` of an entry that somebody is filling in or emptying.
+/// `base` of an entry that is being filled in or emptied.
 const BUSY: usize = 1;
 
 thread_local! {
-    /// Where this thread's chain begins in each mapping, and in which era that was.
+    /// The start of this thread's chain in each mapping, and the era in which it was recorded.
     static CHAINS: [Cell<(u32, Chain)>; MAPPINGS] = const { [const { Cell::new((0, 0)) }; MAPPINGS] };
 }
 
-/// Why a mapping could not be attached.
+/// The reason why a mapping could not be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
@@ -105,16 +106,16 @@ pub enum AttachError {
     Misaligned,
     /// The mapping cannot hold so many slots.
     TooSmall {
-        /// Bytes that it would take.
+        /// Bytes that are needed.
         needed: usize,
-        /// Bytes that there are.
+        /// Bytes that were given.
         given: usize,
     },
-    /// The number of slots, as asked for or as found in the mapping, is not 1 to 65,534.
+    /// The number of slots, as requested or as found in the mapping, is not 1 to 65,534.
     Slots(u32),
-    /// The mapping does not begin as one that was laid out here does.
+    /// The mapping was not laid out by [`Attached::create`].
     Foreign,
-    /// This process has 512 mappings attached.
+    /// This process already has 512 mappings attached.
     TooMany,
 }
 
@@ -136,12 +137,12 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-/// A mapping that latches over [`Shared`] may lie in, for as long as this value lives. In the child
-/// of a fork it is attached no more, whatever becomes of this value; the child may attach it again,
-/// if it has it.
+/// A mapping that may contain latches over [`Shared`], for as long as this value lives. In the
+/// child of a fork it is no longer attached, even if this value still exists; the child may attach
+/// it again if it has the mapping.
 ///
-/// Dropping it while a thread waits for such a latch makes that thread panic. Threads that have
-/// waited for one, and are ending, are waited for: they give back their slots.
+/// Dropping the value while a thread waits for such a latch makes that thread panic. The drop waits
+/// for ending threads that have waited for such a latch and are returning their slots.
 #[derive(Debug)]
 pub struct Attached<'a> {
     index: usize,
@@ -157,18 +158,23 @@ unsafe impl Send for Attached<'_> {}
 unsafe impl Sync for Attached<'_> {}
 
 impl Shared {
-    /// The bytes that `slots` waiter slots take at a mapping's start.
+    /// Returns the bytes that `slots` waiter slots take at a mapping's start.
     pub const fn overhead(slots: u32) -> usize {
         size_of::<Header>() + (slots as usize + 1) * size_of::<Slot<Shared>>()
     }
 
     /// Lays out `slots` waiter slots at the start of a zeroed mapping and attaches it.
     ///
+    /// # Errors
+    ///
+    /// [`AttachError`] for a misaligned or too small mapping, a number of slots out of range, or
+    /// too many mappings.
+    ///
     /// # Safety
     ///
     /// `base` points to `length` bytes that are mapped and accessed only atomically, here and in
-    /// every other process, until the result is dropped; and no thread uses a latch in them, or
-    /// what a latch lent out, after that.
+    /// every other process, until the result is dropped. After that no thread uses a latch in them
+    /// or a reference obtained from a latch.
     pub unsafe fn create<'a>(
         base: *mut u8,
         length: usize,
@@ -180,27 +186,35 @@ impl Shared {
         header.slots.store(slots, Relaxed);
         // Release: synchronizes with the Acquire in `attach`, so that the count is seen with it.
         header.magic.store(MAGIC, Release);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is the same.
         unsafe { Self::attach(base, length) }
     }
 
     /// Attaches a mapping that [`create`](Self::create) laid out, in this process or another.
     ///
+    /// # Errors
+    ///
+    /// [`AttachError`], also for a mapping that was not laid out by `create`.
+    ///
     /// # Safety
     ///
-    /// As for [`create`](Self::create).
+    /// The contract of [`create`](Self::create).
     pub unsafe fn attach<'a>(base: *mut u8, length: usize) -> Result<Attached<'a>, AttachError> {
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promise is the same.
         unsafe { Self::attach_growing(base, length, length) }
     }
 
-    /// Attaches a mapping that grows in place: `length` bytes are mapped, and those up to
-    /// `reserved` are set aside for it. The waiter slots lie in the first `length`.
+    /// Attaches a mapping that grows in place: `length` bytes are mapped, and addresses up to
+    /// `reserved` are reserved for it. The waiter slots lie in the first `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`], as for [`attach`](Self::attach).
     ///
     /// # Safety
     ///
-    /// As for [`create`](Self::create), for `length` bytes now and for others as soon as a latch
-    /// in them is used. Nothing else is ever mapped in the first `reserved`.
+    /// The contract of [`create`](Self::create), for `length` bytes now and for further bytes as
+    /// soon as a latch in them is used. Nothing else is ever mapped in the first `reserved` bytes.
     pub unsafe fn attach_growing<'a>(
         base: *mut u8,
         length: usize,
@@ -234,33 +248,33 @@ impl Shared {
 }
 
 impl Attached<'_> {
-    /// What is left of the mapping for latches and data, and its length.
+    /// Returns the rest of the mapping, for latches and data, and its length.
     pub fn room(&self) -> (*mut u8, usize) {
         (self.room, self.length)
     }
 
-    /// Has this name, which is neither zero nor all ones, noted in the slots that threads of this
-    /// process take from now on, so that they can be taken back when it is dead.
+    /// Sets the name recorded in slots that threads of this process take from now on, so that the
+    /// slots can be taken back when the process is dead. The name is neither zero nor all ones.
     pub fn set_owner(&self, name: u64) {
         if let Some(entry) = self.entry() {
-            // Relaxed: a thread that does not know of it yet takes a slot in nobody's name.
+            // Relaxed: a thread that has not seen it yet takes a slot without a name.
             entry.owner.store(name, Relaxed);
         }
     }
 
-    /// Has latches in another mapping wait in this one's slots: `length` bytes from `base` on.
-    /// The other is detached before this one is.
+    /// Lets latches in another mapping use this mapping's waiter slots: `length` bytes from `base`
+    /// on. The other mapping must be detached before this one.
     ///
     /// # Errors
     ///
     /// [`AttachError::TooMany`]; [`AttachError::Misaligned`] if `base` is no multiple of 64;
-    /// [`AttachError::Foreign`] if this one was attached before a fork.
+    /// [`AttachError::Foreign`] if this mapping was attached before a fork.
     ///
     /// # Safety
     ///
-    /// The bytes are accessed only atomically, here and in every other process, until the result
-    /// is dropped, and are mapped as soon as a latch in them is used. Nothing else is ever mapped
-    /// in them. `self` is dropped after the result.
+    /// The bytes are accessed only atomically, here and in every other process, until the result is
+    /// dropped, and are mapped as soon as a latch in them is used. Nothing else is ever mapped in
+    /// them. `self` is dropped after the result.
     pub unsafe fn attach_beside<'a>(
         &self,
         base: *mut u8,
@@ -282,22 +296,22 @@ impl Attached<'_> {
 
     /// Its entry; none if it was attached before a fork.
     fn entry(&self) -> Option<&'static Mapping> {
-        // Relaxed: nobody but the child of a fork changes it while `self` lives.
+        // Relaxed: only the child of a fork changes it while `self` lives.
         Some(&ATTACHED[self.index]).filter(|entry| entry.era.load(Relaxed) == self.era)
     }
 
-    /// The mapping's slots.
+    /// Returns the mapping's slots.
     ///
     /// # Panics
     ///
     /// If it was attached before a fork.
     pub fn slots(&self) -> Slots<'_, Shared> {
         let entry = self.entry().expect("latchwork: this mapping was attached before a fork");
-        // Relaxed: it is attached for as long as `self`.
+        // Relaxed: it stays attached as long as `self`.
         Shared::slots(entry.base.load(Relaxed) as *const AtomicU32)
     }
 
-    /// Takes back the slots of the dead that are in no queue: see [`Slots::reclaim`].
+    /// Takes back the slots of dead processes that are in no queue: see [`Slots::reclaim`].
     pub fn reclaim(&self, dead: impl Fn(u64) -> bool) -> u32 {
         self.slots().reclaim(|owner| owner != ANYBODY && dead(owner))
     }
@@ -307,9 +321,9 @@ impl Drop for Attached<'_> {
     fn drop(&mut self) {
         // After a fork another mapping may have the entry.
         let Some(entry) = self.entry() else { return };
-        // SeqCst, as are the other three: either a thread that ends sees this, or it is waited for,
-        // and synchronizes with this one. It may outlive all that its maker knows of it, as threads
-        // of a scope do.
+        // SeqCst, as are the other three: either an ending thread sees this, or it is waited for
+        // and synchronizes with this thread. An ending thread may outlive everything its creator
+        // knows of it, as threads of a scope do.
         entry.base.store(BUSY, SeqCst);
         while entry.retiring.load(SeqCst) != 0 {
             Native::yield_now();
@@ -336,7 +350,7 @@ fn check(base: *mut u8, length: usize, slots: u32) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// An unused entry, now ours to fill in.
+/// Claims an unused entry to fill in.
 fn claim() -> Option<usize> {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -346,17 +360,17 @@ fn claim() -> Option<usize> {
     // Acquire: synchronizes with the Release of a detaching thread.
     let index =
         ATTACHED.iter().position(|e| e.base.compare_exchange(0, BUSY, Acquire, Relaxed).is_ok())?;
-    // Release: synchronizes with the Acquire fence in `find`, which sees `BUSY`, or what came
-    // later, if it has seen what follows.
+    // Release: synchronizes with the Acquire fence in `find`, which sees `BUSY`, or a later value,
+    // if it has seen any of the following stores.
     fence(Release);
     Some(index)
 }
 
-/// Detaches all that the parent of this process had. The eras end, so that no thread believes what
-/// it remembers of a slot, and no [`Attached`] is taken for what has its entry next.
+/// Detaches everything that this process's parent had. The eras end, so that no thread uses its
+/// cached slots, and no [`Attached`] is taken for the next owner of its entry.
 extern "C" fn forget_in_child() {
-    // Relaxed, all: the child has one thread. An entry that nobody has is not written to: each page
-    // that is costs the child a copy.
+    // Relaxed, all: the child has one thread. Unused entries are not written, because each written
+    // page costs the child a copy.
     let is_used = |of: &&Mapping| of.base.load(Relaxed) != 0 || of.retiring.load(Relaxed) != 0;
     for entry in ATTACHED.iter().filter(is_used) {
         entry.base.store(0, Relaxed);
@@ -366,10 +380,10 @@ extern "C" fn forget_in_child() {
     }
 }
 
-/// The mapping around `address`.
+/// Returns the mapping around `address`.
 fn find(address: usize) -> Option<(usize, usize, u32)> {
     ATTACHED.iter().enumerate().find_map(|(index, entry)| {
-        // Acquire: the era of what `base` is of, or of what was there before.
+        // Acquire: the era that belongs to `base`, or an older one.
         let era = entry.era.load(Acquire);
         // Acquire: synchronizes with the Release in `attach`.
         let base = entry.base.load(Acquire);
@@ -378,8 +392,8 @@ fn find(address: usize) -> Option<(usize, usize, u32)> {
             return None;
         }
         let (home, slots) = (entry.home.load(Relaxed), entry.slots.load(Relaxed));
-        // Acquire: synchronizes with the Release fences of threads that detach and attach. All of
-        // it is of one mapping, or it is not the one around `address`, which stays.
+        // Acquire: synchronizes with the Release fences of threads that detach and attach. All
+        // values belong to one mapping, or to another than the one around `address`, which stays.
         fence(Acquire);
         if (era, base) != (entry.era.load(Relaxed), entry.base.load(Relaxed)) {
             return None;
@@ -388,14 +402,14 @@ fn find(address: usize) -> Option<(usize, usize, u32)> {
             0 => Some((index, base, slots)),
             home => {
                 let entry = ATTACHED.get(home - 1)?;
-                // Relaxed: it was attached before this one, and is so until after it.
+                // Relaxed: it was attached before this one and is detached after it.
                 Some((home - 1, entry.base.load(Relaxed), entry.slots.load(Relaxed)))
             }
         }
     })
 }
 
-/// The light barrier of a process that the kernel's does not reach.
+/// The light barrier of a process that the kernel's barrier does not reach.
 #[cold]
 #[inline(never)]
 fn unreached() {
@@ -416,11 +430,11 @@ impl Machine for Shared {
         fence(order);
     }
 
-    /// Free where the kernel's barrier reaches this process, as it does since the first mapping was
-    /// attached; a fence where it does not, so that no peer has to know.
+    /// Free where the kernel's barrier reaches this process, as it does after the first attachment.
+    /// Otherwise a fence, so that no peer needs to know.
     #[inline(always)]
     fn light_barrier() {
-        // SeqCst, for the compiler alone.
+        // SeqCst for the compiler alone.
         compiler_fence(SeqCst);
         if !ALL.reaches_us() {
             unreached();
@@ -430,12 +444,12 @@ impl Machine for Shared {
     #[inline(always)]
     fn reached_barrier() {
         debug_assert!(ALL.reaches_us(), "latchwork: no heavy barrier has succeeded here");
-        // SeqCst, for the compiler alone: the kernel's barrier does the rest.
+        // SeqCst for the compiler alone: the kernel's barrier does the rest.
         compiler_fence(SeqCst);
     }
 
-    /// Reaches all processes that registered for it: those who have a mapping attached. False if
-    /// this process may not call it; then it must not rely on a peer's light barrier.
+    /// Reaches all registered processes: those that have a mapping attached. False if this process
+    /// may not call it; then it must not rely on a peer's light barrier.
     fn heavy_barrier() -> bool {
         ALL.pass()
     }
@@ -503,14 +517,15 @@ impl ConstMachine for Shared {
     crate::copy::copies_of_this_processor!();
 }
 
-/// The waiter slots of a mapping, of which `find` or its entry says this.
+/// Returns the waiter slots of a mapping, from the values that `find` or its entry gave.
 ///
 /// # Safety
 ///
-/// It is attached, or a thread that detaches it waits for this one.
+/// The mapping is attached, or a thread that detaches it waits for this one.
 unsafe fn slots_of<'a>(index: usize, base: usize, count: u32) -> Slots<'a, Shared> {
     let base = base as *const u8;
-    // SAFETY: `attach` checked that the mapping begins with a header; it is there, by the caller.
+    // SAFETY: `attach` checked that the mapping begins with a header, and the caller promises that
+    // it exists.
     let header = unsafe { &*base.cast::<Header>() };
     let first = base.wrapping_add(size_of::<Header>()).cast::<Slot<Shared>>();
     // SAFETY: as above; `attach` checked that `count` slots fit behind the header.
@@ -531,7 +546,7 @@ extern "C" fn retire(_: *mut libc::c_void) {
         entry.retiring.fetch_add(1, SeqCst);
         let base = entry.base.load(SeqCst);
         if base > BUSY && era == entry.era.load(Relaxed) {
-            // SAFETY: the thread that detaches it waits, for this one is counted.
+            // SAFETY: this thread is counted, and the thread that detaches waits for it.
             unsafe { slots_of(index, base, entry.slots.load(Relaxed)) }.retire(chain);
         }
         entry.retiring.fetch_sub(1, SeqCst);

@@ -1,47 +1,47 @@
-//! Waiter slots: where a thread waits.
+//! Waiter slots: one cache line for each thread that waits.
 //!
-//! A thread waits for one latch at a time, so it needs one slot: a cache line, found by a small
-//! number, on a word of which it spins and sleeps. A holder needs none. Because latches know
-//! waiters by number they are 8 bytes, work at different addresses in different processes, and
-//! never wake an address inside a latch that may be gone.
+//! A thread waits for one latch at a time, so it needs one slot, found by a small number, on a word
+//! of which it spins and sleeps. A holder needs none. Because latches know waiters by number,
+//! latches have 8 bytes, work at different addresses in different processes, and never wake an
+//! address inside a latch that may no longer exist.
 //!
-//! A slot is taken at a thread's first wait and returned at its exit. One exception makes chains:
-//! a waiter that gives up (a timeout) in the midst of a queue cannot unlink itself, and leaves its
-//! slot behind as *abandoned*. The thread keeps the slot on its chain: it takes the same place in
-//! the queue if it comes back to the latch in time, and whoever removes the slot from the queue
-//! makes it *free* again. So a thread has at most one slot more than latches it has abandoned.
+//! A slot is taken at a thread's first wait and returned at its exit. A waiter that times out in
+//! the middle of a queue cannot unlink itself and leaves its slot behind as *abandoned*. The thread
+//! keeps that slot on its chain. It takes the same place in the queue again if it returns to the
+//! latch in time, and the thread that removes the slot from the queue makes it *free* again. So a
+//! thread has at most one slot more than it has abandoned waits.
 //!
 //! | status | meaning | set by |
 //! |---|---|---|
-//! | `FREE` | on its thread's chain, in no queue | the thread; who removed it from a queue |
-//! | `WAITING` | in a queue, looking | its thread |
-//! | `SECOND` | in a queue behind the head, looking until told otherwise | its predecessor |
+//! | `FREE` | on its thread's chain, in no queue | the thread; the remover from a queue |
+//! | `WAITING` | in a queue, spinning | its thread |
+//! | `SECOND` | in a queue behind the head, spinning until notified | its predecessor |
 //! | `PARKED` | in a queue, asleep | its thread |
-//! | `HEAD` | at the head of its queue, looking | its predecessor; who wakes it |
+//! | `HEAD` | at the head of its queue, spinning | its predecessor; the thread that wakes it |
 //! | `HEAD_PARKED` | at the head of its queue, asleep | its predecessor, if it slept; its thread |
-//! | `TAKEN` | off a list, about to be woken | who took it off |
-//! | `TAKEN_PARKED` | off a list, about to be woken from its sleep | who took it off |
-//! | `GRANTED` | woken off a list | who took it off |
+//! | `TAKEN` | off a list, about to be woken | the remover |
+//! | `TAKEN_PARKED` | off a list, about to be woken from sleep | the remover |
+//! | `GRANTED` | woken off a list | the remover |
 //! | `LEAVING` | in a list, no longer to be woken | its thread, which gives up |
-//! | `ABANDONED` | in a queue, its thread went away | its thread |
+//! | `ABANDONED` | in a queue, its thread has left | its thread |
 //! | `ORPHANED` | in a queue, its thread has ended | its thread, at exit |
-//! | `REMOVED` | about to be free | who removes it |
+//! | `REMOVED` | about to be free | the remover |
 //! | `GHOST` | its thread lives in another process | the child, after a fork |
-//! | `READING` | marks a share of the latch that `latch` names; in no queue | its thread |
-//! | [`ALONE`](status::ALONE) and more | in no queue: who calls it looks through all slots | its thread |
+//! | `READING` | marks a share of the latch in `latch`; in no queue | its thread |
+//! | [`ALONE`](status::ALONE) and more | in no queue: the caller searches all slots | its thread |
 //!
-//! Where several processes share a table, a slot also says whose it is, and what a dead process had
-//! is taken back by whoever asks for that: see [`Slots::reclaim`].
+//! Where several processes share a table, a slot also names its process, and any process can take
+//! back the slots of dead ones: see [`Slots::reclaim`].
 
 use core::mem::offset_of;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::{Integer, Machine, Word};
 
-/// The most slots of one table: 65,534. A number fits 16 bits, and neither 0 nor 65,535 is one.
+/// The most slots of one table: 65,534. A number has 16 bits, and neither 0 nor 65,535 is a slot.
 pub const MAX_SLOTS: u32 = u16::MAX as u32 - 1;
 
-/// What a slot's status word says; see the table of this module.
+/// Values of a slot's status word; see the table of this module.
 pub mod status {
     #![allow(missing_docs)]
     pub const FREE: u32 = 0;
@@ -59,11 +59,11 @@ pub mod status {
     pub const LEAVING: u32 = 12;
     pub const SECOND: u32 = 13;
     pub const READING: u32 = 14;
-    /// For a moment, while [`Slots::forked`](super::Slots::forked) is at work.
+    /// Only during [`Slots::forked`](super::Slots::forked).
     pub(super) const KEPT: u32 = 15;
 
-    /// A bit that all have which are in no queue. [`Slots::forget`](super::Slots::forget) knows
-    /// what the others mean:
+    /// A bit set in the status of every slot that waits in no queue.
+    /// [`Slots::forget`](super::Slots::forget) interprets the other bits:
     ///
     /// ```text
     ///  31   30          16 15           2   1      0
@@ -72,8 +72,8 @@ pub mod status {
     /// └───┴──────────────┴──────────────┴──────────┘
     /// ```
     ///
-    /// `by` is the thread that hands something to this one, and `next` is this one: both by the
-    /// numbers by which latches name their holders, of which none is zero.
+    /// `by` is the thread that hands over to this one, and `next` is this one. Both are the numbers
+    /// by which latches name their holders, which are never zero.
     pub const ALONE: u32 = 1 << 31;
     pub const ALONE_PARKED: u32 = ALONE | 1;
     pub const HANDED: u32 = ALONE | 2;
@@ -82,54 +82,54 @@ pub mod status {
     pub const BY_MAX: u32 = (1 << 14) - 1;
 }
 
-/// Where one thread waits: a cache line.
+/// The cache line in which one thread waits.
 #[derive(Default)]
 #[repr(C, align(64))]
 pub struct Slot<M: Machine> {
-    /// The state, which is also the word that its thread sleeps on.
+    /// The state, and the word that its thread sleeps on.
     pub status: M::AtomicU32,
-    /// The next in the queue or list, by number.
+    /// The number of the next slot in the queue or list.
     pub next: M::AtomicU32,
-    /// The one before, in a list; where shuffling is to resume, in a queue.
+    /// The previous slot, in a list; where shuffling resumes, in a queue.
     pub prev: M::AtomicU32,
-    /// Not zero if another of this waiter's group, behind it, is the shuffler.
+    /// Not zero if a later waiter of this waiter's group is the shuffler.
     pub batch: M::AtomicU32,
-    /// Not zero if this waiter is to shuffle those behind it: how many its group's turn has had.
+    /// Not zero if this waiter must shuffle those behind it: how often its group has had the latch.
     pub shuffler: M::AtomicU32,
-    /// What the waiter wants; each latch has its own meanings.
+    /// The requested mode, defined by each latch.
     pub mode: M::AtomicU32,
-    /// Where the waiter runs: a [`Place`](crate::Place).
+    /// The place of the waiter: a [`Place`](crate::Place).
     pub place: M::AtomicU64,
-    /// The latch that an abandoned slot is queued at, or of which the slot marks a share.
+    /// The latch at which an abandoned slot is queued, or whose share the slot marks.
     pub latch: M::AtomicU64,
     /// The next slot of the same thread.
     chain: M::AtomicU32,
     /// The next free slot of the table.
     free: M::AtomicU32,
-    /// Whose thread has it, where threads of several owners share a table; else, and while it is
-    /// free, zero.
+    /// The owner of the thread, where several owners share a table. Otherwise, and while the slot
+    /// is free, zero.
     owner: M::AtomicU64,
-    /// Until when its thread takes it that others want its processor: monotonic nanoseconds.
+    /// Until when its thread assumes that others need its processor: monotonic nanoseconds.
     crowded_until: M::AtomicU64,
 }
 
 const _: () = assert!(size_of::<Slot<crate::Native>>() == 64);
 
 impl<M: Machine> Slot<M> {
-    /// Whether its thread has found, not long before `now`, that others want its processor.
+    /// Returns whether its thread found, shortly before `now`, that others need its processor.
     #[inline]
     pub fn is_crowded(&self, now: u64) -> bool {
-        // Relaxed: only its own thread's affair.
+        // Relaxed: only its own thread uses it.
         self.crowded_until.load(Relaxed) > now
     }
 
-    /// Notes that others want its thread's processor, which is believed until then.
+    /// Records that others need its thread's processor, valid until `until`.
     pub fn crowd(&self, until: u64) {
         // Relaxed: as above.
         self.crowded_until.store(until, Relaxed);
     }
 
-    /// Where each word of a slot lies, and its name: for reports.
+    /// The offset and name of each word of a slot, for reports.
     pub const WORDS: [(usize, &'static str); 11] = [
         (offset_of!(Self, status), "status"),
         (offset_of!(Self, next), "next"),
@@ -145,16 +145,16 @@ impl<M: Machine> Slot<M> {
     ];
 }
 
-/// The number of the first slot of a thread, and through it of all; zero for none.
+/// The number of a thread's first slot, which leads to all others; zero for none.
 pub type Chain = u32;
 
-/// What hands out the slots of one table: 16 bytes, all zero at first.
+/// Allocates the slots of one table: 16 bytes, all zero at first.
 #[derive(Default)]
 #[repr(C)]
 pub struct SlotTable<M: Machine> {
-    /// Returned slots: a tag in the high half against ABA, the first one's number in the low.
+    /// Returned slots: a tag in the high half against ABA, the first slot's number in the low half.
     returned: M::AtomicU64,
-    /// How many slots were ever handed out.
+    /// How many slots were ever allocated.
     fresh: M::AtomicU32,
     /// Not zero in a child of a fork: some slots are ghosts.
     ghosts: M::AtomicU32,
@@ -166,7 +166,7 @@ pub struct Slots<'a, M: Machine> {
     slots: &'a [Slot<M>],
     /// Which of several tables this is, for [`Machine::chain`].
     pub(crate) mapping: u32,
-    /// What is noted in slots that are handed out.
+    /// The name recorded in allocated slots.
     pub(crate) owner: u64,
 }
 
@@ -179,40 +179,40 @@ impl<M: Machine> Clone for Slots<'_, M> {
 impl<M: Machine> Copy for Slots<'_, M> {}
 
 impl<'a, M: Machine> Slots<'a, M> {
-    /// The slots `slots`, the first of which is never used, handed out by `table`.
+    /// Creates a handle to `slots`, of which `table` allocates all but the first.
     pub fn new(table: &'a SlotTable<M>, slots: &'a [Slot<M>]) -> Self {
         Self { table, slots, mapping: 0, owner: 0 }
     }
 
-    /// The same, handed out in a process's name, which is not zero: see [`reclaim`](Self::reclaim).
+    /// Records `owner`, which is not zero, in allocated slots: see [`reclaim`](Self::reclaim).
     #[must_use]
     pub fn in_the_name_of(self, owner: u64) -> Self {
         Self { owner, ..self }
     }
 
-    /// Whether several processes may have slots of this table, each of which may be killed.
+    /// Returns whether several processes, which may be killed, can have slots of this table.
     #[inline]
     pub fn is_shared(&self) -> bool {
         self.owner != 0
     }
 
-    /// The slot with this number.
+    /// Returns the slot with this number.
     ///
     /// # Panics
     ///
-    /// If there is none: then the latch's memory is not a latch's.
+    /// If there is none: the memory of the latch is damaged.
     #[inline]
     pub fn at(&self, number: u32) -> &'a Slot<M> {
         &self.slots[number as usize]
     }
 
-    /// The slot that a link in the slots leads to; none at the end of a list, and where the memory
-    /// is damaged: a thread that needs a slot then gets another one.
+    /// The slot that a link leads to. None at the end of a list and where the memory is damaged; a
+    /// thread that needs a slot then gets another.
     fn linked(&self, number: u32) -> Option<&'a Slot<M>> {
         self.slots.get(number as usize).filter(|_| number != 0)
     }
 
-    /// A thread's slots and their numbers: a list that damage made a cycle has an end, too.
+    /// A thread's slots and their numbers. Ends even if damage made the list a cycle.
     fn chained(&self, chain: Chain) -> impl Iterator<Item = (u32, &'a Slot<M>)> {
         let slots = *self;
         let slot = move |number: u32| Some((number, slots.linked(number)?));
@@ -221,13 +221,13 @@ impl<'a, M: Machine> Slots<'a, M> {
         core::iter::successors(slot(chain), next).take(self.slots.len())
     }
 
-    /// How many slots were ever handed out; those up to here may be in use.
+    /// Returns how many slots were ever allocated. Only these may be in use.
     pub fn high_water(&self) -> u32 {
         // Relaxed: a count, which orders nothing.
         self.table.fresh.load(Relaxed).min(self.slots.len() as u32 - 1)
     }
 
-    /// A free slot of this thread's, taken from the table if it has none.
+    /// Returns a free slot of this thread, allocated from the table if it has none.
     ///
     /// # Panics
     ///
@@ -239,7 +239,8 @@ impl<'a, M: Machine> Slots<'a, M> {
         })
     }
 
-    /// The same; none if the table is exhausted, for a thread that can wait without being called.
+    /// Returns a free slot of this thread, or none if the table is exhausted. For threads that can
+    /// wait without being called.
     #[inline]
     pub fn try_mine(&self) -> Option<u32> {
         let first = M::chain(self);
@@ -262,7 +263,7 @@ impl<'a, M: Machine> Slots<'a, M> {
         }
         let number = self.take()?;
         // Release: synchronizes with the Acquire in `reclaim`. A process that is killed before this
-        // leaves a slot that nobody has, and nobody gets.
+        // store leaves a slot that is never used again.
         if self.owner != 0 {
             self.at(number).owner.store(self.owner, Release);
         }
@@ -272,12 +273,13 @@ impl<'a, M: Machine> Slots<'a, M> {
         Some(number)
     }
 
-    /// This thread's abandoned slot in the queue of the latch at `latch`, again in its old place.
+    /// Takes this thread's abandoned slot in the queue of the latch at `latch` back, in its old
+    /// place.
     pub fn readopt(&self, latch: u64) -> Option<u32> {
         for (number, slot) in self.chained(M::chain(self)) {
             // Relaxed: only its own thread writes `latch`, and it wrote ABANDONED. The exchange
-            // races with a remover's, and the slot belongs to whoever wins; there is nothing of
-            // the remover's to see.
+            // races with a remover's, and the winner gets the slot; nothing of the remover's needs
+            // to be seen.
             if slot.status.load(Relaxed) == status::ABANDONED && slot.latch.load(Relaxed) == latch {
                 let (from, to) = (status::ABANDONED, status::WAITING);
                 if slot.status.compare_exchange(from, to, Relaxed, Relaxed).is_ok() {
@@ -288,13 +290,13 @@ impl<'a, M: Machine> Slots<'a, M> {
         None
     }
 
-    /// Frees a slot that the caller removed from a queue: its thread had gone away.
+    /// Frees a slot that the caller removed from a queue and whose thread had left.
     ///
     /// `was` is the status that the caller replaced by `REMOVED`.
     pub fn discard(&self, number: u32, was: u32) {
         if was == status::ORPHANED && self.owner != 0 {
-            // Relaxed: the next store passes it on. Before that, for a free slot whose owner is
-            // dead is taken back by who sees it: it would be given twice.
+            // Relaxed: the next store publishes it. It comes first because a free slot with a dead
+            // owner is taken back by the first process that sees it, and would be allocated twice.
             self.at(number).owner.store(self.owner, Relaxed);
         }
         // Release: synchronizes with the Acquire of `try_mine`, and of `reclaim`.
@@ -304,20 +306,20 @@ impl<'a, M: Machine> Slots<'a, M> {
         }
     }
 
-    /// Returns a thread's slots as it ends.
+    /// Returns a thread's slots when it ends.
     pub fn retire(&self, chain: Chain) {
-        // The next one is looked up before a slot is another thread's.
+        // The next slot is loaded before this one can belong to another thread.
         let mut slots = self.chained(chain);
         let mut first = slots.next();
         while let Some((number, slot)) = first {
             first = slots.next();
-            // Relaxed: whoever removes an orphan reads nothing of ours.
+            // Relaxed: the remover of an orphan reads nothing of ours.
             let orphaned =
                 slot.status.compare_exchange(status::ABANDONED, status::ORPHANED, Relaxed, Relaxed);
             if orphaned.is_err() {
-                // REMOVED will be FREE at once. Acquire: as in `try_mine`.
+                // REMOVED becomes FREE at once. Acquire: as in `try_mine`.
                 let seen = M::spin_until(&slot.status, Acquire, |s| s != status::REMOVED);
-                // A latch that a thread held as it ended stays held.
+                // A latch that a thread held when it ended stays held.
                 if seen != status::READING {
                     self.give(number);
                 }
@@ -325,12 +327,12 @@ impl<'a, M: Machine> Slots<'a, M> {
         }
     }
 
-    /// After a fork, in the child: every slot but this thread's belongs to a thread that is not
-    /// here. Queues that name one are empty, and a joiner treats them so. Of this thread's it keeps
-    /// one that is free and those that mark a share.
+    /// After a fork, in the child: turns every slot into a ghost except this thread's. Queues that
+    /// name a ghost are empty, and a joiner treats them so. Of this thread's slots, one free slot
+    /// and those that mark a share stay.
     pub fn forked(&self) {
         let mine = self.mine();
-        // Relaxed, here and below: there is no other thread.
+        // Relaxed, here and below: there is one thread.
         let mut last = mine;
         for (number, slot) in self.chained(M::chain(self)) {
             if slot.status.load(Relaxed) == status::READING {
@@ -346,28 +348,28 @@ impl<'a, M: Machine> Slots<'a, M> {
             status.store(if kept { status::READING } else { status::GHOST }, Relaxed);
         }
         self.table.ghosts.store(1, Relaxed);
-        // Free slots are ghosts now, too: forget them, so that no ghost is handed out.
+        // Free slots are now ghosts as well. The list is cleared so that none is allocated.
         self.table.returned.store(0, Relaxed);
         M::set_chain(self, mine);
     }
 
-    /// Whether this process is a child of a fork that inherited slots of other threads.
+    /// Returns whether this process is a child of a fork that inherited slots of other threads.
     pub fn has_ghosts(&self) -> bool {
-        // Relaxed: written when there was one thread, of which all others are children.
+        // Relaxed: written when there was one thread, from which all others descend.
         self.table.ghosts.load(Relaxed) != 0
     }
 
-    /// Ends what dead threads have to do with waiters in no queue: nothing is handed to those that
-    /// `leaves` names, whose numbers others may have soon, and what one that `is_dead` names was
-    /// handing over its waiter looks for itself. False if a living thread is just handing something
-    /// to one that leaves: to be called again.
+    /// Removes dead threads from hand-overs to waiters in no queue. Nothing is handed any more to
+    /// the threads that `leaves` names, whose numbers may soon be reused. A waiter that a thread
+    /// named by `is_dead` was handing something looks for it itself. Returns false if a living
+    /// thread is handing something to a thread that leaves; call it again then.
     ///
-    /// Looks at all slots that were ever used.
+    /// Reads all slots that were ever used.
     pub fn forget(&self, leaves: impl Fn(u32) -> bool, is_dead: impl Fn(u32) -> bool) -> bool {
         let mut all = true;
         for number in 1..=self.high_water() {
             let slot = self.at(number);
-            // Acquire: synchronizes with the Release of the waiter, for who it is.
+            // Acquire: synchronizes with the Release of the waiter for its thread number.
             let mut seen = slot.status.load(Acquire);
             while seen & status::ALONE != 0 {
                 let is_handed = seen & status::HANDED == status::HANDED;
@@ -380,8 +382,8 @@ impl<'a, M: Machine> Slots<'a, M> {
                     all &= !(is_handed && waiter);
                     break;
                 }
-                // Release: synchronizes with the Acquire of the waiter, if it lives: what the dead
-                // one stored, of which this thread knows that it is dead, it sees.
+                // Release: synchronizes with the Acquire of the waiter, if it lives. The waiter
+                // sees what the killed thread stored, which this thread knows to be dead.
                 match slot.status.compare_exchange(seen, status::GRANTED, Release, Acquire) {
                     Ok(_) => {
                         M::wake(&slot.status);
@@ -394,13 +396,13 @@ impl<'a, M: Machine> Slots<'a, M> {
         all
     }
 
-    /// The tag of the list's head has 32 bits, 72 minutes of a million changes a second: a slot has
-    /// two owners only if a thread stops between its load of the head and its exchange, and
+    /// The tag of the list's head has 32 bits, 72 minutes of a million changes per second. A slot
+    /// gets two owners only if a thread stops between its load of the head and its exchange, and
     /// continues after exactly 2^32 changes with the same first slot.
     fn take(&self) -> Option<u32> {
-        // Acquire: synchronizes with the Release of `give`, so that the link it wrote is seen.
+        // Acquire: synchronizes with the Release of `give`, so that its link is seen.
         let mut seen = self.table.returned.load(Acquire);
-        // Slots behind a damaged link are lost.
+        // Slots after a damaged link are lost.
         while let Some(slot) = self.linked(seen as u32) {
             let next = slot.free.load(Relaxed);
             let tagged = ((seen >> 32).wrapping_add(1) << 32) | u64::from(next);
@@ -410,7 +412,7 @@ impl<'a, M: Machine> Slots<'a, M> {
                 Err(now) => seen = now,
             }
         }
-        // Relaxed: the number is all there is; fresh slots are zero.
+        // Relaxed: only the number matters; fresh slots are zero.
         let number = self.table.fresh.fetch_add(1, Relaxed).wrapping_add(1);
         if number as usize >= self.slots.len() {
             self.table.fresh.fetch_sub(1, Relaxed);
@@ -419,22 +421,21 @@ impl<'a, M: Machine> Slots<'a, M> {
         Some(number)
     }
 
-    /// Takes back what the dead had: the slots whose owners `dead` names, if no queue leads to
-    /// them. Returns how many there were.
+    /// Takes back slots whose owners `dead` names, if no queue leads to them. Returns their number.
     ///
-    /// | status | what it says of a dead thread's slot | what is done |
+    /// | status | meaning for a dead thread's slot | action |
     /// |---|---|---|
     /// | `FREE` | in no queue | taken back |
-    /// | `GRANTED` | in no list; who took it off does not touch it any more | taken back |
+    /// | `GRANTED` | in no list; its remover does not access it any more | taken back |
     /// | `READING` | marks a share, in no queue | taken back, and the share with it |
-    /// | `ABANDONED` | in a queue, its thread went away | `ORPHANED`: taken back by who removes it |
-    /// | all others | in a queue, or in the hands of who removes it | nothing, now |
+    /// | `ABANDONED` | in a queue, its thread has left | `ORPHANED`: its remover takes it back |
+    /// | all others | in a queue, or in the hands of its remover | none for now |
     ///
-    /// A slot is given a status that is none of the first two before a queue leads to it, and one
-    /// of them only after none does: so it is never lent out while one does. The owner is exchanged
-    /// for ours first: of two who do this at once one gives a slot back. If that one is killed
-    /// before it gives, the slot is a dead one's again; a slot without an owner that is not on the
-    /// list yet is lost to the table.
+    /// A slot has a status other than the first two before a queue leads to it, and one of them
+    /// only after no queue does. So it is never allocated while a queue leads to it. The owner is
+    /// first exchanged for ours, so of two concurrent callers one takes the slot back. If that one
+    /// is killed first, the slot again belongs to a dead process. A slot whose owner was erased and
+    /// that is not on the list yet is lost to the table.
     pub fn reclaim(&self, dead: impl Fn(u64) -> bool) -> u32 {
         let mut count = 0;
         for number in 1..=self.high_water() {
@@ -447,11 +448,11 @@ impl<'a, M: Machine> Slots<'a, M> {
             // Acquire: synchronizes with the Release in `discard` and in a list's grant, so that
             // its last reads of the slot come before the next owner's writes to it.
             match slot.status.load(Acquire) {
-                // AcqRel: of two one succeeds.
+                // AcqRel: one of two succeeds.
                 status::FREE | status::GRANTED | status::READING
                     if slot.owner.compare_exchange(owner, self.owner, AcqRel, Relaxed).is_ok() =>
                 {
-                    // Relaxed: `give` passes it on.
+                    // Relaxed: `give` publishes it.
                     slot.status.store(status::FREE, Relaxed);
                     self.give(number);
                     count += 1;
@@ -467,7 +468,7 @@ impl<'a, M: Machine> Slots<'a, M> {
         count
     }
 
-    /// How many slots are lent out, to the living or the dead.
+    /// Returns how many slots are allocated, to living or dead threads.
     pub fn taken(&self) -> u32 {
         // Relaxed: a count, which orders nothing.
         let lent = |number: &u32| self.at(*number).owner.load(Relaxed) != 0;
@@ -476,7 +477,8 @@ impl<'a, M: Machine> Slots<'a, M> {
 
     fn give(&self, number: u32) {
         // Release: before it is on the list, so that the next owner's name is not overwritten, and
-        // so that no dead owner's name is in a slot of the list, which would be given again.
+        // so that no slot on the list has a dead owner's name, which would be taken back a second
+        // time.
         if self.owner != 0 {
             self.at(number).owner.store(0, Release);
         }

@@ -1,21 +1,21 @@
-//! Spinning for a time, not for a count of PAUSEs.
+//! Spinning for a time instead of a number of PAUSE instructions.
 //!
-//! A PAUSE took some 10 cycles before Intel's Skylake and takes some 140 since; a budget counted
-//! in them is off by a factor of ten on one machine or the other.
+//! A PAUSE took about 10 cycles before Intel's Skylake and takes about 140 since, so a budget
+//! counted in them is wrong by a factor of ten on one of them.
 
 use core::marker::PhantomData;
 
 use crate::{Clock, Machine};
 
-/// PAUSEs between two looks, up to which the clock is not asked: it costs as much as they do.
+/// PAUSEs between two reads up to which the clock is not read: reading it costs as much as they do.
 const PAUSES_UNTIMED: u32 = 8;
 
-/// The most PAUSEs between two looks at the word that one waits for.
+/// The most PAUSEs between two reads of the awaited word.
 ///
-/// Looking seldom is what lets the holder work in peace: each look costs it a cache miss.
+/// Reading seldom lets the holder work undisturbed: each read costs it a cache miss.
 const PAUSES_MAX: u32 = 64;
 
-/// A budget of nanoseconds to be spent looking at a word, ever more seldom.
+/// A budget of nanoseconds for polling a word, at growing intervals.
 pub struct Spin<M> {
     budget_ns: u64,
     began: u64,
@@ -25,24 +25,24 @@ pub struct Spin<M> {
 }
 
 impl<M: Machine> Spin<M> {
-    /// A budget that begins to run after the first few looks, at [`again`](Self::again).
+    /// Creates a budget that starts to run after the first few reads, at [`again`](Self::again).
     pub fn new(budget_ns: u64) -> Self {
         Self { budget_ns, began: 0, pauses: 1, most: PAUSES_MAX, machine: PhantomData }
     }
 
-    /// The same with few PAUSEs between two looks, for a waiter whose turn is next: it learns of a
-    /// release at once.
+    /// Creates a budget with few PAUSEs between two reads for the waiter that is next and should
+    /// see a release at once.
     pub fn near(budget_ns: u64) -> Self {
         Self { most: PAUSES_UNTIMED, ..Self::new(budget_ns) }
     }
 
-    /// Pauses and returns true, or returns false: the budget is spent.
+    /// Pauses and returns true; returns false if the budget is spent.
     pub fn again(&mut self) -> bool {
         self.again_while(|| true)
     }
 
-    /// As [`again`](Self::again), with a look after each pause, for a word that lies near: it
-    /// ends early if that is not `quiet` any more.
+    /// [`again`](Self::again) with a read after each pause for a word in a near cache. It ends
+    /// early when `quiet` returns false.
     #[inline]
     pub fn again_while(&mut self, quiet: impl Fn() -> bool) -> bool {
         if self.budget_ns == 0 {

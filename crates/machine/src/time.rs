@@ -1,43 +1,44 @@
-//! Clocks, and when to give up waiting.
+//! Clocks and deadlines.
 
 use core::time::Duration;
 
-/// Which clock a deadline is read from.
+/// The clock of a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// Never goes back; the one to use.
+    /// Never runs backwards. Use this one.
     Monotonic,
-    /// The wall's time, which an administrator may set: what POSIX's `timedlock` asks for.
+    /// Wall-clock time, which an administrator may set: that of POSIX's `timedlock`.
     Realtime,
 }
 
-/// An instant at which a waiter gives up.
+/// The instant at which a waiter gives up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// The clock that decides.
+    /// The clock.
     pub clock: Clock,
     /// Nanoseconds on that clock.
     pub at: u64,
 }
 
 impl Deadline {
-    /// `timeout` from now on a machine's monotonic clock. Saturates after some 584 years.
+    /// Returns the deadline `timeout` from now on a machine's monotonic clock. Saturates after
+    /// about 584 years.
     pub fn after<M: crate::Machine>(timeout: Duration) -> Self {
         Self::since(M::now(Clock::Monotonic), timeout)
     }
 
-    /// `timeout` after an instant of the monotonic clock. As [`after`](Self::after).
+    /// Returns the deadline `timeout` after an instant of the monotonic clock. Saturates likewise.
     pub fn since(began: u64, timeout: Duration) -> Self {
         let wait = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         Self { clock: Clock::Monotonic, at: began.saturating_add(wait) }
     }
 
-    /// How long it is until then; zero when its time has come.
+    /// Returns the time that is left; zero when the deadline has passed.
     pub fn left<M: crate::Machine>(&self) -> Duration {
         Duration::from_nanos(self.at.saturating_sub(M::now(self.clock)))
     }
 
-    /// Whether its time has come.
+    /// Returns whether the deadline has passed.
     pub fn passed<M: crate::Machine>(&self) -> bool {
         M::now(self.clock) >= self.at
     }

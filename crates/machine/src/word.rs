@@ -1,20 +1,20 @@
-//! An atomic word, and the verbs it knows.
+//! Atomic words and their operations.
 
 use core::sync::atomic::Ordering;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 /// An atomic word of some machine. All zero is its default.
 pub trait Word: Default + Send + Sync + 'static {
-    /// What it holds.
+    /// The type of its value.
     type Value: Copy + Eq;
 
-    /// Reads the word.
+    /// Loads the value.
     fn load(&self, order: Ordering) -> Self::Value;
-    /// Writes the word.
+    /// Stores a value.
     fn store(&self, value: Self::Value, order: Ordering);
-    /// Writes the word and returns what it held.
+    /// Stores a value and returns the previous one.
     fn swap(&self, value: Self::Value, order: Ordering) -> Self::Value;
-    /// Writes `new` if the word holds `old`; either way returns what it held.
+    /// Stores `new` if the word holds `old`. Returns the previous value in either case.
     fn compare_exchange(
         &self,
         old: Self::Value,
@@ -24,15 +24,15 @@ pub trait Word: Default + Send + Sync + 'static {
     ) -> Result<Self::Value, Self::Value>;
 }
 
-/// A word that counts and masks.
+/// A word with arithmetic and bit operations.
 pub trait Integer: Word {
-    /// Adds, wrapping, and returns what the word held.
+    /// Adds, wrapping, and returns the previous value.
     fn fetch_add(&self, value: Self::Value, order: Ordering) -> Self::Value;
-    /// Subtracts, wrapping, and returns what the word held.
+    /// Subtracts, wrapping, and returns the previous value.
     fn fetch_sub(&self, value: Self::Value, order: Ordering) -> Self::Value;
-    /// Sets bits and returns what the word held.
+    /// Sets bits and returns the previous value.
     fn fetch_or(&self, value: Self::Value, order: Ordering) -> Self::Value;
-    /// Keeps bits and returns what the word held.
+    /// Clears all other bits and returns the previous value.
     fn fetch_and(&self, value: Self::Value, order: Ordering) -> Self::Value;
 }
 

@@ -1,34 +1,34 @@
-//! What a handle has done: counted in its own memory, so that a read counts without a store that
-//! others notice.
+//! Counts of a handle's operations, in its own memory, so that a read counts without a store that
+//! other threads notice.
 
 use core::cell::Cell;
 
 use crate::FileId;
 use crate::layout::{FILES, place_of};
 
-/// Classes of length: the last one has no end.
+/// Number of duration classes. The last one has no upper bound.
 pub const TIME_CLASSES: usize = 40;
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident),*) => {
-        /// What a handle has done.
+        /// The counts of a handle.
         #[derive(Debug, Default)]
         pub(crate) struct Counts { $(pub(crate) $name: Cell<u64>),* }
 
-        /// What all handles have done that stored their counts, those of dead threads among them.
+        /// The sum of the counts that all handles have stored, including those of dead threads.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats { $($(#[$doc])* pub $name: u64),* }
 
         impl Counts {
-            /// All counts, each taken and set to zero.
+            /// Returns all counts and sets them to zero.
             pub(crate) fn take(&self) -> Vec<u64> { vec![$(self.$name.take()),*] }
-            /// All counts.
+            /// Returns all counts.
             pub(crate) fn look(&self) -> Vec<u64> { vec![$(self.$name.get()),*] }
         }
 
         impl Stats {
-            /// Names and values, in one order.
+            /// Returns names and values in a fixed order.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name)),*]
             }
@@ -42,13 +42,13 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Optimistic reads that found their page at once, to the next 32.
+    /// Optimistic reads that found their page at once, rounded to 32.
     reads,
-    /// Reads that had to begin again because a writer came in between.
+    /// Reads that started again because of a concurrent writer.
     restarts,
-    /// Reads that did not find their page at once: it was not there, or a writer had it.
+    /// Reads that did not find their page at once: it was not cached, or a writer held it.
     slow,
-    /// Reference marks that reads stored: the only store of a read that found its page.
+    /// Reference marks that reads stored: the only store of a read that finds its page.
     marked,
     /// Reads that shared the latch, after too many restarts.
     fallbacks,
@@ -58,36 +58,36 @@ counts! {
     failed,
     /// Pages evicted.
     evicted,
-    /// Evictions that had to write pages out first.
+    /// Evictions that first had to write pages.
     evicted_dirty,
     /// Pages written out.
     written,
     /// Frames taken over from dead threads.
     repaired,
-    /// Pages left half changed that could not be rebuilt then.
+    /// Pages left half changed that could not be rebuilt at that time.
     poisoned,
     /// Pages rebuilt.
     rebuilt,
     /// Pages freed.
     freed,
-    /// Pages made under the number of one that was freed.
+    /// Pages created under the number of a freed page.
     reused,
-    /// Pages read before they were asked for.
+    /// Pages read before they were requested.
     prefetched
 }
 
-/// What a handle has counted by file, and how long it waited; not stored yet.
+/// A handle's counts by file and its wait times, not stored yet.
 pub(crate) struct Meter {
-    /// By the files' places.
+    /// By the files' places in the table.
     files: Box<[Cell<Done>; FILES as usize]>,
-    /// The places of which something was counted, a bit each.
+    /// The places with counts, one bit each.
     touched: [Cell<u64>; FILES as usize / 64],
     /// Waits, by class.
     waited: Cell<[u64; TIME_CLASSES]>,
     waits: Cell<bool>,
 }
 
-/// What was done with the file of this number.
+/// Operations on the file of this number.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Done {
     pub(crate) number: u16,
@@ -107,8 +107,7 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Counts something done with a file. What was counted of another one, which had its place
-    /// before, is forgotten.
+    /// Counts an operation on a file. Counts of an earlier file in the same place are dropped.
     pub(crate) fn of_file(&self, file: FileId, count: impl FnOnce(&mut Done)) {
         let at = usize::from(place_of(file.number));
         let (place, touched) = (&self.files[at], &self.touched[at / 64]);
@@ -129,7 +128,8 @@ impl Meter {
         self.waits.set(true);
     }
 
-    /// What was counted by file since the last call: a look at few words if that is little.
+    /// Calls `each` with the counts by file since the last call. Reads few words if few files were
+    /// counted.
     pub(crate) fn take_files(&self, mut each: impl FnMut(Done)) {
         for (word, touched) in self.touched.iter().enumerate() {
             let mut bits = touched.take();
@@ -140,7 +140,7 @@ impl Meter {
         }
     }
 
-    /// The waits since the last call, by class; none if there were none.
+    /// Returns the waits since the last call, by class; none if there were none.
     pub(crate) fn take_waits(&self) -> Option<[u64; TIME_CLASSES]> {
         self.waits.take().then(|| self.waited.replace([0; TIME_CLASSES]))
     }

@@ -1,4 +1,4 @@
-//! What can be wrong, each by its name.
+//! The errors of a pool.
 
 use core::fmt;
 use std::sync::Arc;
@@ -6,36 +6,35 @@ use std::sync::Arc;
 use latchwork_disk::{Error as DiskError, Operation};
 use latchwork_region::Error as RegionError;
 
-/// Why a pool could not be opened, or a page not be read, changed or written.
+/// The reason why a pool could not be opened, or a page not be read, changed or written.
 ///
-/// An error that names a page is about that page alone: the others go on.
+/// An error that names a page affects that page alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The region or one of the pool's areas.
+    /// An error of the region or of one of the pool's areas.
     Region(RegionError),
-    /// The disk, with the operation and the path.
+    /// An error of the disk, with the operation and the path.
     Disk(DiskError),
     /// An option out of range.
     Options(&'static str),
-    /// The pool in this region was made with frames of another size, or with fewer.
+    /// The pool in this region was created with frames of another size, or with fewer.
     Different {
-        /// Bytes of a frame, as found.
+        /// Bytes of a frame of the existing pool.
         frame_bytes: u32,
-        /// The most frames, as found.
+        /// The most frames of the existing pool.
         frames: u32,
     },
-    /// The file is known in the pool with pages of another size, or its first page was written as
-    /// one.
+    /// The pool knows the file with pages of another size, or its first page was written with one.
     PageSize {
         /// Bytes of a page, as found.
         found: u32,
-        /// Bytes of a page, as asked for.
+        /// Bytes of a page, as requested.
         asked: u32,
     },
-    /// The pool has all the files that it can have: this many.
+    /// The pool has as many files as it can have: this many.
     Files(u32),
-    /// The pool knows no file of this number.
+    /// The pool has no file of this number.
     NoFile(u16),
     /// The path is not absolute, not UTF-8, or longer than 256 bytes.
     Path,
@@ -45,60 +44,60 @@ pub enum Error {
         file: u16,
         /// The page.
         page: u64,
-        /// How many pages the file has.
+        /// Number of pages of the file.
         pages: u64,
     },
-    /// The bytes on disk do not fit their checksum: damaged, torn, or never written.
+    /// The bytes on disk do not match their checksum: damaged, torn, or never written.
     Checksum {
         /// The file's number.
         file: u16,
         /// The page.
         page: u64,
     },
-    /// The disk returned another page of the file, whole.
+    /// The disk returned an intact page with another number.
     Misdirected {
         /// The file's number.
         file: u16,
-        /// The page that was asked for.
+        /// The requested page.
         page: u64,
-        /// The low 32 bits of the number of the page that came.
+        /// The low 32 bits of the number of the returned page.
         found: u32,
     },
-    /// The page has a change from beyond the log's end: the log is of an earlier time, or the page
-    /// is another log's.
+    /// The page contains a change beyond the log's end: the log is older, or the page belongs to
+    /// another log.
     Newer {
         /// The file's number.
         file: u16,
         /// The page.
         page: u64,
-        /// Where the log should have a record.
+        /// The position at which the log should have a record.
         lsn: u64,
     },
-    /// A process died, or a thread panicked, in the middle of changing the page, and nobody here
-    /// knows how to rebuild it.
+    /// A process died, or a thread panicked, while it changed the page, and this process has no
+    /// callback to rebuild it.
     Poisoned {
         /// The file's number.
         file: u16,
         /// The page.
         page: u64,
     },
-    /// The page is half changed, and rebuilding it failed for this reason.
+    /// The page is half changed, and rebuilding it failed.
     Rebuild {
         /// The file's number.
         file: u16,
         /// The page.
         page: u64,
-        /// What the callback said.
+        /// The callback's reason.
         why: String,
     },
-    /// The caller's closure found no sense in the page, whose bytes were stable.
+    /// The caller's closure could not interpret the page, whose bytes were stable.
     Malformed {
         /// The file's number.
         file: u16,
         /// The page.
         page: u64,
     },
-    /// The page was freed, and nobody has made it again.
+    /// The page was freed and not created again.
     Freed {
         /// The file's number.
         file: u16,
@@ -110,18 +109,18 @@ pub enum Error {
         /// The file's number.
         file: u16,
     },
-    /// Every frame is in use: none can be evicted.
+    /// Every frame is in use and none can be evicted.
     Full {
         /// How many frames there are.
         frames: u32,
-        /// How many hold pages that could not be written back.
+        /// How many contain pages that could not be written.
         dirty: u32,
-        /// Thread slots that hold latches of frames or have pinned them, 16 of them at most.
+        /// Thread slots that hold latches of frames or have pinned them, at most 16.
         holders: Vec<u32>,
     },
-    /// The handle has pinned all the pages that it may: this many.
+    /// The handle has pinned as many pages as it may: this many.
     Pins(u32),
-    /// The file ends before a page that it had when the pool was told of it: somebody truncated it.
+    /// The file ends before a page that it had when the pool opened it: it was truncated.
     Shrank {
         /// The file's number.
         file: u16,
@@ -134,16 +133,17 @@ pub enum Error {
     WriteAhead(Cause),
     /// Pages of this pool are logged, and this process has no callback that makes the log durable.
     NoWriteAhead,
-    /// A sync of the file failed, in this process or another: nobody knows what of it is durable.
+    /// A sync of the file failed, in this process or another. It is unknown which of its data are
+    /// durable.
     SyncFailed {
         /// The file's number.
         file: u16,
     },
-    /// The pool's own words are damaged.
+    /// The pool's own data are damaged.
     Corrupt(&'static str),
-    /// The pool is only looked at, and what is asked for takes more than that.
+    /// The pool is open as a view, and the operation needs more than reading.
     View,
-    /// The thread slot's number is beyond what a latch can name.
+    /// The thread slot's number is larger than a latch can name.
     Holder(u32),
 }
 
@@ -160,7 +160,7 @@ impl From<DiskError> for Error {
 }
 
 impl Error {
-    /// Whether the disk may have nothing of the page because nobody has written it yet.
+    /// Returns whether the disk may lack the page because it was never written.
     pub fn is_unwritten(&self) -> bool {
         self.is_short() || self.is_unsound() || matches!(self, Self::Shrank { .. })
     }
@@ -173,12 +173,12 @@ impl Error {
         matches!(self, Self::Checksum { .. } | Self::Misdirected { .. })
     }
 
-    /// Whether the disk had the page, and has it no more.
+    /// Whether the disk had the page and has lost it.
     pub(crate) fn is_of_damage(&self) -> bool {
         self.is_unsound() || (self.is_of_reading() && !self.is_short())
     }
 
-    /// Whether it is about what the disk has of the page, or does not have.
+    /// Whether the error is about the state of the page on the disk.
     pub(crate) fn is_of_disk(&self) -> bool {
         self.is_unwritten() || self.is_of_reading() || matches!(self, Self::Newer { .. })
     }
@@ -188,7 +188,7 @@ impl Error {
         matches!(self, Self::Disk(error) if error.subject().operation == Operation::Read)
     }
 
-    /// The page that it is about, if it is about one.
+    /// Returns the page that the error is about, if any.
     pub fn page(&self) -> Option<u64> {
         match *self {
             Self::OutOfRange { page, .. }
@@ -275,29 +275,29 @@ impl core::error::Error for Error {
     }
 }
 
-/// Why a callback failed: an error of the layer above, which the layers between pass on to it as
-/// it is.
+/// The reason why a callback failed: an error of the upper layer, which the layers between pass on
+/// unchanged.
 #[derive(Clone, Debug)]
 pub struct Cause(Arc<dyn core::error::Error + Send + Sync>);
 
 impl Cause {
-    /// The layer's own error, or words.
+    /// Wraps the layer's own error, or a message.
     pub fn new(why: impl Into<Box<dyn core::error::Error + Send + Sync>>) -> Self {
         Self(Arc::from(why.into()))
     }
 
-    /// The layer's own error.
+    /// Returns the layer's own error.
     pub fn as_error(&self) -> &(dyn core::error::Error + 'static) {
         &*self.0
     }
 
-    /// The layer's own error, if it has this type.
+    /// Returns the layer's own error, if it has this type.
     pub fn downcast_ref<E: core::error::Error + 'static>(&self) -> Option<&E> {
         self.0.downcast_ref()
     }
 }
 
-/// Two are equal if they say the same.
+/// Two causes are equal if their messages are.
 impl PartialEq for Cause {
     fn eq(&self, other: &Self) -> bool {
         self.to_string() == other.to_string()

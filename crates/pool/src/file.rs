@@ -1,10 +1,10 @@
 //! The files of a pool: a table that all processes share.
 //!
 //! A file has the same number in every process. A process that has never opened a file may have to
-//! write one of its pages, to evict it: so the table has the path.
+//! write one of its pages to evict it, so the table contains the path.
 //!
-//! Death: an entry becomes one by the last store, of its kind. What a thread that died before had
-//! stored there is stored over.
+//! Death: an entry becomes valid by the last store, to its kind. Stores that a killed thread made
+//! there before are overwritten.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::path::{Path, PathBuf};
@@ -29,18 +29,18 @@ impl<M: ConstMachine> Pool<M> {
         Ok(self.inner.head.word(file_at(file, word))?)
     }
 
-    /// The file of this number, if there is one.
+    /// Returns the file of this number.
     ///
     /// # Errors
     ///
-    /// [`Error::NoFile`], also for one that was removed or is being; [`Error::Corrupt`] if what the
-    /// table says cannot be.
+    /// [`Error::NoFile`], also for a file that was removed or is being removed; [`Error::Corrupt`]
+    /// if the table is damaged.
     pub fn file_id(&self, number: u16) -> Result<FileId, Error> {
         let (file, leaves) = self.file_here(number)?;
         if leaves { Err(Error::NoFile(number)) } else { Ok(file) }
     }
 
-    /// Word 0 of the entry of a file that is there, and is not being removed.
+    /// Word 0 of the entry of a file that exists and is not being removed.
     pub(crate) fn kind(&self, number: u16) -> Result<u64, Error> {
         // Acquire: synchronizes with the Release in `Handle::file`.
         let kind = self.file_word(number, FILE_KIND)?.load(Acquire);
@@ -48,14 +48,14 @@ impl<M: ConstMachine> Pool<M> {
         if is_there && kind & KIND_LEAVING == 0 { Ok(kind) } else { Err(Error::NoFile(number)) }
     }
 
-    /// A word of a file's entry that says whose it is, and what it says.
+    /// A word of a file's entry that contains its owner, and its value.
     pub(crate) fn owned(&self, file: FileId, word: u64) -> Result<(&M::AtomicU64, u64), Error> {
         let word = self.file_word(file.number, word)?;
         // Acquire: for the list of free pages; see `pop_free`.
         Ok((word, self.value(file, word.load(Acquire))?))
     }
 
-    /// What such a word says, if it is this file's.
+    /// The value of such a word, if it belongs to this file.
     pub(crate) fn value(&self, file: FileId, word: u64) -> Result<u64, Error> {
         if is_owned(word, file.number) {
             return Ok(word & VALUE);
@@ -77,7 +77,8 @@ impl<M: ConstMachine> Pool<M> {
         Ok(())
     }
 
-    /// The same, be it that the file is being removed: it says so.
+    /// [`file_id`](Self::file_id) that also returns a file that is being removed, and whether it
+    /// is.
     pub(crate) fn file_here(&self, number: u16) -> Result<(FileId, bool), Error> {
         // Acquire: synchronizes with the Release in `Handle::file`.
         let kind = self.file_word(number, FILE_KIND)?.load(Acquire);
@@ -93,7 +94,7 @@ impl<M: ConstMachine> Pool<M> {
         }
     }
 
-    /// The files of the pool, with their paths.
+    /// Returns the files of the pool with their paths.
     ///
     /// # Errors
     ///
@@ -104,7 +105,7 @@ impl<M: ConstMachine> Pool<M> {
             match self.file_id(number?) {
                 Ok(id) => {
                     let path = self.path_of(id.number);
-                    // Else it was removed, and the path may be half of another one's.
+                    // Otherwise it was removed, and the path may be partly that of another file.
                     if self.kind(id.number).is_ok() {
                         found.push((id, path?));
                     }
@@ -116,16 +117,16 @@ impl<M: ConstMachine> Pool<M> {
         Ok(found)
     }
 
-    /// The numbers that the files have which have a place now, and of places without a file the
-    /// number that the next one will have.
+    /// The numbers of the files that have a place now, and for free places the number of their next
+    /// file.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = Result<u16, Error>> + '_ {
         (0..FILES as u16).map(|place| {
-            // Relaxed: the caller looks at the entry again.
+            // Relaxed: the caller checks the entry again.
             Ok(number_of(place, self.file_word(place, FILE_KIND)?.load(Relaxed)))
         })
     }
 
-    /// How many pages the file has, those counted in that were made and not yet written.
+    /// Returns how many pages the file has, including pages that were created and not yet written.
     ///
     /// # Errors
     ///
@@ -136,31 +137,31 @@ impl<M: ConstMachine> Pool<M> {
         Ok(pages.min(file.pages_max()))
     }
 
-    /// Whether a sync of the file failed: then no thread may say that anything of it is durable,
-    /// for as long as this pool lives.
+    /// Returns whether a sync of the file failed. Then no thread may report any of it as durable,
+    /// as long as this pool lives.
     ///
     /// # Errors
     ///
-    /// As [`pages`](Self::pages).
+    /// The errors of [`pages`](Self::pages).
     pub fn has_failed(&self, file: FileId) -> Result<bool, Error> {
         self.kind(file.number)?;
-        // Relaxed: a file that is broken stays so.
+        // Relaxed: a broken file stays broken.
         let broken = self.file_word(file.number, FILE_BROKEN)?.load(Relaxed);
         Ok(broken == u64::from(file.number) + 1)
     }
 
-    /// Whether a sync of the file failed, or one is under way. Where no process lives that had the
-    /// file open, that one's thread died in it, and whether it failed was told to nobody: the layer
-    /// above then does what it does if it had.
+    /// Returns whether a sync of the file failed or is in progress. If no living process had the
+    /// file open, the thread died in the sync and its result is unknown; the upper layer must then
+    /// act as if it had failed.
     ///
     /// # Errors
     ///
-    /// As [`pages`](Self::pages).
+    /// The errors of [`pages`](Self::pages).
     pub fn may_have_failed(&self, file: FileId) -> Result<bool, Error> {
         Ok(self.has_failed(file)? || self.is_syncing(file.number)?)
     }
 
-    /// A place without a file: its next file's number, and its word 0.
+    /// A free place: its next file's number, and its word 0.
     fn free_place(&self) -> Result<Option<(u16, u64)>, Error> {
         for place in 0..FILES as u16 {
             let kind = self.file_word(place, FILE_KIND)?.load(Relaxed);
@@ -171,7 +172,7 @@ impl<M: ConstMachine> Pool<M> {
         Ok(None)
     }
 
-    /// The file of this path that is being removed, if there is one.
+    /// The file of this path that is being removed, if any.
     pub(crate) fn leaving(&self, path: &Path) -> Result<Option<FileId>, Error> {
         for number in self.numbers() {
             if let Ok((file, true)) = self.file_here(number?)
@@ -196,24 +197,23 @@ impl<M: ConstMachine> Pool<M> {
         String::from_utf8(bytes).map(PathBuf::from).map_err(|_| Error::Corrupt("path of a file"))
     }
 
-    /// Whether the file's pages are nobody's after a crash.
+    /// Whether the file's pages need not survive a crash.
     pub(crate) fn is_temporary(&self, file: u16) -> Result<bool, Error> {
         Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_TEMPORARY != 0)
     }
 
-    /// Whether the disk has room for the file's pages before they are made.
+    /// Whether the disk has room for the file's pages before they are created.
     pub(crate) fn is_ahead(&self, file: u16) -> Result<bool, Error> {
         Ok(self.file_word(file, FILE_KIND)?.load(Relaxed) & KIND_AHEAD != 0)
     }
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// The file of this path, opened and made known to the pool if it was not before. Of a file
-    /// that the pool knows, `spec` says the path and the size of pages; the rest holds as it was
-    /// first said.
+    /// Opens the file of this path and adds it to the pool if it is new. For a file that the pool
+    /// already has, only the path and the page size of `spec` are used.
     ///
-    /// If a file of this path is being [removed](Self::remove_file), this ends that first: the
-    /// caller then holds no page.
+    /// If a file of this path is being [removed](Self::remove_file), this call first completes the
+    /// removal, so the caller must hold no page.
     ///
     /// # Errors
     ///
@@ -236,7 +236,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.writes()?;
         let _alone = loop {
             let alone = self.table()?;
-            // What is there is going to be deleted.
+            // The existing file will be deleted.
             let Some(leaves) = pool.leaving(&spec.path)? else { break alone };
             drop(alone);
             self.finish_removal(leaves)?;
@@ -255,7 +255,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             pool.make_table()?;
         }
         let pages = self.lengthen(spec)? / u64::from(size);
-        // Before the entry: a file that cannot be opened so may be asked for in another way.
+        // Before the entry: a file that cannot be opened in this way may be requested in another.
         let opened = pool.inner.disk.open(&spec.path, way_of(spec.direct))?;
         let put = |word, value| -> Result<(), Error> {
             pool.file_word(number, word)?.store(value, Relaxed);
@@ -266,8 +266,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         put(FILE_FREE, owned(number))?;
         put(FILE_BROKEN, 0)?;
         put(FILE_SYNCING, owned(number))?;
-        // The counts of writes go on: a thread that syncs the place's last file, and is late, must
-        // not say that this one is durable.
+        // The counts of writes continue: a late thread that syncs the place's last file must not
+        // report this one as durable.
         (FILE_COUNTS..FILE_COUNTS + 8).try_for_each(|word| put(word, 0))?;
         put(FILE_PATH_LENGTH, path.len() as u64)?;
         for (word, bytes) in (0..).zip(path.as_bytes().chunks(8)) {
@@ -280,22 +280,22 @@ impl<M: ConstMachine> Handle<'_, M> {
         let ahead = if spec.ahead { KIND_AHEAD } else { 0 };
         let sparse = if spec.sparse { KIND_SPARSE } else { 0 };
         let marks = direct | temporary | ahead | sparse;
-        // Release: synchronizes with the Acquire in `file_id`; and last, for who dies before.
+        // Release: synchronizes with the Acquire in `file_id`; last, in case of a death before.
         pool.file_word(number, FILE_KIND)?.store(kind | u64::from(size) | marks, Release);
         pool.keep_open(number, Opened::new(kind, opened, false));
         Ok(FileId { number, words: size / 8, sparse: u8::from(spec.sparse) })
     }
 
-    /// The latch of the table of files and of new chunks.
+    /// Takes the latch of the table of files and of new chunks.
     ///
-    /// A thread that dies with it leaves half an entry that is none yet, an unused chunk, or
+    /// A thread that dies with it leaves half of an entry that does not count, an unused chunk, or
     /// nothing.
     pub(crate) fn table(&self) -> Result<Exclusive<'_, Self, M>, Error> {
         self.head_latch(TABLE_LATCH)
     }
 
-    /// Creates the file if it does not exist. Returns how many bytes of whole pages it has, without
-    /// the zero pages at its end, which are room that was set aside.
+    /// Creates the file if it does not exist. Returns the bytes of its whole pages, without the
+    /// zero pages at its end, which are preallocated room.
     fn lengthen(&self, spec: &FileSpec) -> Result<u64, Error> {
         let disk = &self.pool().inner.disk;
         let how = if spec.create { Open::CREATE } else { Open::WRITE };
@@ -303,20 +303,20 @@ impl<M: ConstMachine> Handle<'_, M> {
         if spec.create && !spec.temporary {
             let folder = spec.path.parent().unwrap_or(Path::new("/"));
             match disk.sync_folder(folder) {
-                // A file that was there may lie in a folder that is not ours.
+                // An existing file may lie in a folder of another user.
                 Ok(()) | Err(DiskError::Permission(_)) => {}
                 Err(other) => return Err(other.into()),
             }
         }
         let (mut length, size) = (file.length()?, u64::from(spec.page_bytes));
         check_size(&*file, length, spec.page_bytes)?;
-        // A full disk or a crash can stop the growth at any byte. What lies behind the last whole
-        // page is room, or a write that was never durable: the layer above writes it again.
+        // A full disk or a crash can stop the growth at any byte. Bytes behind the last whole page
+        // are room, or a write that was never durable, which the upper layer repeats.
         length -= length % size;
         let mut last = Buffer::new(spec.page_bytes as usize);
         while spec.ahead && length >= size {
-            // A page that was written has a checksum, and it is not zero everywhere. One that
-            // cannot be read may have been, and is its reader's trouble.
+            // A written page has a checksum and is not all zero. An unreadable page may have been
+            // written; its reader gets the error.
             if file.read(length - size, &mut last).is_err() || last.iter().any(|byte| *byte != 0) {
                 break;
             }
@@ -326,7 +326,7 @@ impl<M: ConstMachine> Handle<'_, M> {
     }
 }
 
-/// The length without the pages before it that lie in a hole of the file, found in O(log n) calls.
+/// The length without the preceding pages in a hole of the file, found in O(log n) calls.
 fn without_hole(file: &dyn File, mut length: u64, page: u64) -> Result<u64, Error> {
     let mut step = page;
     while step >= page {
@@ -342,8 +342,8 @@ fn without_hole(file: &dyn File, mut length: u64, page: u64) -> Result<u64, Erro
     Ok(length)
 }
 
-/// Fails if the first page was written as one of another size. A page that cannot be read, or that
-/// is no page of any size, is its reader's trouble.
+/// Fails if the first page was written with another page size. A page that is unreadable or invalid
+/// in any size is left to its reader.
 fn check_size(file: &dyn File, length: u64, asked: u32) -> Result<(), Error> {
     let is_page = |size: u32| {
         let mut page = Buffer::new(size as usize);

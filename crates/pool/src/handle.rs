@@ -1,4 +1,4 @@
-//! A thread at work in a pool: its number, what it counts, what it has in its own memory.
+//! A thread that uses a pool: its number, its counts, its hints.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -15,12 +15,12 @@ use crate::hints::Hints;
 use crate::layout::{THREAD_IN_USE, THREAD_WORDS, THREADS, thread_at};
 use crate::{Error, Pool};
 
-/// A thread at work in a pool. Not shared between threads.
+/// A thread's handle to a pool. Not shared between threads.
 ///
-/// If its process dies, the thread that meets what it held repairs it.
+/// If its process dies, the thread that finds its latches or marks repairs them.
 pub struct Handle<'t, M: ConstMachine = Native> {
     pool: Pool<M>,
-    /// None if the pool is only looked at.
+    /// None in a view.
     pub(crate) thread: Option<&'t Thread<M>>,
     number: HolderNumber,
     pub(crate) hints: Hints<M>,
@@ -29,19 +29,20 @@ pub struct Handle<'t, M: ConstMachine = Native> {
     pub(crate) scanning: Cell<bool>,
     pub(crate) counts: Counts,
     pub(crate) meter: Meter,
-    /// What it has counted and stored in its slot.
+    /// The counts that are stored in its slot.
     pub(crate) stored: Cell<Stats>,
     pub(crate) buffer: RefCell<Buffer>,
-    /// What is left of the stride that the clock gave: from and to.
+    /// The rest of the stride that the clock gave: from and to.
     pub(crate) stride: Cell<(u32, u32)>,
     /// How many frames it took from the clock.
     pub(crate) turns: Cell<u32>,
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// A handle for the thread that has this slot of the region. One handle a slot at a time.
+    /// Creates the handle of the thread that has this slot of the region. A slot has one handle at
+    /// a time.
     ///
-    /// What the slot's last owner left in the pool, if it died, is repaired first.
+    /// If the slot's last owner died, what it left in the pool is repaired first.
     ///
     /// # Errors
     ///
@@ -55,7 +56,7 @@ impl<M: ConstMachine> Pool<M> {
         self.inner.head.grow(thread_at(slot, THREAD_WORDS))?;
         let handle = self.bare(Some(thread), number);
         let in_use = self.inner.head.word(thread_at(slot, THREAD_IN_USE))?;
-        // Relaxed: the region's slot is this thread's, and orders.
+        // Relaxed: this thread has the region's slot, which orders.
         if in_use.load(Relaxed) != 0 {
             handle.repair(&[slot])?;
         }
@@ -64,8 +65,8 @@ impl<M: ConstMachine> Pool<M> {
         Ok(handle)
     }
 
-    /// A handle that only looks, without a thread slot: for a pool that was opened through a view
-    /// of its region. It reads pages that are in the pool; what takes more gives [`Error::View`].
+    /// Creates a read-only handle without a thread slot for a pool that was opened through a view
+    /// of its region. It reads cached pages; anything else fails with [`Error::View`].
     pub fn looker(&self) -> Handle<'static, M> {
         self.bare(None, HolderNumber::new(HolderNumber::MAX).expect("in range"))
     }
@@ -94,8 +95,8 @@ impl<M: ConstMachine> Holder<M> for Handle<'_, M> {
         self.number
     }
 
-    /// The distance from the start of the descriptors: the same in every process. The address where
-    /// there is one process: all its pools have one table of waiters between them.
+    /// The distance from the start of the descriptors, which is the same in every process. With one
+    /// process the address, because all its pools share one table of waiters.
     fn name(&self, latch: &OptLatch<M>) -> u64 {
         let at = (&raw const *latch).addr() as u64;
         if !self.pool.inner.region.has_file() {
@@ -121,31 +122,31 @@ impl<M: ConstMachine> Holder<M> for Handle<'_, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Whether the thread of a slot is dead, or has let the slot go.
+    /// Returns whether the thread of a slot is dead or has released the slot.
     pub(crate) fn is_dead(&self, slot: u32) -> bool {
         self.inner.region.is_dead(slot)
     }
 }
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// The pool.
+    /// Returns the pool.
     #[inline(always)]
     pub fn pool(&self) -> &Pool<M> {
         &self.pool
     }
 
-    /// Says that the reads that follow are a scan, which will not come back: they leave no
-    /// reference marks. Pages that only scans read are evicted first.
+    /// Declares that the following reads are a scan that will not return to its pages: they leave
+    /// no reference marks. Pages that only scans read are evicted first.
     pub fn scanning(&self, on: bool) {
         self.scanning.set(on);
     }
 
-    /// Whether this handle may store in the pool.
+    /// Checks that this handle may store in the pool.
     pub(crate) fn writes(&self) -> Result<(), Error> {
         if self.thread.is_some() { Ok(()) } else { Err(Error::View) }
     }
 
-    /// A latch of the pool's head: once its holder is dead, taken over from it.
+    /// Takes a latch of the pool's head; if its holder is dead, takes it over.
     pub(crate) fn head_latch(&self, at: u64) -> Result<Exclusive<'_, Self, M>, Error> {
         let latch = self.pool().head_latch(at)?;
         loop {
@@ -156,7 +157,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// Adds one to a count of this handle's.
+    /// Adds one to a count of this handle.
     #[inline(always)]
     pub(crate) fn count(&self, which: impl Fn(&Counts) -> &Cell<u64>) {
         let cell = which(&self.counts);
@@ -173,7 +174,7 @@ impl<M: ConstMachine> Drop for Handle<'_, M> {
         let Some(slot) = self.slot() else { return };
         self.store_counts();
         if let Ok(in_use) = self.pool.inner.head.word(thread_at(slot, THREAD_IN_USE)) {
-            // Relaxed: the region's slot is this thread's.
+            // Relaxed: this thread has the region's slot.
             in_use.store(0, Relaxed);
         }
     }

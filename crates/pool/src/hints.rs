@@ -1,9 +1,9 @@
-//! In which frames a thread last found pages: in its own memory, so that a page that it reads again
-//! costs no walk through the translation.
+//! The frames in which a thread last found pages, in its own memory, so that reading a page again
+//! skips the translation.
 //!
-//! A hint may be old: the page may lie in another frame since, or in none. The frame's tag says so,
-//! under the version with which the reader validates what it read; so a hint needs no order, and
-//! nobody needs to take it back.
+//! A hint may be outdated: the page may now be in another frame or in none. The frame's tag shows
+//! that, under the version with which the reader validates its read. So hints need no memory order
+//! and are never invalidated.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
@@ -12,10 +12,10 @@ use latchwork_machine::ConstMachine;
 
 use crate::layout::{Desc, place_of, tag};
 
-/// How many hints a thread keeps, of 32 bytes: a page has one place among them.
+/// How many hints of 32 bytes a thread keeps. A page has one place among them.
 const HINTS: usize = 128;
 
-/// A frame, as one process has it in its memory.
+/// A frame as this process maps it.
 pub(crate) struct Spot<'p, M: ConstMachine> {
     pub(crate) desc: &'p Desc<M>,
     /// All words of the frame.
@@ -23,7 +23,7 @@ pub(crate) struct Spot<'p, M: ConstMachine> {
     pub(crate) frame: u32,
 }
 
-/// A page's tag, and where it was; no page has the tag zero.
+/// A page's tag, and its place; no page has the tag zero.
 struct Hint<M: ConstMachine> {
     tag: u64,
     desc: NonNull<Desc<M>>,
@@ -54,15 +54,15 @@ impl<M: ConstMachine> Default for Hints<M> {
 impl<M: ConstMachine> Hints<M> {
     #[inline(always)]
     fn place(&self, file: u16, page: u64) -> &Cell<Hint<M>> {
-        // The file's number counts: the first pages of all files are read often.
+        // The file's number is included, because the first pages of all files are read often.
         &self.0[(page as usize).wrapping_add(usize::from(place_of(file)) * 16) % HINTS]
     }
 
-    /// Where the page was; none if that is not known.
+    /// Returns the page's last known place; none if unknown.
     ///
     /// # Safety
     ///
-    /// For as long as `'p`, the areas stay mapped whose frames were [put](Self::put) here.
+    /// The areas whose frames were [put](Self::put) here stay mapped during `'p`.
     #[inline(always)]
     pub(crate) unsafe fn get<'p>(&self, file: u16, page: u64) -> Option<Spot<'p, M>> {
         let hint = self.place(file, page).get();
@@ -70,8 +70,8 @@ impl<M: ConstMachine> Hints<M> {
             return None;
         }
         let (words, count) = (hint.words.as_ptr(), hint.count as usize);
-        // SAFETY: a hint with a tag was made of a `Spot`, of which these are the references; what
-        // they refer to is there, says the caller.
+        // SAFETY: a hint with a tag was made from a `Spot`, whose references these are; the caller
+        // promises that the memory still exists.
         let words = unsafe { core::slice::from_raw_parts(words, count) };
         // SAFETY: as above.
         let desc = unsafe { hint.desc.as_ref() };

@@ -1,5 +1,5 @@
-//! Files as this process has them: opened when it first needs one, perhaps to write a page that
-//! others made; written, and synced.
+//! Files of this process: opened at first use, possibly to write a page that another process
+//! created; written and synced.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,7 +15,7 @@ use crate::opened::Opened;
 use crate::point::point;
 use crate::{Error, Pool};
 
-/// How a file that is known to the pool is opened.
+/// How a file of the pool is opened.
 pub(crate) fn way_of(direct: bool) -> Open {
     if direct { Open::WRITE.direct() } else { Open::WRITE }
 }
@@ -25,7 +25,7 @@ impl<M: ConstMachine> Pool<M> {
         &self.inner.opened[usize::from(place)]
     }
 
-    /// The file, opened by this process now if it was not before.
+    /// Returns the file, opened by this process now if it was not before.
     pub(crate) fn opened(&self, file: u16) -> Result<Arc<Opened>, Error> {
         let kind = self.kind(file)?;
         let here = self.opened_in(place_of(file)).read().unwrap_or_else(PoisonError::into_inner);
@@ -35,18 +35,18 @@ impl<M: ConstMachine> Pool<M> {
         drop(here);
         let path = self.path_of(file)?;
         let opened = self.inner.disk.open(&path, way_of(kind & KIND_DIRECT != 0));
-        // The path was this file's, if the entry still is.
+        // The path belonged to this file if the entry still does.
         if self.kind(file)? != kind {
             return Err(Error::NoFile(file));
         }
         let opened = opened?;
-        // Behind the opening: a sync that began later tells its failure to this open file, too.
+        // After the opening: a sync that began later reports its failure to this open file as well.
         let in_doubt = self.is_syncing(file)?;
         Ok(self.keep_open(file, Opened::new(kind, opened, in_doubt)))
     }
 
-    /// Keeps a file that this process has opened, or has the one that it has open already. One that
-    /// was removed meanwhile is the caller's alone.
+    /// Keeps a file that this process has opened, or returns the one that it already has open. A
+    /// file that was removed in the meantime belongs to the caller alone.
     pub(crate) fn keep_open(&self, file: u16, opened: Opened) -> Arc<Opened> {
         let mut here =
             self.opened_in(place_of(file)).write().unwrap_or_else(PoisonError::into_inner);
@@ -60,7 +60,7 @@ impl<M: ConstMachine> Pool<M> {
         opened
     }
 
-    /// Closes what this process has open of files that were removed, or are being.
+    /// Closes this process's files that were removed or are being removed.
     pub(crate) fn close_removed(&self) {
         for (place, number) in (0..).zip(self.numbers()) {
             let kind = number.and_then(|number| self.kind(number));
@@ -75,15 +75,15 @@ impl<M: ConstMachine> Pool<M> {
     /// Writes bytes to a file, and counts that for `sync`.
     pub(crate) fn write_bytes(&self, file: u16, at: u64, bytes: &[u8]) -> Result<(), Error> {
         self.opened(file)?.file.write(at, bytes)?;
-        // Release: synchronizes with the Acquire in `sync_file`. After the write, and before the
-        // page counts as clean: so a sync that finds the page clean finds the count, too.
+        // Release: synchronizes with the Acquire in `sync_file`. After the write and before the
+        // page counts as clean, so that a sync that finds the page clean also finds the count.
         self.file_word(file, FILE_WRITES)?.fetch_add(1, Release);
         Ok(())
     }
 
-    /// Makes what was written to a file durable. An error is final, for all processes.
+    /// Makes all writes to a file durable. An error is final, in all processes.
     pub(crate) fn sync_file(&self, file: u16) -> Result<(), Error> {
-        // Relaxed, here and below: a file that is broken stays so.
+        // Relaxed, here and below: a broken file stays broken.
         let broken = self.file_word(file, FILE_BROKEN)?;
         let mark = u64::from(file) + 1;
         let whole = || match broken.load(Relaxed) {
@@ -101,8 +101,8 @@ impl<M: ConstMachine> Pool<M> {
         if before == synced.load(Relaxed) {
             return Ok(());
         }
-        // Behind the load of `before`: if the file is there still, no writes to the next one in its
-        // place are among those.
+        // After the load of `before`: if the file still exists, these include no writes to the next
+        // file in its place.
         let opened = self.opened(file)?;
         let mut in_doubt = opened.syncs.lock().unwrap_or_else(PoisonError::into_inner);
         whole()?;
@@ -116,7 +116,7 @@ impl<M: ConstMachine> Pool<M> {
         if let Err(error) = done {
             point("sync.failed");
             let mut seen = broken.load(Relaxed);
-            // Not over the mark of the next file in this place.
+            // Not if the next file has this place.
             while self.kind(file).is_ok() {
                 match broken.compare_exchange(seen, mark, Relaxed, Relaxed) {
                     Ok(_) => break,
@@ -133,21 +133,23 @@ impl<M: ConstMachine> Pool<M> {
         whole()
     }
 
-    /// Whether a thread syncs the file, or died in that: what came of it is told to nobody yet.
+    /// Returns whether a thread syncs the file or died in a sync, so that its result is not known
+    /// yet.
     pub(crate) fn is_syncing(&self, file: u16) -> Result<bool, Error> {
-        // Acquire: synchronizes with the Release in `count_syncing`, whose sync comes before the
-        // next in the system's order: the system tells a failure before this opens the file or not.
+        // Acquire: synchronizes with the Release in `count_syncing`, whose sync precedes the next
+        // one in the system's order: the system reports a failure before this process opens the
+        // file, or after.
         let syncing = self.file_word(file, FILE_SYNCING)?.load(Acquire);
         Ok(is_owned(syncing, file) && syncing & VALUE != 0)
     }
 
-    /// Counts the threads that sync a file, unless it was removed meanwhile.
+    /// Counts the threads that sync a file, unless it was removed.
     fn count_syncing(&self, file: u16, change: impl Fn(u64) -> u64) -> Result<(), Error> {
         let word = self.file_word(file, FILE_SYNCING)?;
         let mut seen = word.load(Relaxed);
         while is_owned(seen, file) {
             let next = owned(file) | change(seen & VALUE) & VALUE;
-            // Release: synchronizes with the Acquire in `is_syncing`: behind a failure's mark.
+            // Release: synchronizes with the Acquire in `is_syncing`: after a failure's mark.
             match word.compare_exchange(seen, next, Release, Relaxed) {
                 Ok(_) => break,
                 Err(now) => seen = now,

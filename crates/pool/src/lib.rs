@@ -1,10 +1,10 @@
 //! Pages in memory that many processes share, and whose readers write nothing.
 //!
-//! A [`Pool`] keeps pages of files in frames beside a region. A reader finds a page by loads, reads
-//! it, and looks at the frame's version again: it stores nothing that another thread loads, so
+//! A [`Pool`] keeps pages of files in frames next to a region. A reader finds a page by loads,
+//! reads it, and checks the frame's version again. It stores nothing that another thread loads, so
 //! reads of one page scale with the cores. A thread that changes a page holds its latch; the latch
-//! names the thread, so the thread that meets a dead one repairs what it left. `docs/pool.md` draws
-//! it.
+//! names the thread, so another thread can repair what a dead one left. `docs/pool.md` describes
+//! the design.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -31,19 +31,19 @@
 //! # Ok::<(), latchwork_pool::Error>(())
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `layout` | what lies in the pool's areas, word by word |
-//! | `options`, `error` | what a pool is made with; what can be wrong |
-//! | `pool` | [`Pool`]: opening it, and the ways to a frame |
-//! | `opened`, `file`, `io` | a file's name in the pool; the table of files; what is open here |
-//! | `translate`, `hints` | from a page's number to its frame, for all and as one thread knows it |
-//! | `counts`, `handle` | [`Handle`]: a thread at work, and what it counts |
-//! | `meter` | what is counted for each file, and how long what is slow took |
-//! | `view`, `page` | what a reader has in hand, and a writer |
-//! | `read` | reading, and taking pages to change them |
-//! | `life` | bringing pages in, writing them out, evicting them, repairing |
-//! | `stats`, `verify` | what the pool has done, what frames hold, whether it fits together |
+//! | `layout` | the content of the pool's areas, word by word |
+//! | `options`, `error` | options of a pool; errors |
+//! | `pool` | [`Pool`]: opening it, and access to frames |
+//! | `opened`, `file`, `io` | a file's name in the pool; the table of files; open files of this process |
+//! | `translate`, `hints` | from a page's number to its frame, for all threads and as cached by one |
+//! | `counts`, `handle` | [`Handle`]: a thread that uses a pool, and its counts |
+//! | `meter` | counts for each file, and durations of slow operations |
+//! | `view`, `page` | a page as a reader sees it, and as a writer holds it |
+//! | `read` | reading, and latching pages to change them |
+//! | `life` | bringing pages in, writing, evicting, repairing |
+//! | `stats`, `verify` | statistics, frame contents, consistency checks |
 
 #![warn(clippy::all)]
 

@@ -1,16 +1,17 @@
-//! The life of a frame: a page comes in, is written out, is evicted; what a death left is repaired.
+//! The life of a frame: a page comes in, is written, is evicted; what a dead thread left is
+//! repaired.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `fault` | bringing a page in; the states of a frame |
 //! | `ahead` | several pages by one call to the disk |
-//! | `pin` | pages that are to stay |
+//! | `pin` | pages that stay |
 //! | `resize` | a larger or a smaller pool |
-//! | `free` | pages that are nobody's, to be had again |
-//! | `remove` | files that go, and their pages |
-//! | `write` | writing pages out |
-//! | `clock` | which frame is used next for another page |
-//! | `repair`, `sweep` | what a death left; the pool's part of a region's sweep |
+//! | `free` | free pages that can be used again |
+//! | `remove` | removing files and their pages |
+//! | `write` | writing pages |
+//! | `clock` | choosing a frame for another page |
+//! | `repair`, `sweep` | repair after a death; the pool's part of a region's sweep |
 
 pub(crate) mod ahead;
 pub(crate) mod clock;

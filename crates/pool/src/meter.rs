@@ -1,8 +1,8 @@
-//! What is counted for each file, and how long what is slow took: in words that all processes
-//! share.
+//! Counts for each file and durations of slow operations, in words that all processes share.
 //!
-//! What a read does that finds its page, and what it does that waits, a handle counts in its own
-//! memory, and adds up now and then. What is counted in shared words at once has been to the disk.
+//! A handle counts reads that find their page, and waits, in its own memory, and adds them to the
+//! shared words periodically. Operations that access the disk are counted in the shared words at
+//! once.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,22 +13,22 @@ use crate::layout::{Desc, FILE_COUNTS, TIMES_AT, file_at, untag};
 use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
 
-/// What is timed.
+/// A timed operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
-    /// A page read from disk, from the request to the page, with the eviction that it needed.
+    /// A page read from disk, from the request to the page, including the eviction that it needed.
     Fault,
-    /// A page written out, with what the log needed for it.
+    /// A page written, including the log flush that it needed.
     Write,
     /// A wait for a thread that had the page.
     Wait,
 }
 
 impl Timed {
-    /// All of them.
+    /// All timed operations.
     pub const ALL: [Self; 3] = [Self::Fault, Self::Write, Self::Wait];
 
-    /// Its name, in lower case.
+    /// Returns its name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fault => "fault",
@@ -42,19 +42,19 @@ impl Timed {
     }
 }
 
-/// How long something took, each time: class `n` has what took 2^n to 2^(n+1) nanoseconds, the
-/// first also what took none, the last also all that took longer (it begins at 9 minutes).
+/// Durations of an operation: class `n` counts those of 2^n to 2^(n+1) nanoseconds, the first also
+/// those of zero, the last (from 9 minutes) also all longer ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times(pub [u64; TIME_CLASSES]);
 
 impl Times {
-    /// How often.
+    /// Returns the number of operations.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |sum, count| sum.saturating_add(*count))
     }
 
-    /// Nanoseconds that this share of the times did not exceed: the end of the class in which that
-    /// time lies. Zero if there are none.
+    /// Returns the nanoseconds that this share of the operations did not exceed: the end of its
+    /// class. Zero without operations.
     pub fn quantile(&self, share: f64) -> u64 {
         let rank = (share.clamp(0.0, 1.0) * self.count() as f64).ceil() as u64;
         let mut seen = 0;
@@ -70,7 +70,7 @@ impl Times {
 
 macro_rules! file_counts {
     ($($(#[$doc:meta])* $name:ident $count:ident),*) => {
-        /// What was done with a file's pages, by all processes since the region was made.
+        /// Counts of operations on a file's pages, by all processes since the region was created.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct FileStats { $($(#[$doc])* pub $name: u64),* }
@@ -79,14 +79,14 @@ macro_rules! file_counts {
         pub(crate) enum FileCount { $($count),* }
 
         impl FileStats {
-            /// Names and values, in one order.
+            /// Returns names and values in a fixed order.
             pub fn named(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name)),*]
             }
         }
 
         impl<M: ConstMachine> Pool<M> {
-            /// What was done with a file's pages.
+            /// Returns the counts of a file.
             ///
             /// # Errors
             ///
@@ -103,9 +103,9 @@ macro_rules! file_counts {
 }
 
 file_counts! {
-    /// Reads that found their page at once: stored by each handle now and then, in steps of 32.
+    /// Reads that found their page at once: stored by each handle periodically, in steps of 32.
     reads Reads,
-    /// Pages read from disk because a thread wanted them: not those that were
+    /// Pages read from disk because a thread requested them, without those that were
     /// [prefetched](Handle::prefetch).
     faults Faults,
     /// Pages that could not be read.
@@ -114,24 +114,24 @@ file_counts! {
     evicted Evicted,
     /// Pages written out.
     written Written,
-    /// Reads and writes that waited for a thread that had the page: stored as `reads` are.
+    /// Reads and writes that waited for a thread that had the page: stored like `reads`.
     waits Waits
 }
 
 impl FileStats {
-    /// The share of the reads that found their page in the pool; 1 before the first.
+    /// Returns the share of the reads that found their page in the pool; 1 before the first.
     pub fn hit_rate(&self) -> f64 {
         let looks = self.reads as f64 + self.faults as f64 + self.failed as f64;
         if looks == 0.0 { 1.0 } else { self.reads as f64 / looks }
     }
 }
 
-/// The class of a length in nanoseconds.
+/// Returns the class of a duration in nanoseconds.
 fn class_of(ns: u64) -> usize {
     (ns.max(1).ilog2() as usize).min(TIME_CLASSES - 1)
 }
 
-/// Nanoseconds on the clock that never goes back.
+/// Returns nanoseconds on the monotonic clock.
 pub(crate) fn now<M: ConstMachine>() -> u64 {
     M::now(Clock::Monotonic)
 }
@@ -148,7 +148,7 @@ impl<M: ConstMachine> Pool<M> {
         }
     }
 
-    /// How long it took, each time, in all processes since the region was made.
+    /// Returns the durations of an operation in all processes since the region was created.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl<M: ConstMachine> Pool<M> {
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// Counts what began at `from`, by [`now`], and has ended.
+    /// Counts an operation that began at `from`, by [`now`], and has ended.
     pub(crate) fn took(&self, what: Timed, from: u64) {
         let class = class_of(now::<M>().saturating_sub(from));
         if let Ok(word) = self.pool().inner.head.word(what.at(class)) {
@@ -173,7 +173,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
     }
 
-    /// Waits for a thread that has a page of this file, and counts that.
+    /// Waits for a thread that has a page of this file, and counts the wait.
     #[cold]
     pub(crate) fn waited<R>(&self, file: FileId, wait: impl FnOnce() -> R) -> R {
         point("page.waits");
@@ -185,11 +185,11 @@ impl<M: ConstMachine> Handle<'_, M> {
         result
     }
 
-    /// Adds what the handle has counted by file, and how long it waited, to the shared counts.
+    /// Adds the handle's counts by file and wait times to the shared counts.
     pub(crate) fn store_meter(&self) {
         let pool = self.pool();
         self.meter.take_files(|done| {
-            // Of a file that was removed nobody wants to know.
+            // Counts of a removed file are dropped.
             if pool.kind(done.number).is_ok() {
                 pool.count_of(done.number, FileCount::Reads, done.reads);
                 pool.count_of(done.number, FileCount::Waits, done.waits);
@@ -204,7 +204,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
     }
 
-    /// Counts an eviction of what is in a frame, whose latch is held.
+    /// Counts an eviction of a frame's page, whose latch is held.
     pub(crate) fn count_evicted(&self, desc: &Desc<M>) {
         self.count(|counts| &counts.evicted);
         if let Some((file, _)) = untag(desc.tag.load(Relaxed)) {

@@ -8,41 +8,42 @@ use latchwork_disk::File;
 use crate::Error;
 use crate::layout::{FILES, PAGES_MAX, SPARSE_PAGES_MAX, files_before};
 
-/// A file of a pool: the same in every process, until it is [removed](crate::Handle::remove_file).
+/// A file of a pool, which is the same in every process until it is
+/// [removed](crate::Handle::remove_file).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     pub(crate) number: u16,
     /// Words of a page.
     pub(crate) words: u32,
-    /// Whether its pages are found through the hash table. No `bool`, whose spare values an
-    /// `Option` of a snapshot would use for its none, to be looked at in each read.
+    /// Whether its pages are found through the hash table. Not a `bool`, because an `Option` of a
+    /// snapshot would use a spare value of it, which each read would then have to check.
     pub(crate) sparse: u8,
 }
 
 impl FileId {
-    /// Its number: what errors and reports say. 256 files have a place at a time; a file that has
-    /// the place of one that was removed has another number, and has it back after 126 others.
+    /// Returns its number, which errors and reports show. 256 files have a place at a time. A file
+    /// in the place of a removed one has another number; a number recurs after 126 others.
     pub fn number(self) -> u16 {
         self.number
     }
 
-    /// Bytes of its pages.
+    /// Returns the bytes of its pages.
     pub fn page_bytes(self) -> u32 {
         self.words * 8
     }
 
-    /// How many pages it may have.
+    /// Returns how many pages it may have.
     pub fn pages_max(self) -> u64 {
         if self.is_sparse() { SPARSE_PAGES_MAX } else { PAGES_MAX }
     }
 
-    /// Whether its pages are found through the hash table.
+    /// Returns whether its pages are found through the hash table.
     #[inline(always)]
     pub fn is_sparse(self) -> bool {
         self.sparse != 0
     }
 
-    /// The error of a page beyond `pages`.
+    /// Returns the error of a page beyond `pages`.
     pub(crate) fn out_of_range(self, page: u64, pages: u64) -> Error {
         Error::OutOfRange { file: self.number, page, pages }
     }
@@ -50,19 +51,19 @@ impl FileId {
 
 /// A file that this process has open.
 pub(crate) struct Opened {
-    /// How many files had its place before: a file's number comes back one day.
+    /// How many files had its place before, because a file's number recurs.
     pub(crate) before: u32,
     pub(crate) file: Box<dyn File>,
-    /// Held from a sync until its failure is told to all. The system tells a failure once for each
-    /// opened file: a second thread that syncs it after that would hear of a success. So would the
-    /// first one of a file that was opened after the system told another process: it is in doubt
-    /// while this is true.
+    /// Held from a sync until its failure is known to all. The system reports a failure once for
+    /// each open file: a second thread that syncs it afterwards would see a success. So would the
+    /// first sync of a file that was opened after the system reported to another process: the file
+    /// is in doubt while this is true.
     pub(crate) syncs: Mutex<bool>,
 }
 
 impl Opened {
-    /// The file that has this word 0 in its entry, and whether another process may have been told
-    /// of a failure of it.
+    /// The file with this word 0 in its entry, and whether another process may have received the
+    /// report of a failure of it.
     pub(crate) fn new(kind: u64, file: Box<dyn File>, in_doubt: bool) -> Self {
         Self { before: files_before(kind), file, syncs: Mutex::new(in_doubt) }
     }

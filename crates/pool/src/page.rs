@@ -1,16 +1,16 @@
-//! A page in the hands of one thread that may change it.
+//! A page that one thread holds and may change.
 //!
-//! | step | what is stored | if the thread dies after it |
+//! | step | stored | if the thread dies after it |
 //! |---|---|---|
-//! | `write` | the latch names the thread | the page is as it was; the latch is taken over |
-//! | `intend` | `MODIFYING`, without an LSN | the page is rebuilt as the log has it, or poisoned |
+//! | `write` | the latch names the thread | the page is unchanged; the latch is taken over |
+//! | `intend` | `MODIFYING`, without an LSN | the page is rebuilt from the log, or poisoned |
 //! | `begin` | both LSNs; then `MODIFYING` and `DIRTY` | the page is rebuilt, or poisoned |
 //! | `set` | words of the page | the same |
-//! | `commit` | page LSN; then `MODIFYING` goes | the page is as it was meant to be |
+//! | `commit` | page LSN; then `MODIFYING` is cleared | the change is complete |
 //! | | the latch: version + 1 | |
 //!
-//! The log record comes before `begin` and after `intend`: so a page whose newest record is in the
-//! log, and which is not as that record says, is `MODIFYING`.
+//! The log record comes before `begin` and after `intend`. So a page whose newest record is in the
+//! log and not applied is `MODIFYING`.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -23,11 +23,11 @@ use crate::point::point;
 use crate::view::PageView;
 use crate::{FileId, Handle};
 
-/// A page that this thread alone may change: it holds the latch.
+/// A page that only this thread may change: it holds the latch.
 ///
-/// Dropped before [`begin`](Self::begin) it leaves the page as it was, and readers that began
-/// before do not notice. Dropped between `begin` and [`commit`](Self::commit), as a panic does, it
-/// leaves the page poisoned: half changed, to be rebuilt by a thread that has the means.
+/// Dropped before [`begin`](Self::begin), it leaves the page unchanged, and earlier readers do not
+/// notice. Dropped between `begin` and [`commit`](Self::commit), as by a panic, it leaves the page
+/// poisoned: half changed, to be rebuilt by a thread that can.
 pub struct PageMut<'h, 't, M: ConstMachine = Native> {
     pub(crate) handle: &'h Handle<'t, M>,
     pub(crate) guard: Option<Exclusive<'h, Handle<'t, M>, M>>,
@@ -36,65 +36,65 @@ pub struct PageMut<'h, 't, M: ConstMachine = Native> {
     pub(crate) file: FileId,
     pub(crate) page: u64,
     pub(crate) frame: u32,
-    /// Whether the page is being made: until `begin` it is not there.
+    /// Whether the page is being created: until `begin` it does not exist.
     pub(crate) fresh: bool,
     /// Whether its words become zero when it is begun.
     pub(crate) wipe: bool,
     pub(crate) begun: Option<u64>,
     pub(crate) intended: bool,
-    /// Whether readers that began before are to notice, though nothing is begun any more.
+    /// Whether earlier readers must notice although no change is begun any more.
     pub(crate) changed: bool,
 }
 
 impl<M: ConstMachine> PageMut<'_, '_, M> {
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> FileId {
         self.file
     }
 
-    /// The page's number.
+    /// Returns the page's number.
     pub fn page(&self) -> u64 {
         self.page
     }
 
-    /// The page's LSN: of the last change that was committed.
+    /// Returns the page's LSN: that of the last committed change.
     pub fn lsn(&self) -> u64 {
         // Relaxed: this thread holds the latch.
         self.desc.lsn.load(Relaxed)
     }
 
-    /// The frame that has the page.
+    /// Returns the frame that has the page.
     pub fn frame(&self) -> u32 {
         self.frame
     }
 
-    /// The version that readers had before, and have again if nothing is begun.
+    /// Returns the version that readers had before, and have again if nothing is begun.
     pub fn version(&self) -> Option<Version> {
         self.guard.as_ref().map(Exclusive::version)
     }
 
-    /// How many words the page has.
+    /// Returns how many words the page has.
     #[allow(clippy::len_without_is_empty, reason = "a page is never empty")]
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// A word; none beyond the end.
+    /// Returns a word; none beyond the end.
     #[inline(always)]
     pub fn word(&self, index: usize) -> Option<u64> {
         self.view().word(index)
     }
 
-    /// The page's words, which nobody else changes.
+    /// Returns the page's words, which no other thread changes.
     #[inline(always)]
     pub fn view(&self) -> PageView<'_, M> {
         PageView { words: self.words }
     }
 
-    /// Says that a record of a change to this page is about to be in the log. If the thread dies
-    /// after this, the page is rebuilt as the log has it, with that record or without.
+    /// Announces that a record of a change to this page is about to be in the log. If the thread
+    /// dies after this, the page is rebuilt from the log, with that record or without.
     ///
-    /// Where there is no log this is not needed.
+    /// Not needed where no log exists.
     pub fn intend(&mut self) {
         let desc = self.desc;
         // Relaxed: this thread holds the latch.
@@ -104,15 +104,15 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
             return;
         }
         desc.next_lsn.store(0, Relaxed);
-        // Release: for a thread that dies: behind the LSN, and before what is stored in the log.
+        // Release: for the death of this thread: after the LSN, and before stores to the log.
         desc.state.store(state | MODIFYING, Release);
         // Release: as in `begin`.
         M::fence(Release);
         point("change.intended");
     }
 
-    /// Begins to change the page. The record of the change, `lsn`, is in the log before this is
-    /// called; zero where there is no log. A second call raises the LSN.
+    /// Begins to change the page. The record of the change, `lsn`, is already in the log; zero
+    /// where no log exists. A second call raises the LSN.
     pub fn begin(&mut self, lsn: u64) {
         let desc = self.desc;
         // Relaxed: this thread holds the latch.
@@ -121,10 +121,10 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
             desc.rec_lsn.store(lsn, Relaxed);
         }
         desc.next_lsn.store(lsn, Relaxed);
-        // Release: for a thread that dies after it: who finds the mark finds the LSNs.
+        // Release: for the death of this thread: a thread that finds the mark finds the LSNs.
         desc.state.store(kind::VALID | DIRTY | MODIFYING, Release);
-        // Release: synchronizes with nobody: a thread that dies after one of the stores that follow
-        // has stored the mark.
+        // Release: has no partner: a thread that dies after one of the following stores has stored
+        // the mark.
         M::fence(Release);
         self.begun = Some(lsn);
         point("change.begun");
@@ -134,12 +134,12 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
         }
     }
 
-    /// Stores a word of the page; false beyond the end, and for words 0 and 1, which are the
-    /// pool's.
+    /// Stores a word of the page. Returns false beyond the end, and for words 0 and 1, which belong
+    /// to the pool.
     ///
     /// # Panics
     ///
-    /// If nothing was [begun](Self::begin): readers would not see that the page changes.
+    /// If nothing was [begun](Self::begin): readers would not notice the change.
     #[inline]
     #[must_use = "false says that nothing was stored"]
     pub fn set(&mut self, index: usize, word: u64) -> bool {
@@ -154,12 +154,12 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
         }
     }
 
-    /// Stores words of the page from `at` on, as bytes in the order of a little-endian machine. As
-    /// [`set`](Self::set): all of them, or none.
+    /// Stores little-endian words of the page from `at` on: all of them, or none. Returns false
+    /// like [`set`](Self::set).
     ///
     /// # Panics
     ///
-    /// As there.
+    /// If nothing was [begun](Self::begin).
     #[inline]
     #[must_use = "false says that nothing was stored"]
     pub fn set_run(&mut self, at: usize, words: &[[u8; 8]]) -> bool {
@@ -174,30 +174,30 @@ impl<M: ConstMachine> PageMut<'_, '_, M> {
         }
     }
 
-    /// Whether the page is being made: it has nothing yet, and its LSN is not its own.
+    /// Returns whether the page is being created: it is empty, and its LSN is not its own.
     pub fn is_new(&self) -> bool {
         self.wipe
     }
 
-    /// Has readers that began before begin again, as a change does: for a page to which another one
-    /// leads no more.
+    /// Makes earlier readers start again, as a change does. For a page to which no other page leads
+    /// any more.
     pub fn touch(&mut self) {
         self.changed = true;
     }
 
-    /// Ends the change and lets the page go: it has the LSN that was begun with.
+    /// Completes the change and releases the page, with the LSN that was begun.
     pub fn commit(mut self) {
         self.commit_and_keep();
     }
 
-    /// Ends the change and keeps the page, for another one. Readers wait until it is dropped.
+    /// Completes the change and keeps the page for another one. Readers wait until it is dropped.
     pub fn commit_and_keep(&mut self) {
         if let Some(lsn) = self.begun.take() {
             point("change.done");
             if let Some(word) = self.words.get(1) {
                 word.store(lsn, Relaxed);
             }
-            // Release, both: in this order behind the page's words, for a thread that dies.
+            // Release, both: in this order after the page's words for the death of this thread.
             self.desc.lsn.store(lsn, Release);
             self.desc.state.store(kind::VALID | DIRTY, Release);
             self.fresh = false;
@@ -212,12 +212,12 @@ impl<M: ConstMachine> Drop for PageMut<'_, '_, M> {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
         if !self.handle.pool().inner.descs.is_mapped() {
-            // The child of a fork: the page is its parent's.
+            // The child of a fork: the page belongs to its parent.
             core::mem::forget(guard);
             return;
         }
         if self.begun.is_some() {
-            // Release: as in `commit`. The mark goes last, for a thread that dies.
+            // Release: as in `commit`. The mark is cleared last for the death of this thread.
             self.desc.tag.store(tag(self.file.number, self.page) | TAG_POISONED, Release);
             self.desc.state.store(kind::POISONED | DIRTY, Release);
             self.handle.count(|counts| &counts.poisoned);
@@ -227,7 +227,7 @@ impl<M: ConstMachine> Drop for PageMut<'_, '_, M> {
             drop(guard);
         } else {
             if self.intended {
-                // Release: the mark goes while the latch is held.
+                // Release: the mark is cleared while the latch is held.
                 self.desc.state.store(self.desc.state.load(Relaxed) & !MODIFYING, Release);
             }
             match self.changed {

@@ -1,4 +1,4 @@
-//! Places where tests kill. Without the feature `points` they are nothing.
+//! Places where tests kill. Without the feature `points` they compile to nothing.
 
 /// A named place.
 #[inline(always)]
@@ -17,7 +17,8 @@ mod hook {
 
     static HOOK: OnceLock<fn(&'static str)> = OnceLock::new();
 
-    /// Has `hook` called at each named place, with its name; the first call decides for good.
+    /// Has `hook` called with the name of each place that is passed. The first call decides for
+    /// good.
     pub fn set_point_hook(hook: fn(&'static str)) {
         let _ = HOOK.set(hook);
     }

@@ -1,4 +1,4 @@
-//! A pool as one process has it: its areas, its files, and the ways to a frame.
+//! A pool as one process has it: its areas, its files, and access to frames.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -16,7 +16,7 @@ use crate::layout::{
 use crate::opened::{OpenedFiles, opened_none};
 use crate::{Error, Options};
 
-/// A pool of pages, private or shared by processes: clones are the same.
+/// A pool of pages, private or shared by processes. Clones are the same pool.
 ///
 /// Threads use it through a [`Handle`](crate::Handle).
 pub struct Pool<M: ConstMachine = Native> {
@@ -40,31 +40,31 @@ pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) options: Options,
     /// The files that this process has opened.
     pub(crate) opened: OpenedFiles,
-    /// Whether the pool is only looked at.
+    /// Whether the pool is a view.
     pub(crate) view: bool,
-    /// One when this process found no memory for more frames: it asks no more.
+    /// One after this process found no memory for more frames: it tries no more.
     pub(crate) stopped: M::AtomicU32,
-    /// What the region's sweeps call, for as long as this lives.
+    /// The repair that the region's sweeps call, as long as this lives.
     pub(crate) repair: Arc<dyn Repair<M>>,
 }
 
-/// What a sweep of the region does in a pool: `life/sweep.rs`.
+/// The pool's repair in a sweep of the region: `life/sweep.rs`.
 pub(crate) struct PoolRepair<M: ConstMachine> {
     pub(crate) pool: Weak<Inner<M>>,
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Opens the pool beside `region`, or makes it if there is none.
+    /// Opens the pool next to `region`, or creates it if none exists.
     ///
-    /// Of a pool that exists the number of frames is kept, and `options.frames` does not count.
-    /// Through a view of a region ([`Region::view`]) it is looked at: its memory is mapped without
-    /// the right to write, and what takes more than reading gives [`Error::View`].
+    /// An existing pool keeps its number of frames; `options.frames` is not used. Through a view of
+    /// a region ([`Region::view`]) the pool is a view: its memory is mapped read-only, and anything
+    /// but reading fails with [`Error::View`].
     ///
     /// # Errors
     ///
-    /// [`Error::Options`]; [`Error::Different`] if frames have another size there;
-    /// [`Error::Holder`] if the region has more thread slots than latches can name;
-    /// [`Error::Region`] with what an area says.
+    /// [`Error::Options`]; [`Error::Different`] if its frames have another size; [`Error::Holder`]
+    /// if the region has more thread slots than latches can name; [`Error::Region`] for errors of
+    /// an area.
     pub fn open(region: &Region<M>, disk: Arc<dyn Disk>, options: &Options) -> Result<Self, Error> {
         const { lines::<M>() };
         options.check()?;
@@ -80,9 +80,10 @@ impl<M: ConstMachine> Pool<M> {
         let word = head.word(CONFIG)?;
         if !view {
             let mine = Config { frame_bytes: options.frame_bytes, frames_max: options.frames_max };
-            // Relaxed, both: a number that does not change once it is there.
+            // Relaxed, both: a number that does not change once it is set.
             if word.load(Relaxed) == 0 {
-                // Else the pool would have a configuration for good that nobody here can open.
+                // Otherwise the pool would have a configuration for good that this process cannot
+                // open.
                 region.has_addresses(mine.bytes_max())?;
             }
             let _ = word.compare_exchange(0, mine.pack(), Relaxed, Relaxed);
@@ -126,12 +127,12 @@ impl<M: ConstMachine> Pool<M> {
         Ok(pool)
     }
 
-    /// Opens the pool that lies beside `region`, of whatever size its frames are: for tools. None
-    /// if there is no pool.
+    /// Opens the existing pool next to `region`, whatever the size of its frames, for tools. None
+    /// if no pool exists.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn look(region: &Region<M>, disk: Arc<dyn Disk>) -> Result<Option<Self>, Error> {
         let sizes = AreaOptions { first: HEAD_FIRST * 8, limit: HEAD_LIMIT * 8, huge: false };
         let word = match region.area("pool-head", &sizes) {
@@ -140,7 +141,7 @@ impl<M: ConstMachine> Pool<M> {
             Err(error) => return Err(error.into()),
         };
         if word == 0 {
-            // Nobody has found the addresses for one.
+            // No process had the addresses for one.
             return Ok(None);
         }
         let Config { frame_bytes, frames_max } =
@@ -149,14 +150,14 @@ impl<M: ConstMachine> Pool<M> {
         Self::open(region, disk, &options).map(Some)
     }
 
-    /// Has memory for the first frames, and says that they are there.
+    /// Allocates memory for the first frames and records them.
     fn begin(&self, first: u32) -> Result<(), Error> {
         let Inner { head, config, options, .. } = &*self.inner;
         let active = head.word(ACTIVE)?;
         // Relaxed: as below.
         if active.load(Relaxed) == 0 {
             self.reach(first)?;
-            // AcqRel: synchronizes with the Acquire in `active`; the memory was set aside before.
+            // AcqRel: synchronizes with the Acquire in `active`; the memory was allocated before.
             let _ = active.compare_exchange(0, u64::from(first), AcqRel, Acquire);
         }
         let target = head.word(TARGET)?;
@@ -167,7 +168,7 @@ impl<M: ConstMachine> Pool<M> {
             let _ = target.compare_exchange(0, now, AcqRel, Acquire);
         }
         let (wanted, asked) = (head.word(WANTED)?, options.frames_wanted.min(config.frames_max));
-        // Relaxed, both: a number, of which the largest counts.
+        // Relaxed, both: the largest number is used.
         let mut seen = wanted.load(Relaxed);
         while seen < u64::from(asked) {
             match wanted.compare_exchange(seen, u64::from(asked), Relaxed, Relaxed) {
@@ -185,7 +186,7 @@ impl<M: ConstMachine> Pool<M> {
         Ok(())
     }
 
-    /// Sets memory aside for so many frames.
+    /// Allocates memory for so many frames.
     pub(crate) fn reach(&self, frames: u32) -> Result<(), Error> {
         let Inner { descs, config, frames: area, .. } = &*self.inner;
         descs.grow(config.desc_at(frames))?;
@@ -193,7 +194,7 @@ impl<M: ConstMachine> Pool<M> {
         Ok(())
     }
 
-    /// How many frames the pool uses.
+    /// Returns how many frames the pool uses.
     ///
     /// # Errors
     ///
@@ -204,7 +205,7 @@ impl<M: ConstMachine> Pool<M> {
         Ok(active.min(u64::from(self.inner.config.frames_max)) as u32)
     }
 
-    /// How many frames the pool has, or may grow to by itself if that is more.
+    /// Returns how many frames the pool has, or may grow to by itself if that is more.
     ///
     /// # Errors
     ///
@@ -214,24 +215,23 @@ impl<M: ConstMachine> Pool<M> {
         Ok((asked as u32).max(self.active()?))
     }
 
-    /// Frames that any process asked for with [`Options::frames_wanted`](crate::Options); 0 for
-    /// none.
+    /// Returns the largest [`Options::frames_wanted`](crate::Options) of any process; 0 for none.
     pub(crate) fn asked(&self) -> Result<u64, Error> {
         // Relaxed: a number that publishes nothing.
         Ok(self.inner.head.word(WANTED)?.load(Relaxed))
     }
 
-    /// Bytes of a frame.
+    /// Returns the bytes of a frame.
     pub fn frame_bytes(&self) -> u32 {
         self.inner.config.frame_bytes
     }
 
-    /// The region that the pool lies beside.
+    /// Returns the region that the pool belongs to.
     pub fn region(&self) -> &Region<M> {
         &self.inner.region
     }
 
-    /// A frame's descriptor.
+    /// Returns a frame's descriptor.
     #[inline(always)]
     pub(crate) fn desc(&self, frame: u32) -> Result<&Desc<M>, Error> {
         let at = self.inner.config.desc_at(frame);
@@ -239,7 +239,8 @@ impl<M: ConstMachine> Pool<M> {
         Ok(unsafe { self.inner.descs.resolve::<Desc<M>>(at) }?)
     }
 
-    /// The same, for a walk through all frames: none if it was never reached, like all behind it.
+    /// [`desc`](Self::desc) for a walk through all frames: none if the frame was never used, like
+    /// all after it.
     pub(crate) fn reached(&self, frame: u32) -> Result<Option<&Desc<M>>, Error> {
         match self.desc(frame) {
             Err(Error::Region(RegionError::OutOfArea(_))) => Ok(None),
@@ -247,20 +248,20 @@ impl<M: ConstMachine> Pool<M> {
         }
     }
 
-    /// A frame's words, `count` of them.
+    /// Returns the first `count` words of a frame.
     #[inline(always)]
     pub(crate) fn words(&self, frame: u32, count: u32) -> Result<&[M::AtomicU64], Error> {
         let at = u64::from(frame) * self.inner.config.frame_words();
         Ok(self.inner.frames.slice(at, u64::from(count))?)
     }
 
-    /// A latch of the pool's head, at this word.
+    /// Returns the latch at this word of the pool's head.
     pub(crate) fn head_latch(&self, at: u64) -> Result<&OptLatch<M>, Error> {
         // SAFETY: the words of the head's latches are latches in every use.
         Ok(unsafe { &self.inner.head.resolve::<Latch<M>>(at)?.0 })
     }
 
-    /// The mark that says that a frame's page was used.
+    /// Returns the reference mark of a frame.
     pub(crate) fn mark(&self, frame: u32) -> Result<&M::AtomicU8, Error> {
         // SAFETY: the marks lie before the descriptors, and are bytes in every use.
         let line = unsafe { self.inner.descs.resolve::<Marks<M>>(u64::from(frame) / 64 * 8) }?;

@@ -1,8 +1,8 @@
-//! Reading pages, and taking them to change them.
+//! Reading pages, and latching them to change them.
 //!
-//! A warm read loads: the handle's hint, or the file's chunk, a chunk and an entry; the frame's
-//! latch and tag; the page; the latch again. It stores nothing that another thread loads. One read
-//! in 32 looks at the frame's reference mark, and stores it if it is not set.
+//! A read of a cached page loads: the handle's hint, or the file's chunk, a chunk and an entry; the
+//! frame's latch and tag; the page; the latch again. It stores nothing that another thread loads.
+//! One read in 32 reads the frame's reference mark and sets it if it is not set.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -20,30 +20,30 @@ use crate::{Error, FileId, Handle};
 /// How often a read tries before it shares the page's latch.
 pub const ATTEMPTS: u32 = 8;
 
-/// How often a handle that only looks tries to find a page that a writer holds.
+/// How often a read-only handle tries to read a page that a writer holds.
 const LOOKS: u32 = 10_000;
 
-/// How often a thread finds strange what another is about to put right, before it is damage.
+/// How often a thread finds an inconsistency that another thread is about to resolve before it
+/// counts as damage.
 const STRANGE: u32 = 1 << 18;
 
-/// One in so many reads looks at the reference mark.
+/// One in so many reads examines the reference mark.
 const SAMPLE: u32 = 32;
 
-/// After so many reads a handle stores its counts, in its own thread slot.
+/// After so many reads a handle stores its counts in its own thread slot.
 const STORE: u32 = 1 << 14;
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// Begins to read a page: a version to be validated when the reading is over.
+    /// Begins to read a page: returns a version that must be validated after reading.
     ///
-    /// Stores nothing if the page is in the pool and nobody changes it. Else it has the page read,
-    /// or waits for the thread that changes it.
+    /// Stores nothing if the page is cached and no thread changes it. Otherwise it reads the page
+    /// from disk, or waits for the thread that changes it.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Freed`]; what reading the page from disk gives
-    /// ([`Error::Disk`], [`Error::Checksum`], [`Error::Misdirected`]); [`Error::Poisoned`],
-    /// [`Error::Rebuild`]; [`Error::Full`]; [`Error::View`] if the pool is only looked at and the
-    /// page is not there.
+    /// [`Error::OutOfRange`], [`Error::Freed`]; errors of reading from disk ([`Error::Disk`],
+    /// [`Error::Checksum`], [`Error::Misdirected`]); [`Error::Poisoned`], [`Error::Rebuild`];
+    /// [`Error::Full`]; [`Error::View`] if the pool is a view and the page is not cached.
     #[inline]
     pub fn optimistic(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
         match self.try_optimistic(file, page) {
@@ -52,8 +52,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// As [`optimistic`](Self::optimistic), if the page is in the pool and nobody changes it; none
-    /// if there is more to be done than to read it.
+    /// Begins to read a page if it is cached and no thread changes it; otherwise returns none.
+    /// Never waits.
     #[inline(always)]
     pub fn try_optimistic(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
         let snapshot = match self.peek(file, page) {
@@ -64,15 +64,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Some(snapshot)
     }
 
-    /// The page, if it is where this thread last found it and nobody changes it.
+    /// Returns the page, if it is where this thread last found it and no thread changes it.
     #[inline(always)]
     fn peek(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
         if page >> PAGE_BITS != 0 || !self.pool().inner.frames.is_mapped() {
             return None;
         }
-        // SAFETY: what is put there is of this handle's pool, whose areas unmap nothing while it
-        // lives, as it does for as long as the handle; but in the child of a fork, which this is
-        // not, says `is_mapped`.
+        // SAFETY: hints come from this handle's pool, whose areas unmap nothing as long as it
+        // lives, which is as long as the handle; the exception is the child of a fork, and
+        // `is_mapped` excludes that.
         let spot = match unsafe { self.hints.get(file.number, page) } {
             Some(spot) => spot,
             None => {
@@ -83,13 +83,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Self::peek_in(spot, file, page)
     }
 
-    /// The page, if it is there and nobody changes it.
+    /// Returns the page, if it is cached and no thread changes it.
     #[inline(never)]
     fn peek_again(&self, file: FileId, page: u64) -> Option<Snapshot<'_, M>> {
         Self::peek_in(self.spot_of(file, page)?, file, page)
     }
 
-    /// Where the page is by the translation, which becomes the thread's hint.
+    /// Finds the page by the translation and records it as the thread's hint.
     #[inline(always)]
     fn spot_of(&self, file: FileId, page: u64) -> Option<Spot<'_, M>> {
         let (pool, config) = (self.pool(), self.pool().inner.config);
@@ -104,12 +104,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Some(spot)
     }
 
-    /// The page, if it is in this frame and nobody changes it.
+    /// Returns the page, if it is in this frame and no thread changes it.
     #[inline(always)]
     fn peek_in<'h>(spot: Spot<'h, M>, file: FileId, page: u64) -> Option<Snapshot<'h, M>> {
         let Spot { desc, words, frame } = spot;
         let version = desc.latch.try_read()?;
-        // Relaxed: the latch's version is validated by the caller, and the tag with it.
+        // Relaxed: the caller validates the latch's version, and with it the tag.
         if desc.tag.load(Relaxed) != tag(file.number, page) {
             return None;
         }
@@ -117,7 +117,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Some(Snapshot { words, desc, version, file, page, frame })
     }
 
-    /// Counts a read, and marks its frame now and then.
+    /// Counts a read, and marks its frame periodically.
     #[inline(always)]
     fn note(&self, file: FileId, frame: u32) {
         let ticks = self.ticks.get().wrapping_add(1);
@@ -167,7 +167,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         })?
     }
 
-    /// The page, for a handle that only looks: it waits for a writer by looking again.
+    /// Reads the page for a read-only handle, which retries while a writer holds it.
     fn look(&self, file: FileId, page: u64) -> Result<Snapshot<'_, M>, Error> {
         for _ in 0..LOOKS {
             if let Some(snapshot) = self.peek_again(file, page) {
@@ -182,8 +182,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Err(Error::View)
     }
 
-    /// Brings a page into the pool, takes its latch by `take`, which also says the tag found then,
-    /// and does that again until it has the page.
+    /// Brings a page into the pool and takes its latch by `take`, which also returns the tag found
+    /// then, until it has the page.
     fn settle<'h, G>(
         &'h self,
         file: FileId,
@@ -223,13 +223,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 self.revive(frame, file, page)?;
                 continue;
             }
-            // It was evicted since; or the table leads to a frame that is another page's.
+            // It was evicted since, or the table leads to another page's frame.
             self.wonder(&mut strange, "entry of the translation")?;
         }
     }
 
-    /// Lets others run, for what is not as it should be will soon be so; but not for ever: shared
-    /// memory may be damaged.
+    /// Yields while a state that should soon resolve persists. Returns an error after many
+    /// attempts, because shared memory may be damaged.
     pub(crate) fn wonder(&self, times: &mut u32, what: &'static str) -> Result<(), Error> {
         *times += 1;
         if *times > STRANGE {
@@ -239,15 +239,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(())
     }
 
-    /// Reads a page: runs `read` on it until what it returns is of one state of the page.
+    /// Reads a page: runs `read` on it until the result belongs to one state of the page.
     ///
-    /// `read` may see torn words: it must end whatever it sees, and may return none to be run again
-    /// at once. After [`ATTEMPTS`] failures the page's latch is shared, so that no writer can make
-    /// it fail again; if it returns none then, the page is [`Error::Malformed`].
+    /// `read` may see torn words. It must terminate in any case, and may return none to be run
+    /// again at once. After [`ATTEMPTS`] failures it runs with the page's latch shared, so that no
+    /// writer can disturb it; if it returns none then, the call fails with [`Error::Malformed`].
     ///
     /// # Errors
     ///
-    /// As [`optimistic`](Self::optimistic); [`Error::Malformed`].
+    /// The errors of [`optimistic`](Self::optimistic); [`Error::Malformed`].
     #[inline]
     pub fn read<R>(
         &self,
@@ -255,7 +255,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         page: u64,
         mut read: impl FnMut(&PageView<'_, M>) -> Option<R>,
     ) -> Result<R, Error> {
-        // What most reads are, without what all others need.
+        // The common case, without the code for all others.
         if let Some(snapshot) = self.peek(file, page)
             && let Some(result) = read(&snapshot.view())
             && snapshot.validate()
@@ -277,11 +277,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.read_known(file, page, read).map(|(result, _)| result)
     }
 
-    /// As [`read`](Self::read), with what tells later whether the page is still what was read.
+    /// [`read`](Self::read) that also returns a token to check later whether the page is unchanged.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// The errors of [`read`](Self::read).
     pub fn read_known<R>(
         &self,
         file: FileId,
@@ -320,8 +320,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 })?;
             let words = self.pool().words(frame, file.words)?;
             let result = read(&PageView { words });
-            // A waiter that was stopped may take this share for that of the slot's last owner,
-            // which is dead: then a writer came in.
+            // A waiter that was stopped may mistake this share for that of the slot's last, dead
+            // owner; a writer then came in between.
             if desc.latch.validate(share.version()) {
                 let result = result.ok_or(Error::Malformed { file: file.number, page })?;
                 let version = share.version();
@@ -330,18 +330,18 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// Takes a page to change it: waits for the thread that has it.
+    /// Latches a page to change it. Waits for the thread that has it.
     ///
-    /// A thread that holds pages already must wait for others only in an order that all threads
-    /// keep: the pool detects no deadlock.
+    /// A thread that already holds pages must wait for others in an order that all threads keep:
+    /// the pool detects no deadlock.
     ///
     /// # Errors
     ///
-    /// As [`optimistic`](Self::optimistic).
+    /// The errors of [`optimistic`](Self::optimistic).
     ///
     /// # Panics
     ///
-    /// If this thread holds the page already.
+    /// If this thread already holds the page.
     pub fn write(&self, file: FileId, page: u64) -> Result<PageMut<'_, 't, M>, Error> {
         self.writes()?;
         let (frame, desc, guard) = self.settle(file, page, |desc, _| {
@@ -354,8 +354,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.page_mut(frame, desc, guard, file, page)
     }
 
-    /// Takes the page of a snapshot to change it, if it is still what was read: none if anything
-    /// changed since, or somebody has it. Does not wait.
+    /// Latches the page of a snapshot to change it, if it is unchanged: none if it changed, or
+    /// another thread has it. Does not wait.
     ///
     /// # Errors
     ///
@@ -369,8 +369,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let Snapshot { desc, version, file, page, frame, .. } = *snapshot;
         let Some(guard) = desc.latch.try_upgrade(version, self) else { return Ok(None) };
         let guard = Taken(Some(guard));
-        // Relaxed: this thread holds the latch. It is the page by its version; but bytes that lie
-        // in shared memory are not believed.
+        // Relaxed: this thread holds the latch. The version identifies the page; but shared memory
+        // is not trusted.
         if desc.tag.load(Relaxed) != tag(file.number, page) {
             return Ok(None);
         }
@@ -390,8 +390,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             // Relaxed: a hint.
             self.pool().mark(frame)?.store(1, Relaxed);
         }
-        // Relaxed: the latch is held. A page whose change was begun and not ended is nobody's to
-        // commit over: the thread that lets it go poisons it.
+        // Relaxed: the latch is held. No thread may commit over a page whose change was begun and
+        // not completed: the thread that releases it poisons it.
         if desc.state.load(Relaxed) & !DIRTY != kind::VALID {
             return Err(Error::Corrupt("state of a frame"));
         }
@@ -413,7 +413,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
     }
 }
 
-/// A latch that is let go unchanged if nobody takes it from here.
+/// A latch that is released unchanged unless it is moved out of here.
 pub(crate) struct Taken<'h, 't, M: ConstMachine>(
     pub(crate) Option<Exclusive<'h, Handle<'t, M>, M>>,
 );

@@ -1,7 +1,7 @@
-//! What a pool has done, and what its frames hold: for people and for tests.
+//! Statistics of a pool and the contents of its frames, for display and tests.
 //!
-//! A handle counts in its own memory, and stores its counts in words of its thread slot when it is
-//! dropped or asked to: so a read counts without a store that others notice.
+//! A handle counts in its own memory and stores its counts in words of its thread slot when it is
+//! dropped or asked to. So a read counts without a store that others notice.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use crate::counts::Stats;
 use crate::layout::{DIRTY, THREADS, kind, thread_at, untag};
 use crate::{Error, Handle, Pool};
 
-/// What a frame holds, at one moment.
+/// The content of a frame at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FrameInfo {
@@ -21,7 +21,7 @@ pub struct FrameInfo {
     pub page: (u16, u64),
     /// `valid`, `claimed` or `poisoned`.
     pub state: &'static str,
-    /// Whether the page is not on disk as it is.
+    /// Whether the disk lacks the page's current state.
     pub dirty: bool,
     /// The page's LSN.
     pub lsn: u64,
@@ -47,7 +47,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
     }
 
-    /// What this handle has done since it was made, stored or not.
+    /// Returns this handle's counts since it was created, stored or not.
     pub fn counted(&self) -> Stats {
         let mut counted = self.stored.get();
         let counts = self.counts.look();
@@ -57,7 +57,7 @@ impl<M: ConstMachine> Handle<'_, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// What all handles have done that stored their counts.
+    /// Returns the sum of the counts that all handles have stored.
     ///
     /// # Errors
     ///
@@ -75,10 +75,10 @@ impl<M: ConstMachine> Pool<M> {
         Ok(stats)
     }
 
-    /// What the frame holds: none if it is free, or there is no such frame.
+    /// Returns the content of a frame: none if it is free or does not exist.
     pub fn frame(&self, frame: u32) -> Option<FrameInfo> {
         let desc = self.desc(frame).ok()?;
-        // Relaxed, all: a snapshot, which may be of two states.
+        // Relaxed, all: a snapshot, possibly of two states.
         let state = desc.state.load(Relaxed);
         Some(FrameInfo {
             frame,
@@ -96,7 +96,7 @@ impl<M: ConstMachine> Pool<M> {
         })
     }
 
-    /// What the frames hold that are not free.
+    /// Returns the contents of the frames that are not free.
     ///
     /// # Errors
     ///

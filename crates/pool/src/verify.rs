@@ -1,7 +1,7 @@
-//! Whether what lies in a pool fits together, and what lies in its files.
+//! Consistency checks of a pool and of the pages in its files.
 //!
-//! It looks and stores nothing. What others change meanwhile may look wrong for a moment: a caller
-//! that finds a flaw in a pool at work looks again.
+//! The check reads and stores nothing. Concurrent changes may look wrong for a moment: a caller
+//! that finds a flaw in a pool in use checks again.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
@@ -12,15 +12,15 @@ use latchwork_machine::{ConstMachine, Word};
 use crate::layout::{DIRTY, MODIFYING, kind, untag};
 use crate::{Error, FileId, Pool};
 
-/// What was found in a pool.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// What is wrong, a sentence each.
+    /// The flaws, one sentence each.
     pub flaws: Vec<String>,
-    /// Frames that hold pages.
+    /// Frames that contain pages.
     pub pages: u32,
-    /// Frames passed over, for their latch is held.
+    /// Frames skipped because their latch is held.
     pub latched: u32,
     /// Pages that were left half changed and not rebuilt.
     pub poisoned: u32,
@@ -96,9 +96,9 @@ impl<M: ConstMachine> Pool<M> {
         Ok(found)
     }
 
-    /// Reads a file's pages from disk, past the pool, and calls `told` with each that is not sound
-    /// there. Pages that are dirty in the pool are passed over, and holes of a sparse file. Returns
-    /// how many were looked at.
+    /// Reads a file's pages directly from disk and calls `told` with each invalid one. Pages that
+    /// are dirty in the pool and holes of a sparse file are skipped. Returns how many were
+    /// examined.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl<M: ConstMachine> Pool<M> {
             looked += 1;
             let sound = read.map_err(Error::from);
             if let Err(error) = sound.and_then(|()| self.believe(file, page, &bytes))
-                // It may have been written just now.
+                // It may have just been written.
                 && !self.is_unwritten(file, page)
             {
                 told(page, &error);
@@ -142,7 +142,7 @@ impl<M: ConstMachine> Pool<M> {
         Ok(looked)
     }
 
-    /// Whether the pool has something newer than the disk, or nothing that was ever there.
+    /// Returns whether the pool has a newer state than the disk, or the page never existed on disk.
     fn is_unwritten(&self, file: FileId, page: u64) -> bool {
         let entry = self.entry(file, page).unwrap_or(0);
         let frame = entry.checked_sub(1).and_then(|frame| u32::try_from(frame).ok());

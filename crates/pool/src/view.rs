@@ -1,8 +1,8 @@
-//! What a reader sees of a page: words, and whether they were of one state.
+//! A page as a reader sees it: words that may be torn, until they are validated.
 //!
-//! A page is atomic words of 8 bytes, on both sides and everywhere: so a reader may meet a writer
-//! and Rust calls it no race. What a reader finds may be torn. So every access is checked against
-//! the page's end, none panics, and a result is worth something only when it is validated.
+//! A page consists of atomic words of 8 bytes in all accesses, so a reader that meets a writer
+//! causes no race in Rust's sense. The words may be torn. So every access is checked against the
+//! page's end, none panics, and a result is valid only after validation.
 
 use core::fmt;
 use core::sync::atomic::Ordering::Relaxed;
@@ -13,34 +13,34 @@ use latchwork_machine::{ConstMachine, Native, Word};
 use crate::FileId;
 use crate::layout::Desc;
 
-/// A page's words, perhaps torn: nothing borrowed from it leaves the closure that is given it.
+/// A page's words, possibly torn. Nothing borrowed from it leaves the closure that receives it.
 pub struct PageView<'v, M: ConstMachine = Native> {
     pub(crate) words: &'v [M::AtomicU64],
 }
 
 impl<M: ConstMachine> PageView<'_, M> {
-    /// How many words the page has.
+    /// Returns how many words the page has.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a page is never empty")]
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// A word; none beyond the end. Word 0 is the pool's, word 1 the page's LSN.
+    /// Returns a word; none beyond the end. Word 0 belongs to the pool, word 1 is the page's LSN.
     #[inline(always)]
     pub fn word(&self, index: usize) -> Option<u64> {
         // Relaxed: `validate` orders.
         Some(self.words.get(index)?.load(Relaxed))
     }
 
-    /// So many words from `at` on; none beyond the end.
+    /// Returns `count` words from `at` on; none beyond the end.
     #[inline(always)]
     pub fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>> {
         // Relaxed: as in `word`.
         Some(self.words.get(at..at.checked_add(count)?)?.iter().map(|word| word.load(Relaxed)))
     }
 
-    /// Says that the word at `index` will be read soon.
+    /// Prefetches the word at `index`.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
         if let Some(word) = self.words.get(index) {
@@ -48,15 +48,15 @@ impl<M: ConstMachine> PageView<'_, M> {
         }
     }
 
-    /// Adds so many words from `at` on to `to`, as bytes in the order of a little-endian machine;
-    /// none beyond the end, `to` is then as it was.
+    /// Appends `count` words from `at` on to `to`, as little-endian bytes; none beyond the end, and
+    /// `to` is then unchanged.
     #[inline(always)]
     pub fn append(&self, at: usize, count: usize, to: &mut Vec<u8>) -> Option<()> {
         M::append_words(self.words.get(at..at.checked_add(count)?)?, to);
         Some(())
     }
 
-    /// Copies words from `index` on; none beyond the end, `into` is then as it was.
+    /// Copies words from `index` on; none beyond the end, and `into` is then unchanged.
     #[inline]
     pub fn copy(&self, index: usize, into: &mut [u64]) -> Option<()> {
         let from = self.words.get(index..index.checked_add(into.len())?)?;
@@ -67,8 +67,7 @@ impl<M: ConstMachine> PageView<'_, M> {
         Some(())
     }
 
-    /// Copies bytes from byte `at` on, in the order of a little-endian machine; none beyond the
-    /// end.
+    /// Copies bytes from byte `at` on, in little-endian order; none beyond the end.
     #[inline]
     pub fn bytes(&self, at: usize, into: &mut [u8]) -> Option<()> {
         if at.checked_add(into.len())? > self.words.len() * 8 {
@@ -98,11 +97,12 @@ impl<M: ConstMachine> fmt::Debug for PageView<'_, M> {
     }
 }
 
-/// A page as a reader began to read it, to be validated later: a version, and where the words are.
+/// A page that a reader has begun to read, to be validated later: a version, and the address of the
+/// words.
 ///
-/// It holds nothing: the page may be changed, evicted, and its frame be another page's. Then
-/// [`validate`](Self::validate) says so, and what was read is to be thrown away. The memory stays
-/// memory whatever happens, for frames are never unmapped.
+/// It holds no latch: the page may be changed or evicted, and its frame may get another page. Then
+/// [`validate`](Self::validate) returns false, and what was read must be discarded. The memory
+/// stays valid in any case, because frames are never unmapped.
 pub struct Snapshot<'h, M: ConstMachine = Native> {
     pub(crate) words: &'h [M::AtomicU64],
     pub(crate) desc: &'h Desc<M>,
@@ -121,53 +121,55 @@ impl<M: ConstMachine> Clone for Snapshot<'_, M> {
 impl<M: ConstMachine> Copy for Snapshot<'_, M> {}
 
 impl<'h, M: ConstMachine> Snapshot<'h, M> {
-    /// The page's words, perhaps torn.
+    /// Returns the page's words, possibly torn.
     #[inline(always)]
     pub fn view(&self) -> PageView<'h, M> {
         PageView { words: self.words }
     }
 
-    /// As [`PageView::word`].
+    /// Returns a word, like [`PageView::word`].
     #[inline(always)]
     pub fn word(&self, index: usize) -> Option<u64> {
         self.view().word(index)
     }
 
-    /// How many words the page has.
+    /// Returns how many words the page has.
     #[inline(always)]
     #[allow(clippy::len_without_is_empty, reason = "a page is never empty")]
     pub fn len(&self) -> usize {
         self.words.len()
     }
 
-    /// The page's LSN, to be validated as its words are.
+    /// Returns the page's LSN, which must be validated like its words.
     #[inline(always)]
     pub fn lsn(&self) -> u64 {
         // Relaxed: `validate` orders.
         self.desc.lsn.load(Relaxed)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> FileId {
         self.file
     }
 
-    /// The page's number.
+    /// Returns the page's number.
     pub fn page(&self) -> u64 {
         self.page
     }
 
-    /// The frame that has the page, if it validates.
+    /// Returns the frame that has the page, if it validates.
     pub fn frame(&self) -> u32 {
         self.frame
     }
 
-    /// The version of the frame: another one each time that the page is changed, evicted or read.
+    /// Returns the frame's version, which changes whenever the page is changed, evicted or read
+    /// from disk.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Whether all that was read so far is one state of the page. Stores nothing.
+    /// Returns whether everything that was read so far belongs to one state of the page. Stores
+    /// nothing.
     #[inline(always)]
     pub fn validate(&self) -> bool {
         self.desc.latch.validate(self.version)

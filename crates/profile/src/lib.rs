@@ -1,4 +1,5 @@
-//! What a profiled program writes and a watcher reads: one file a process, mapped by the writer.
+//! The data that a profiled program writes and a watcher reads: one file per process, mapped by the
+//! writer.
 //!
 //! ```text
 //!  0        4096              + 8,192 x 320     + 4,096 x 320     + 1,024 x 2,432   + 64 KiB
@@ -9,10 +10,10 @@
 //! └────────┴─────────────────┴─────────────────┴─────────────────┴─────────────────┘
 //! ```
 //!
-//! The file is the live segment: a watcher reads it while the program runs, and after the program
-//! was killed, called `_exit` or dropped its privileges there is as much in it as there was.
-//! Writing takes no lock and allocates nothing; a full table counts what it could not hold.
-//! A reader trusts no byte of it.
+//! The file is the live segment: a watcher reads it while the program runs. After the program was
+//! killed, called `_exit` or dropped its privileges, the file still has all that was recorded.
+//! Writing takes no lock and allocates nothing; a full table counts what it could not store. A
+//! reader trusts no byte of it.
 
 mod layout;
 mod maps;

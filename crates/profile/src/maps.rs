@@ -1,10 +1,10 @@
-//! Which code lies where: taken from `/proc/self/maps`, so that a reader can name a return
-//! address after the process is gone.
+//! The addresses of code, read from `/proc/self/maps`, so that a reader can name a return address
+//! after the process has ended.
 //!
 //! Only code with a file is kept, and the first thread's stack, a line each: `START-END OFFSET
-//! PATH`, in hexadecimal. The text
-//! is taken again when a call site is in none of the files seen so far, for programs load code as
-//! they run; at most 64 times, for some make their own.
+//! PATH`, in hexadecimal. The text is read again when a call site is in none of the files seen so
+//! far, because programs load code as they run; at most 64 times, because some programs generate
+//! code.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize};
@@ -23,18 +23,18 @@ static BUSY: AtomicBool = AtomicBool::new(false);
 
 const TAKES_MAX: u32 = 64;
 
-/// What the kernel calls the first thread's stack.
+/// The kernel's name for the first thread's stack.
 pub(crate) const STACK: &[u8] = b"[stack]";
 
-/// A new segment has no text yet that `see` could rely on.
+/// Forgets the ranges: a new segment has no text yet.
 pub(crate) fn forget() {
     TAKEN.store(1, Relaxed);
 }
 
-/// Takes the text again if `address` lies in no file of it.
+/// Reads the text again if `address` lies in no file of it.
 pub(crate) fn see(segment: &Segment, address: usize) {
     let count = COUNT.load(Acquire).min(RANGES);
-    // Relaxed: a torn pair makes us take the text once more, or once less.
+    // Relaxed: a torn pair causes one more or one fewer read of the text.
     let known = |(start, end): &(AtomicUsize, AtomicUsize)| {
         (start.load(Relaxed)..end.load(Relaxed)).contains(&address)
     };
@@ -43,22 +43,23 @@ pub(crate) fn see(segment: &Segment, address: usize) {
     }
 }
 
-/// Whether `address` lies in code of a file. Of code that was loaded since the text was taken it
-/// does not know.
+/// Returns whether `address` lies in code of a file. Unaware of code that was loaded after the text
+/// was read.
 pub(crate) fn is_code(address: usize) -> bool {
     let known = &KNOWN[..COUNT.load(Acquire).min(RANGES)];
-    // Relaxed: as above. The ranges are in the order of the text, which is that of addresses.
+    // Relaxed: as above. The ranges are in the order of addresses, like the text.
     let after = known.partition_point(|(start, _)| start.load(Relaxed) <= address);
     after > 0 && address < known[after - 1].1.load(Relaxed)
 }
 
-/// In the child of a fork: another thread of the parent's may have been writing, and is not here.
+/// Resets the lock in the child of a fork: another thread of the parent may have held it, and does
+/// not exist here.
 pub(crate) fn forked() {
     // Relaxed: there is one thread.
     BUSY.store(false, Relaxed);
 }
 
-/// Takes the text.
+/// Reads the text.
 pub(crate) fn write(segment: &Segment) {
     // Acquire, and Release below: one writer's text comes after another's.
     if BUSY.swap(true, Acquire) {
@@ -89,8 +90,8 @@ impl Text<'_> {
             return;
         };
         self.read(&file);
-        // By the system call itself, and not as a point where a thread may be cancelled.
-        // SAFETY: nobody else has it, and it is given up here.
+        // The system call itself, because the C library's `close` is a cancellation point. SAFETY:
+        // no other value owns the descriptor, which is given up here.
         unsafe { rustix::io::close(file.into_raw_fd()) };
     }
 
@@ -153,7 +154,7 @@ impl Text<'_> {
     }
 }
 
-/// A path put together on the stack; what does not fit makes it empty.
+/// A path assembled on the stack; an overflow makes it empty.
 pub(crate) struct Line {
     bytes: [u8; 1024],
     length: usize,

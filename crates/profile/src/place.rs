@@ -1,4 +1,4 @@
-//! Where a latch was taken, in one word.
+//! The place where a latch was taken, in one word.
 //!
 //! ```text
 //!  63  60  59                                         0
@@ -15,17 +15,17 @@ const SHIFT: u32 = 60;
 const CHAIN: u64 = 15;
 const REST: u64 = (1 << SHIFT) - 1;
 
-/// Where a latch was taken.
+/// The place where a latch was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// At the call with this return address, in this way.
+    /// The call with this return address, and the class.
     Site(u64, Class),
-    /// By a thread that had waited, at the end of the call chain with this index.
+    /// The end of the call chain with this index for a thread that had waited.
     Chain(usize),
 }
 
 impl Place {
-    /// The word of this place; never zero.
+    /// Returns the word of this place; never zero.
     pub(crate) fn word(self) -> u64 {
         match self {
             Self::Site(address, class) => address & REST | (class as u64) << SHIFT,
@@ -33,7 +33,7 @@ impl Place {
         }
     }
 
-    /// The place of a word; none if it is none.
+    /// Returns the place of a word; none if it is invalid.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         match word >> SHIFT {
             CHAIN => {

@@ -1,4 +1,4 @@
-//! The reader's side: bytes of a file that anybody may have written.
+//! The reader's side: bytes of a file that any process may have written.
 
 use core::fmt;
 
@@ -9,22 +9,22 @@ use crate::maps;
 use crate::place::Place;
 use core::mem::offset_of;
 
-/// How far below what was seen of it a stack is still taken for one; the kernel keeps more than
+/// How far below its known extent an address still counts as the stack; the kernel keeps more than
 /// this free.
 const STACK_GROWS: u64 = 8 << 20;
 
-/// Why bytes are no segment.
+/// The reason why bytes are no segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FormatError {
-    /// There are too few of them.
+    /// The file is too short.
     TooShort {
-        /// How many a segment has.
+        /// Bytes of a segment.
         needed: usize,
-        /// How many there are.
+        /// Bytes given.
         given: usize,
     },
-    /// They do not begin as a segment does, or not as one of this version.
+    /// The bytes do not begin like a segment of this version.
     Foreign,
     /// The text of code files has this length, which is too large.
     Maps(u32),
@@ -49,36 +49,37 @@ impl core::error::Error for FormatError {}
 pub struct Row {
     /// The latch's address, or the call's return address.
     pub address: u64,
-    /// How it was taken; of a latch that was taken in several ways, the last.
+    /// How it was taken; for a latch that was taken in several ways, the last.
     pub class: Class,
-    /// How often it was taken.
+    /// The number of acquisitions.
     pub acquisitions: u64,
-    /// How often that took a wait.
+    /// The number of acquisitions that waited.
     pub contended: u64,
     /// The sum of the waits, in nanoseconds.
     pub wait_total: u64,
-    /// The longest.
+    /// The longest wait, in nanoseconds.
     pub wait_max: u64,
-    /// Of a latch, where it was waited for longest; of a site, the latch that was. Zero if none.
+    /// For a latch, the site of its longest wait; for a site, that latch. Zero if none.
     pub peer: u64,
-    /// When it was first taken, in nanoseconds on the monotonic clock.
+    /// When it was first taken, in nanoseconds of monotonic time.
     pub first_seen: u64,
-    /// Of a latch, the return address of the call that took it first; else zero.
+    /// For a latch, the return address of the call that took it first; otherwise zero.
     pub first_caller: u64,
-    /// Of a latch, where it had been taken by the thread that held it as its longest wait began.
+    /// For a latch, the place where the holder had taken it when its longest wait began.
     pub peer_holder: Option<Place>,
-    /// How many waits of other threads began while a latch was held from here.
+    /// The number of waits of other threads that began while a latch was held from here.
     pub blocked: u64,
     /// The sum of those waits, in nanoseconds.
     pub blocked_total: u64,
-    /// Waits by their magnitude: from `2^(b-1)` to `2^b - 1` nanoseconds.
+    /// Waits by magnitude: from `2^(b-1)` to `2^b - 1` nanoseconds.
     pub waits: [u32; BUCKETS],
 }
 
 impl Row {
-    /// An upper bound of the wait that `share` of the contended acquisitions did not exceed.
+    /// Returns an upper bound of the wait that `share` of the contended acquisitions did not
+    /// exceed.
     ///
-    /// Exact to a factor of two, and never above the longest. None if there was no wait.
+    /// Exact to a factor of two, and never above the longest wait. None without a wait.
     pub fn wait_quantile(&self, share: f64) -> Option<u64> {
         let total: u64 = self.waits.iter().map(|n| u64::from(*n)).sum();
         let rank = ((total as f64 * share).ceil() as u64).clamp(1, total.max(1));
@@ -92,7 +93,7 @@ impl Row {
         None
     }
 
-    /// Takes another row's counts from this one's.
+    /// Subtracts another row's counts.
     pub fn subtract(&mut self, other: &Row) {
         self.acquisitions = self.acquisitions.saturating_sub(other.acquisitions);
         self.contended = self.contended.saturating_sub(other.contended);
@@ -102,7 +103,7 @@ impl Row {
         }
     }
 
-    /// Adds another row's counts to this one's.
+    /// Adds another row's counts.
     pub fn add(&mut self, other: &Row) {
         self.acquisitions = self.acquisitions.saturating_add(other.acquisitions);
         self.contended = self.contended.saturating_add(other.contended);
@@ -118,16 +119,16 @@ impl Row {
     }
 }
 
-/// A call chain that ended in waits: the bottom of a thread's stack as it was.
+/// A call chain that ended in waits: the bottom of a thread's stack at that time.
 #[derive(Clone, Debug)]
 pub struct Stack {
-    /// The chain's index, as `Place::Chain` has it.
+    /// The chain's index, as in `Place::Chain`.
     pub index: usize,
     /// The waits. The address is the return address of the latch function.
     pub row: Row,
     /// The stack pointer at the entry of the latch function.
     pub sp: u64,
-    /// The frame pointer there, in code that has any.
+    /// The frame pointer there, in code that has one.
     pub fp: u64,
     /// The stack's words, from the stack pointer upwards.
     pub words: Vec<u64>,
@@ -136,50 +137,54 @@ pub struct Stack {
 /// A piece of a code file in the process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// Where it begins.
+    /// Its start address.
     pub start: u64,
-    /// Where it ends.
+    /// Its end address.
     pub end: u64,
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
     /// The file.
     pub path: String,
 }
 
-/// What a segment said at one moment.
+/// The content of a segment at one moment.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The process.
     pub pid: u32,
-    /// When it began, in nanoseconds on the wall's clock.
+    /// Its start time, in nanoseconds of wall-clock time.
     pub began: u64,
     /// The program; the end of its path if that is long.
     pub exe: String,
-    /// The latch that served it.
+    /// The latch that was used.
     pub latch: String,
     /// Acquisitions of latches beyond the 8,192 that fit.
     pub lost_latches: u64,
     /// Acquisitions at call sites beyond the 4,096 that fit.
     pub lost_sites: u64,
-    /// Waits whose call chain is not known: the first 1,024 chains fit.
+    /// Waits whose call chain is unknown: the first 1,024 chains fit.
     pub lost_chains: u64,
-    /// Tries that failed, and waits that timed out.
+    /// Failed tries, and waits that timed out.
     pub refused: u64,
-    /// Latches, in no order.
+    /// Latches, in undefined order.
     pub latches: Vec<Row>,
-    /// Call sites, in no order.
+    /// Call sites, in undefined order.
     pub sites: Vec<Row>,
-    /// Call chains, in no order.
+    /// Call chains, in undefined order.
     pub chains: Vec<Stack>,
     /// The process's code files, and the first thread's stack.
     pub maps: Vec<Mapping>,
 }
 
 impl Snapshot {
-    /// The bytes of a segment that this reads at most.
+    /// The most bytes of a segment that are read.
     pub const SIZE: usize = size_of::<Segment>();
 
-    /// Reads a segment's bytes.
+    /// Parses a segment's bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`FormatError`].
     pub fn parse(bytes: &[u8]) -> Result<Self, FormatError> {
         if bytes.len() < Self::SIZE {
             return Err(FormatError::TooShort { needed: Self::SIZE, given: bytes.len() });
@@ -209,19 +214,20 @@ impl Snapshot {
         })
     }
 
-    /// How often latches were taken.
+    /// Returns the number of acquisitions.
     pub fn acquisitions(&self) -> u64 {
         self.latches.iter().fold(self.lost_latches, |sum, row| sum.saturating_add(row.acquisitions))
     }
 
-    /// Whether `address` lies on the first thread's stack, which may have grown since it was seen.
+    /// Returns whether `address` lies on the first thread's stack, which may have grown since it
+    /// was seen.
     pub fn is_on_stack(&self, address: u64) -> bool {
         let grown = |m: &Mapping| m.start.saturating_sub(STACK_GROWS)..m.end;
         let is_stack = |m: &&Mapping| m.path.as_bytes() == maps::STACK;
         self.maps.iter().filter(is_stack).any(|stack| grown(stack).contains(&address))
     }
 
-    /// The code file around `address`, and the place in it.
+    /// Returns the code file around `address`, and the offset in it.
     pub fn place(&self, address: u64) -> Option<(&Mapping, u64)> {
         let mapping = self.maps.iter().find(|m| (m.start..m.end).contains(&address))?;
         Some((mapping, (address - mapping.start).checked_add(mapping.offset)?))
@@ -236,7 +242,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes[at..at + 4].try_into().map_or(0, u32::from_ne_bytes)
 }
 
-/// Text up to its first zero byte; what is no text or would steer a terminal is replaced.
+/// Text up to its first zero byte, with invalid characters and terminal controls replaced.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end])
@@ -250,7 +256,7 @@ fn rows(bytes: &[u8], at: usize, count: usize, address: u64) -> Vec<Row> {
     entries.filter_map(|entry| row(entry, address)).collect()
 }
 
-/// The row in an entry; none if it is unused, or makes no sense.
+/// The row in an entry; none if it is unused or invalid.
 fn row(entry: &[u8], address: u64) -> Option<Row> {
     let word = |at| u64_at(entry, at);
     let key = word(offset_of!(Entry, key));
@@ -281,7 +287,7 @@ fn row(entry: &[u8], address: u64) -> Option<Row> {
     })
 }
 
-/// The chains that are whole.
+/// The complete chains.
 fn chains(bytes: &[u8]) -> Vec<Stack> {
     let all = bytes.chunks_exact(size_of::<Chain>()).enumerate();
     all.filter_map(|(index, chain)| {
@@ -296,7 +302,7 @@ fn chains(bytes: &[u8]) -> Vec<Stack> {
     .collect()
 }
 
-/// The lines `START-END OFFSET PATH`; one that is none is passed over.
+/// The lines `START-END OFFSET PATH`; invalid lines are skipped.
 fn mappings(bytes: &[u8]) -> Vec<Mapping> {
     fn number(text: &str) -> Option<u64> {
         u64::from_str_radix(text, 16).ok()

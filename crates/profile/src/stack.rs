@@ -1,22 +1,22 @@
 //! The stack of a thread that is about to wait.
 //!
-//! Code that is built for speed has no frame pointers, and to find a caller without them takes the
-//! tables of unwinding: large, read under a lock of the loader's, and by code that allocates. None
-//! of that is for a path that locks. So the piece of the stack above the call is copied as it is,
-//! once for each chain, and unwound by the reader, with the tables of the files. This also costs
-//! the same for every program. What else was thought of: a walk of frame pointers stops in the
-//! first library that was built without (glib of Debian is); a search of the stack for words that
-//! look like return addresses finds those of calls that are over.
+//! Optimized code has no frame pointers. Finding a caller without them needs unwind tables, which
+//! are large, are read under a lock of the loader, and need code that allocates. None of that is
+//! acceptable on the path of a lock. So the piece of the stack above the call is copied as it is,
+//! once per chain, and the reader unwinds it with the tables of the files. This costs the same for
+//! every program. Alternatives were rejected: a walk of frame pointers stops in the first library
+//! that was built without them (Debian's glibc is), and a search of the stack for words that look
+//! like return addresses finds those of finished calls.
 //!
-//! The kernel makes the copy. A thread may run on a stack of the program's own, whose end nobody
-//! knows, and a piece that ends behind it would be a fault; the kernel copies as far as there is
-//! memory. It costs about a microsecond, before a wait.
+//! The kernel makes the copy. A thread may run on a stack that the program allocated, whose end is
+//! unknown, and reading behind it would fault; the kernel copies as far as memory exists. It costs
+//! about a microsecond, before a wait.
 //!
-//! A thread that did not wait, but took a latch that others wait for, has no time for that: it
-//! holds the latch. Its chain is told from others by its frame pointers, as far as there are any
-//! on the page that it runs on, which is there for sure. The copy is made when such a chain is
-//! new. In code that was built for speed there are none, but there the compiler puts
-//! `lock_guard` and the like into their callers.
+//! A thread that did not wait, but took a latch for which others wait, has no time for that,
+//! because it holds the latch. Its chain is identified by its frame pointers, as far as they are on
+//! the current page of its stack, which certainly exists. The copy is made when such a chain is
+//! new. Optimized code has no frame pointers, but there the compiler inlines `lock_guard` and the
+//! like into their callers.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -24,15 +24,15 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::layout::{Chain, Class, STACK};
 use crate::maps;
 
-/// Where a latch function was called from.
+/// The caller of a latch function.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Caller {
     /// The return address.
     pub address: usize,
-    /// The stack pointer at the function's entry; zero if it is not known.
+    /// The stack pointer at the function's entry; zero if unknown.
     pub sp: usize,
-    /// The frame pointer at the function's entry, in code that has any.
+    /// The frame pointer at the function's entry, in code that has one.
     pub fp: usize,
 }
 
@@ -47,12 +47,12 @@ impl Piece {
         Self { words: [0; STACK], length: 0 }
     }
 
-    /// Copies at most `length` words above the caller's stack pointer; false if the kernel does
-    /// not. In place, for the stack that it is on may be a small one.
+    /// Copies at most `length` words above the caller's stack pointer; false if the kernel refuses.
+    /// In place, because its own stack may be small.
     pub(crate) fn copy(&mut self, caller: Caller, length: usize) -> bool {
         let bytes = length.min(STACK) * size_of::<u64>();
         let to = libc::iovec { iov_base: self.words.as_mut_ptr().cast(), iov_len: bytes };
-        // The kernel copies whole parts of a list, so that there is one for each page.
+        // The kernel copies whole parts of a list, so each page is a part.
         let from = pages(caller.sp, bytes);
         let count = from.iter().take_while(|part| part.iov_len > 0).count() as libc::c_ulong;
         let process = rustix::process::getpid().as_raw_nonzero().get();
@@ -60,25 +60,24 @@ impl Piece {
         let errno = unsafe { libc::__errno_location() };
         // SAFETY: as above.
         let before = unsafe { errno.read() };
-        // SAFETY: the kernel writes at most `bytes` to the words, and looks itself at what it
-        // reads.
+        // SAFETY: the kernel writes at most `bytes` to the words, and checks what it reads.
         let copied = unsafe { libc::process_vm_readv(process, &to, 1, from.as_ptr(), count, 0) };
-        // SAFETY: as above. A lock function leaves `errno` as it was.
+        // SAFETY: as above. A lock function preserves `errno`.
         unsafe { errno.write(before) };
         self.length = usize::try_from(copied).unwrap_or(0) / size_of::<u64>();
         self.length > 0
     }
 
-    /// What tells this chain from others: the words of the piece that are addresses of code. Those
-    /// that are left of earlier calls make two chains of one; the reader finds that they are one.
+    /// Returns the identity of this chain: a hash of the words of the piece that are addresses of
+    /// code. Remains of earlier calls may give one chain two identities; the reader merges them.
     pub(crate) fn key(&self, caller: Caller, class: Class) -> u64 {
         let code = self.words[..self.length].iter().filter(|word| maps::is_code(**word as usize));
         code.fold(seed(caller, class), |hash, word| mix(hash, *word)).max(1)
     }
 
     pub(crate) fn store(&self, chain: &Chain, caller: Caller) {
-        // Relaxed: a reader takes what it finds in the file. That the length comes last is for a
-        // process that dies before it.
+        // Relaxed: a reader takes what it finds in the file. The length comes last in case the
+        // process dies before it.
         chain.caller.store(caller.address as u64, Relaxed);
         chain.sp.store(caller.sp as u64, Relaxed);
         chain.fp.store(caller.fp as u64, Relaxed);
@@ -93,17 +92,17 @@ fn seed(caller: Caller, class: Class) -> u64 {
     mix(mix(0, caller.address as u64), class as u64)
 }
 
-/// Fibonacci hashing, of one word after another.
+/// Fibonacci hashing of successive words.
 fn mix(hash: u64, word: u64) -> u64 {
     (hash.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What tells this chain from others by so many frame pointers; none if there is not even one.
+/// Returns the identity of this chain by so many frame pointers; none without at least one.
 ///
-/// It is another key than that of a piece, and two chains of one again.
+/// It differs from that of a piece, and may again split one chain.
 pub(crate) fn quick_key(caller: Caller, class: Class, frames: usize) -> Option<u64> {
     const PAGE: usize = 4096;
-    // The thread's stack from the return address on, as far as the page goes.
+    // The thread's stack from the return address on, up to the end of the page.
     let (mut low, end) = (caller.sp, (caller.sp | (PAGE - 1)) + 1);
     let (mut fp, mut key, mut found) = (caller.fp, seed(caller, class), false);
     for _ in 0..frames {
@@ -114,23 +113,23 @@ pub(crate) fn quick_key(caller: Caller, class: Class, frames: usize) -> Option<u
         }
         let word = |at: usize| {
             let word = core::ptr::with_exposed_provenance_mut(at);
-            // SAFETY: aligned, and on the page of this thread's stack pointer, which is mapped for
-            // as long as the thread runs on it. Atomic, for the stack may be shared.
+            // SAFETY: aligned, and on the page of this thread's stack pointer, which is mapped as
+            // long as the thread runs on it. Atomic, because the stack may be shared.
             unsafe { AtomicUsize::from_ptr(word) }.load(Relaxed)
         };
         let back = word(fp + size_of::<usize>());
-        // Code that was built for speed has other things in that register.
+        // Optimized code has other values in that register.
         if !maps::is_code(back) {
             break;
         }
         (key, found) = (mix(key, back as u64), true);
         (low, fp) = (fp + 2 * size_of::<usize>(), word(fp));
     }
-    // Another world than that of the pieces' keys.
+    // Distinct from the identities of pieces.
     found.then_some(mix(key, 1).max(1))
 }
 
-/// The parts of `bytes` from `start` on, cut where a page may end.
+/// The parts of `bytes` from `start` on, split at page boundaries.
 fn pages(start: usize, bytes: usize) -> [libc::iovec; 2] {
     const PAGE: usize = 4096;
     let first = (PAGE - start % PAGE).min(bytes);

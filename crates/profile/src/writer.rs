@@ -1,4 +1,4 @@
-//! The writer's side: no allocation, no lock, no `errno`, and nothing that can fail to be ignored.
+//! The writer's side: no allocation, no lock, no `errno`, and failures are ignored.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
@@ -12,7 +12,7 @@ use crate::maps;
 use crate::place::Place;
 use crate::stack::{self, Caller, Piece};
 
-/// The segment of this process, or of the parent's until the first record after a fork.
+/// The segment of this process, or the parent's until the first record after a fork.
 static SEGMENT: AtomicPtr<Segment> = AtomicPtr::new(core::ptr::null_mut());
 /// Whether this process is a child that has no segment of its own yet.
 static INHERITED: AtomicBool = AtomicBool::new(false);
@@ -21,10 +21,10 @@ static INHERITED: AtomicBool = AtomicBool::new(false);
 static FOLDER: Text<512> = Text::new();
 static LATCH: Text<16> = Text::new();
 
-/// How many words of a waiter's stack are looked at.
+/// How many words of a waiter's stack are copied.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Bytes that are written before there is a second thread.
+/// Bytes that are written before a second thread starts.
 struct Text<const N: usize> {
     bytes: [AtomicU8; N],
     length: AtomicUsize,
@@ -52,10 +52,10 @@ impl<const N: usize> Text<N> {
     }
 }
 
-/// Begins a segment for this process in `folder`; false if that is not possible. A report will ask
-/// for `depth` callers of each wait.
+/// Begins a segment for this process in `folder`; false if that is not possible. `depth` is the
+/// number of callers that a report will show for each wait.
 ///
-/// Call it before there is a second thread.
+/// Call it before a second thread starts.
 pub fn start(folder: &[u8], latch: &[u8], depth: usize) -> bool {
     WORDS.store(words(depth), Relaxed);
     if !FOLDER.set(folder) || !LATCH.set(&latch[..latch.len().min(16)]) {
@@ -67,30 +67,30 @@ pub fn start(folder: &[u8], latch: &[u8], depth: usize) -> bool {
     !segment.is_null()
 }
 
-/// How many words of a stack so many callers take: half a kilobyte for each, and for the wrappers
-/// below the first.
+/// How many words of a stack `depth` callers take: half a kilobyte each, and for the wrappers below
+/// the first.
 fn words(depth: usize) -> usize {
     if depth == 0 { 0 } else { 64 + 64 * depth.min(100) }
 }
 
-/// In the child of a fork: the first record will begin a segment of its own. Where that fails
-/// (the child may have changed its root or its user) it goes on with its parent's.
+/// Must be called in the child of a fork: its first record begins a new segment. If that fails (the
+/// child may have changed its root or its user), it continues with its parent's.
 pub fn forked() {
     maps::forked();
     INHERITED.store(true, Relaxed);
 }
 
-/// Whether this process runs the program `name`, a path or the last part of one: its file, or
-/// what it was called as.
+/// Returns whether this process runs the program `name`, a path or the last part of one: compared
+/// with its file and with its invoked name.
 pub fn is_this_program(name: &[u8], called: &[u8]) -> bool {
     let mut buffer = [0; 4096];
     let is_name = |path: &[u8]| path == name || path.rsplit(|b| *b == b'/').next() == Some(name);
     is_name(executable(&mut buffer)) || is_name(called)
 }
 
-/// Leaves a word in `folder` that this program ran and was not asked for: its file's path.
+/// Records in `folder` that this program ran and was not selected: its file's path.
 ///
-/// Call it before there is a second thread.
+/// Call it before a second thread starts.
 pub fn passed_over(folder: &[u8]) {
     let mut buffer = [0; 4096];
     let exe = executable(&mut buffer);
@@ -107,11 +107,11 @@ fn executable(buffer: &mut [u8; 4096]) -> &[u8] {
     length.map_or(&[], |length| &buffer[..length])
 }
 
-/// A new, mapped segment; null if there is none to be had.
+/// Creates and maps a segment; null if that fails.
 fn create() -> *mut Segment {
     let pid = rustix::process::getpid().as_raw_nonzero().get() as u32;
     let Some(file) = create_file(pid, b"") else { return core::ptr::null_mut() };
-    // A full file system would end the program at its first write to a page that has no place.
+    // A full file system would kill the program at its first write to a page without space.
     let room = rustix::fs::fstatvfs(&file)
         .is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= 4 * size_of::<Segment>() as u64);
     if !room {
@@ -138,8 +138,8 @@ fn create() -> *mut Segment {
     segment
 }
 
-/// A new file, `PID.N` in the folder and then `suffix`. `N` counts the programs that one process
-/// became by `exec`.
+/// Creates the file `PID.N` in the folder, followed by `suffix`. `N` counts the programs that one
+/// process became by `exec`.
 fn create_file(pid: u32, suffix: &[u8]) -> Option<rustix::fd::OwnedFd> {
     let mut buffer = [0; 512];
     let folder = FOLDER.get(&mut buffer);
@@ -186,8 +186,7 @@ fn segment() -> Option<&'static Segment> {
             SEGMENT.store(own, Release);
         }
     }
-    // Acquire: synchronizes with the Release of whoever created it.
-    // SAFETY: null, or mapped for good.
+    // Acquire: synchronizes with the Release of its creator. SAFETY: null, or mapped for good.
     unsafe { SEGMENT.load(Acquire).as_ref() }
 }
 
@@ -198,7 +197,7 @@ pub fn record(class: Class, object: usize, caller: Caller) {
     }
 }
 
-/// Counts a try that failed.
+/// Counts a failed try.
 pub fn refused(_: Class, _: usize, _: usize) {
     if let Some(segment) = segment() {
         segment.header.refused.fetch_add(1, Relaxed);
@@ -209,18 +208,18 @@ pub fn refused(_: Class, _: usize, _: usize) {
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     began: u64,
-    /// How long it was; zero until it has ended.
+    /// Its duration; zero until it has ended.
     took: u64,
-    /// Where the latch's holder took it, as a `Place` has it.
+    /// The `Place` where the latch's holder took it.
     holder: u64,
     chain: Option<usize>,
 }
 
-/// Looks at the caller's stack, and at who holds the latch; call it where a wait begins.
+/// Records the caller's stack and the latch's holder. Call it when a wait begins.
 pub fn wait_begins(class: Class, object: usize, caller: Caller) -> Wait {
     let (mut holder, mut chain) = (0, None);
     if let Some(segment) = segment() {
-        // Relaxed: set before there was a second thread.
+        // Relaxed: set before a second thread started.
         chain = chain_of(segment, class, caller, WORDS.load(Relaxed));
         // The last thread that took the latch. Of several readers it stands for all.
         if let Some((latch, _)) = find(&segment.latches, object as u64) {
@@ -228,7 +227,7 @@ pub fn wait_begins(class: Class, object: usize, caller: Caller) -> Wait {
             latch.blocked.fetch_add(1, Relaxed);
         }
     }
-    // Last: what was done here is not part of the wait.
+    // Last: the work above is not part of the wait.
     Wait { began: Native::now(Clock::Monotonic), took: 0, holder, chain }
 }
 
@@ -244,7 +243,7 @@ pub fn wait_ended(class: Class, object: usize, caller: Caller, mut wait: Wait, t
     }
 }
 
-/// Adds a wait to the place where the latch was held from as it began.
+/// Adds a wait to the place from which the latch was held when it began.
 fn blame(segment: &Segment, holder: u64, waited: u64) {
     let entry = match Place::from_word(holder) {
         Some(Place::Chain(index)) => segment.chains.get(index).map(|chain| &chain.entry),
@@ -258,7 +257,7 @@ fn blame(segment: &Segment, holder: u64, waited: u64) {
     }
 }
 
-/// The index of the caller's chain, told by so many words of the stack; none if it cannot be known.
+/// The index of the caller's chain, identified by so many words of the stack; none if unknown.
 fn chain_of(segment: &Segment, class: Class, caller: Caller, words: usize) -> Option<usize> {
     if words == 0 || caller.sp == 0 {
         return None;
@@ -276,19 +275,20 @@ fn chain_of(segment: &Segment, class: Class, caller: Caller, words: usize) -> Op
     found
 }
 
-/// The index of the chain of a thread that did not wait; none if it has no frame pointers.
+/// The index of the chain of a thread that did not wait; none without frame pointers.
 fn quick_chain_of(segment: &Segment, class: Class, caller: Caller) -> Option<usize> {
-    // Relaxed: set before there was a second thread.
+    // Relaxed: set before a second thread started.
     let words = WORDS.load(Relaxed);
     if words == 0 || caller.sp == 0 {
         return None;
     }
-    // As many frames as callers are asked for, and three of wrappers.
+    // As many frames as requested callers, and three of wrappers.
     let key = stack::quick_key(caller, class, words / 64 + 2)?;
     chain_with(segment, key, |chain| copy_to(chain, caller, words))
 }
 
-/// Copies the caller's stack to a chain. A new one is rare, and others need no room for a piece.
+/// Copies the caller's stack to a chain. Separate, because a new chain is rare and other calls need
+/// no room for a piece.
 #[cold]
 #[inline(never)]
 fn copy_to(chain: &Chain, caller: Caller, words: usize) {
@@ -305,7 +305,7 @@ fn chain_with(segment: &Segment, key: u64, fill: impl FnOnce(&Chain)) -> Option<
     if fresh {
         fill(chain);
     }
-    // Without a piece it would be a place that nobody can name. Relaxed: a hint.
+    // A chain without a piece could not be named. Relaxed: a hint.
     (chain.length.load(Relaxed) > 0).then_some(index)
 }
 
@@ -319,18 +319,19 @@ fn record_in(segment: &Segment, class: Class, object: usize, caller: Caller, wai
     }
     let mut chain = wait.and_then(|wait| wait.chain);
     if let Some((latch, _)) = latch {
-        // Not where the entry was made: a thread that waits makes it, too, and takes it later.
+        // Not where the entry is created: a thread that waits also creates it, and takes the latch
+        // later.
         if latch.first_caller.load(Relaxed) == 0 {
             let address = caller.address as u64;
-            // Relaxed: of two that are first at once either will do.
+            // Relaxed: of two simultaneous first callers either will do.
             let _ = latch.first_caller.compare_exchange(0, address, Relaxed, Relaxed);
         }
-        // Who holds a latch that nobody waits for is of no interest, and costs nothing to know.
+        // The holder of a latch for which no thread waits is not recorded, which costs nothing.
         if wait.is_none() && latch.blocked.load(Relaxed) > 0 {
             chain = quick_chain_of(segment, class, caller);
         }
         let holder = chain.map_or(place, |index| Place::Chain(index).word());
-        // Relaxed: a hint. A thread that waits may still see the holder before this one.
+        // Relaxed: a hint. A waiting thread may still see the previous holder.
         latch.holder.store(holder, Relaxed);
     }
     let waited = wait.map(|wait| wait.took);
@@ -351,7 +352,7 @@ fn find(table: &[Entry], key: u64) -> Option<(&Entry, bool)> {
     find_by(table, key, |entry| entry).map(|(index, fresh)| (&table[index], fresh))
 }
 
-/// As `find`, in a table of things that have an entry.
+/// `find` in a table of things that have an entry.
 fn find_by<T>(table: &[T], key: u64, entry: impl Fn(&T) -> &Entry) -> Option<(usize, bool)> {
     // Fibonacci hashing: the top bits of the product depend on all bits of the key.
     let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - table.len().ilog2());
@@ -377,7 +378,7 @@ fn find_by<T>(table: &[T], key: u64, entry: impl Fn(&T) -> &Entry) -> Option<(us
     None
 }
 
-/// Counts; true if it was the longest wait so far.
+/// Counts; returns whether it was the longest wait so far.
 fn count(
     found: Option<(&Entry, bool)>,
     lost: &AtomicU64,
@@ -405,16 +406,16 @@ fn count(
     longest
 }
 
-/// What recording costs on this machine, in nanoseconds.
+/// The cost of recording on this machine, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// Of an acquisition.
+    /// Per acquisition.
     pub record: f64,
-    /// Of a wait besides: to copy a piece of the stack.
+    /// Additional cost of a wait: copying a piece of the stack.
     pub wait: f64,
 }
 
-/// Measures what recording costs where a report asks for `depth` callers.
+/// Measures the cost of recording with `depth` callers.
 pub fn cost(depth: usize) -> Cost {
     // SAFETY: a new mapping of fresh memory.
     let mapped = unsafe {
@@ -444,14 +445,14 @@ pub fn cost(depth: usize) -> Cost {
     cost
 }
 
-/// How long one call takes, in nanoseconds.
+/// The duration of one call, in nanoseconds.
 fn took(times: u64, mut call: impl FnMut(u64)) -> f64 {
     let mut round = || {
         let began = Native::now(Clock::Monotonic);
         (0..times).for_each(&mut call);
         Native::now(Clock::Monotonic) - began
     };
-    // The first round pays for the memory; of the others the least disturbed one counts.
+    // The first round pays for the memory; the fastest of the others counts.
     let least = (0..5).map(|_| round()).min().unwrap_or(0);
     least as f64 / times as f64
 }

@@ -1,25 +1,26 @@
-//! An area: one long run of words beside a region, for what is too large for cells.
+//! An area: one long run of words next to a region, for data that is too large for cells.
 //!
-//! A region ends at 64 GiB and its cells at 64 KiB. An [`Area`] is memory of its own: a file in
-//! the folder of the region's file, named by the region's creation number and the area's name, or
-//! pages of this process if the region has no file. It is addressed by the numbers of its words,
-//! which mean the same in every process.
+//! A region ends at 64 GiB and its cells at 64 KiB. An [`Area`] is separate memory: a file in the
+//! folder of the region's file, named by the region's creation number and the area's name, or pages
+//! of this process if the region has no file. Its words are addressed by numbers that mean the same
+//! in every process.
 //!
-//! | byte of the file | what | written |
+//! | byte of the file | content | written |
 //! |---|---|---|
 //! | 0 | magic number, creation, limit, name: 64 bytes | before the file has its name; checksum |
-//! | 1024 | how many bytes the area has now | grows |
+//! | 1024 | current size of the area in bytes | grows |
 //! | 65,536 | the words | at any time |
 //!
-//! Invariants: the file is at least as long as the length that it says, for space is set aside
-//! before the length is raised; so a word below it can be touched without `SIGBUS` for want of
-//! space. The length never falls, and nothing is unmapped while an `Area` lives: a reference to a
-//! word stays good as memory. In the child of a fork there is no area ([`Error::Forked`]).
+//! Invariants: the file is at least as long as its recorded length, because space is allocated
+//! before the length is raised. So a word below the length can be touched without a `SIGBUS` for
+//! lack of space. The length never falls, and nothing is unmapped while an `Area` lives: a
+//! reference to a word stays valid memory. The child of a fork has no area ([`Error::Forked`]).
 //!
-//! Death: a process that is killed while it grows an area has set space aside or not; the next one
-//! to grow it does so again. A file is made without a name and linked when it is whole.
+//! Death: a process that is killed while it grows an area has allocated space or not; the next
+//! process that grows the area does so again. A file is created without a name and linked when it
+//! is complete.
 //!
-//! Latches in an area of a region with a file wait in the region's own waiter slots.
+//! Latches in an area of a region with a file use the region's waiter slots.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -37,29 +38,29 @@ use crate::{Error, Plain, Region, huge};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"latchara");
 const VERSION: u32 = 1;
-/// Bytes before the first word: so that words are aligned to whatever a page may want.
+/// Bytes before the first word, so that words are aligned for any page size.
 const HEAD: u64 = 1 << 16;
-/// Bytes of the header that are believed only with their checksum, which follows them.
+/// Bytes of the header that its checksum covers, which follows them.
 const SUMMED: usize = 60;
 /// An area grows in multiples of this.
 const STEP: u64 = 1 << 16;
 /// The longest name.
 const NAME: usize = 16;
 
-/// How an area is made. One that exists keeps what it was made with.
+/// Options for creating an area. An existing area keeps the options it was created with.
 #[derive(Clone, Copy, Debug)]
 pub struct AreaOptions {
-    /// Bytes that it has at first, rounded up to 64 KiB.
+    /// Bytes at first, rounded up to 64 KiB.
     pub first: u64,
-    /// The most bytes that it may grow to. Each process sets as many addresses aside.
+    /// The most bytes that it may grow to. Each process reserves as many addresses.
     pub limit: u64,
-    /// Whether huge pages (2 MiB) are asked of the system for it, which may decline without a word:
-    /// page tables, and what a processor caches of them, are then a 512th in each process. Where
-    /// the folder is in memory that is `MADV_COLLAPSE`, of Linux 6.1.
+    /// Whether to ask the system for huge pages (2 MiB), which it may silently refuse. They reduce
+    /// page tables, and the processor's caches of them, to a 512th in each process. In memory file
+    /// systems this uses `MADV_COLLAPSE` of Linux 6.1.
     pub huge: bool,
 }
 
-/// A run of words beside a region: see [`Region::area`].
+/// A run of words next to a region: see [`Region::area`].
 pub struct Area<M: ConstMachine> {
     inner: Arc<Inner<M>>,
     /// The first word ...
@@ -69,7 +70,7 @@ pub struct Area<M: ConstMachine> {
 }
 
 struct Inner<M: ConstMachine> {
-    /// Before the region, whose waiter slots it uses. It is kept to be dropped.
+    /// Declared before the region, whose waiter slots it uses, so that it is dropped first.
     _attached: Option<Attached<'static>>,
     memory: Arc<Memory<M>>,
     region: Region<M>,
@@ -88,17 +89,19 @@ impl<M: ConstMachine> Clone for Area<M> {
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// The area of this name: found, or made with these options. All words of a new one are zero.
+    /// Opens the area of this name, or creates it with these options. All words of a new area are
+    /// zero.
     ///
-    /// `name` has 1 to 16 of the characters `a` to `z`, `0` to `9` and `-`. Through a
-    /// [view](Region::view) the area is mapped without the right to write, and must exist; a peer
-    /// that then truncates its file kills the process that looks.
+    /// `name` consists of 1 to 16 characters `a` to `z`, `0` to `9` and `-`. Through a
+    /// [view](Region::view) the area is mapped read-only and must exist; a process that then
+    /// truncates its file kills the viewing process.
     ///
     /// # Errors
     ///
     /// [`Error::Options`] for a name or sizes out of range; [`Error::ForeignArea`],
-    /// [`Error::Truncated`], [`Error::Corrupt`] for a file that is not this area whole; those of
-    /// opening and making a region's file; [`Error::NotFound`] through a view; [`Error::Forked`].
+    /// [`Error::Truncated`], [`Error::Corrupt`] for a file that is not this area or is incomplete;
+    /// the errors of [`Region::open`] and [`Region::create`]; [`Error::NotFound`] through a view;
+    /// [`Error::Forked`].
     pub fn area(&self, name: &'static str, options: &AreaOptions) -> Result<Area<M>, Error> {
         self.check()?;
         let fits = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
@@ -118,8 +121,8 @@ impl<M: ConstMachine> Region<M> {
         self.finish_area(memory, head)
     }
 
-    /// Whether this process has addresses left for areas of so many bytes in all: asked before
-    /// something is stored that only such areas make good.
+    /// Checks that this process has addresses left for areas of `bytes` in total. Call it before
+    /// storing something that only such areas make valid.
     ///
     /// # Errors
     ///
@@ -133,8 +136,8 @@ impl<M: ConstMachine> Region<M> {
     fn finish_area(&self, memory: Arc<Memory<M>>, head: Head) -> Result<Area<M>, Error> {
         let length = (head.limit - HEAD) as usize;
         let data = memory.base().wrapping_add(HEAD as usize);
-        // SAFETY: the words are atomic; what a caller is lent is mapped; the memory and the region
-        // are kept by `Inner`, which drops this first.
+        // SAFETY: the words are atomic; everything that a caller is lent is mapped; `Inner` keeps
+        // the memory and the region, and drops this first.
         let beside = |home: &Attached<'_>| unsafe { home.attach_beside(data, length) };
         let attached = self.inner.attached.as_ref().map(beside);
         let attached = attached.transpose().map_err(Error::Waiters)?;
@@ -147,7 +150,7 @@ impl<M: ConstMachine> Region<M> {
         })
     }
 
-    /// The area in memory of this process, which all of the region's clones have in common.
+    /// The area in memory of this process, which all clones of the region share.
     fn memory_area(
         &self,
         name: &'static str,
@@ -163,14 +166,14 @@ impl<M: ConstMachine> Region<M> {
         let mut memory = home.like(head.limit as usize)?;
         memory.huge = head.huge;
         memory.map(HEAD + first)?;
-        // Relaxed: nobody else has it yet. On the heap it is all there, and never grows.
+        // Relaxed: no other thread has it yet. On the heap all of it exists, and it never grows.
         length_of(&memory).store(memory.mapped(), Relaxed);
         let memory = Arc::new(memory);
         areas.push((name, memory.clone()));
         Ok((memory, head))
     }
 
-    /// The area in a file beside the region's.
+    /// The area in a file next to the region's.
     fn file_area(
         &self,
         path: &Path,
@@ -199,19 +202,19 @@ impl<M: ConstMachine> Region<M> {
             };
             let head = Head::decode(&file, found, head.creation, name)?;
             let mut memory = Memory::beside(head.limit as usize, file, write)?;
-            // A view asks the system for nothing: it must not move pages that others use.
+            // A view requests no huge pages: it must not move pages that others use.
             memory.huge = head.huge && write;
             memory.map(HEAD)?;
             return Ok((Arc::new(memory), head));
         }
     }
 
-    /// Removes the file of a region and those of its areas, if there are any. Processes that have
-    /// them open keep what they have.
+    /// Removes the file of a region and those of its areas. Processes that have them open keep
+    /// them.
     ///
     /// # Errors
     ///
-    /// Those of opening the region to look at it; [`Error::Permission`] and others of unlinking.
+    /// The errors of [`Region::view`]; [`Error::Permission`] and others of unlink(2).
     pub fn remove(path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let (_, header) = crate::file::open(path, 0o777, false)?;
@@ -228,26 +231,27 @@ impl<M: ConstMachine> Region<M> {
 }
 
 impl<M: ConstMachine> Area<M> {
-    /// How many words it has now, in all processes.
+    /// Returns how many words it has now, in all processes.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if what the area says of its length cannot be; [`Error::Forked`].
+    /// [`Error::Corrupt`] if the recorded length is impossible; [`Error::Forked`].
     pub fn words(&self) -> Result<u64, Error> {
         Ok((self.length()? - HEAD) / 8)
     }
 
-    /// How many words it may grow to.
+    /// Returns how many words it may grow to.
     pub fn limit(&self) -> u64 {
         (self.inner.limit - HEAD) / 8
     }
 
-    /// The region that it lies beside.
+    /// Returns the region that it belongs to.
     pub fn region(&self) -> &Region<M> {
         &self.inner.region
     }
 
-    /// Makes it at least `words` long. What is new is zero.
+    /// Grows it to at least `words`. New words are zero. May be called by several processes at
+    /// once.
     ///
     /// # Errors
     ///
@@ -263,15 +267,15 @@ impl<M: ConstMachine> Area<M> {
                 return self.inner.memory.map(length);
             }
             self.inner.memory.extend(length, end)?;
-            // AcqRel: synchronizes with the Acquire in `length`, so that a file that says so is as
-            // long. If it fails, another process has grown the area.
+            // AcqRel: synchronizes with the Acquire in `length`, so that a process that sees the
+            // length finds the file as long. If it fails, another process has grown the area.
             let live = length_of(&self.inner.memory);
             let _ = live.compare_exchange(length, end, AcqRel, Acquire);
         }
     }
 
-    /// Gives the memory of `count` words from `at` on back to the system. They read zero
-    /// afterwards, and may be used again. Both are rounded inwards to whole pages of memory.
+    /// Returns the memory of `count` words from `at` on to the system. They then read as zero and
+    /// may be used again. Both ends are rounded inwards to whole pages of memory.
     ///
     /// # Errors
     ///
@@ -284,8 +288,8 @@ impl<M: ConstMachine> Area<M> {
         if from < to { self.inner.memory.punch(from, to) } else { Ok(()) }
     }
 
-    /// Sets memory aside for `count` words from `at` on that were [released](Self::release), so
-    /// that storing there cannot fail.
+    /// Allocates memory for `count` words from `at` on that were [released](Self::release), so that
+    /// storing there cannot fail.
     ///
     /// # Errors
     ///
@@ -295,7 +299,7 @@ impl<M: ConstMachine> Area<M> {
         self.inner.memory.extend(HEAD + at * 8, HEAD + (at + count) * 8)
     }
 
-    /// Whether what the area has lent is still there: all of it, or in the child of a fork nothing.
+    /// Returns whether references into the area are valid: always, except in the child of a fork.
     #[inline(always)]
     pub fn is_mapped(&self) -> bool {
         // SAFETY: `inner.memory` has the word, and keeps it for as long as `self`.
@@ -304,19 +308,19 @@ impl<M: ConstMachine> Area<M> {
         mapped.load(Acquire) != 0
     }
 
-    /// The word of this number.
+    /// Returns the word with this number.
     ///
     /// # Errors
     ///
-    /// As [`slice`](Self::slice).
+    /// The errors of [`slice`](Self::slice).
     #[inline(always)]
     pub fn word(&self, at: u64) -> Result<&M::AtomicU64, Error> {
         let place = self.place(at, 8)?;
-        // SAFETY: `place` found the word mapped for as long as `self`; any bytes are one.
+        // SAFETY: `place` found the word mapped for as long as `self`; any bytes are a word.
         Ok(unsafe { &*place.cast::<M::AtomicU64>() })
     }
 
-    /// `count` words from number `at` on.
+    /// Returns `count` words from number `at` on.
     ///
     /// # Errors
     ///
@@ -326,21 +330,22 @@ impl<M: ConstMachine> Area<M> {
     pub fn slice(&self, at: u64, count: u64) -> Result<&[M::AtomicU64], Error> {
         let bytes = count.checked_mul(8).ok_or(Error::OutOfArea(at))?;
         let place = self.place(at, bytes)?;
-        // SAFETY: `place` found so many words mapped for as long as `self`; any bytes are words.
+        // SAFETY: `place` found `count` words mapped for as long as `self`; any bytes are words.
         Ok(unsafe { core::slice::from_raw_parts(place.cast(), count as usize) })
     }
 
-    /// A value that begins at word `at`, which suits its alignment.
+    /// Returns a value that begins at word `at`, if that fits its alignment.
     ///
     /// # Safety
     ///
-    /// While the reference is used, no thread of this process uses the same bytes as words of
-    /// other sizes: as another type, by [`word`](Self::word) or [`slice`](Self::slice). Rust gives
-    /// no meaning to two atomic accesses of different sizes that race.
+    /// While the reference is used, no thread of this process uses the same bytes as words of other
+    /// sizes: as another type, or by [`word`](Self::word) or [`slice`](Self::slice). Racing atomic
+    /// accesses of different sizes are undefined in Rust.
     ///
     /// # Errors
     ///
-    /// As [`slice`](Self::slice); [`Error::OutOfArea`] also if `at` does not suit.
+    /// The errors of [`slice`](Self::slice); [`Error::OutOfArea`] also if `at` does not fit the
+    /// alignment.
     #[inline(always)]
     pub unsafe fn resolve<T: Plain>(&self, at: u64) -> Result<&T, Error> {
         const { assert!(align_of::<T>() <= HEAD as usize && !core::mem::needs_drop::<T>()) };
@@ -349,13 +354,13 @@ impl<M: ConstMachine> Area<M> {
             return Err(Error::OutOfArea(at));
         }
         // SAFETY: `place` found so many bytes mapped for as long as `self`; they are aligned, as
-        // checked; any bytes are a `T`; and the caller keeps words of other sizes away.
+        // checked; any bytes are a `T`; and the caller excludes words of other sizes.
         Ok(unsafe { &*place.cast::<T>() })
     }
 
     #[inline(always)]
     fn place(&self, at: u64, bytes: u64) -> Result<*mut u8, Error> {
-        // No area has 2^46 bytes: what is more is beyond its end whatever is added.
+        // No area has 2^46 bytes, so a clamped `at` stays beyond its end.
         let end = (at.min(1 << 48) * 8).saturating_add(HEAD).saturating_add(bytes);
         // SAFETY: `inner.memory` has the word, and keeps it for as long as `self`.
         let mapped = unsafe { &*self.mapped };
@@ -366,7 +371,7 @@ impl<M: ConstMachine> Area<M> {
         Ok(self.data.wrapping_add(at as usize * 8))
     }
 
-    /// Maps what others have added, until `end` can be touched.
+    /// Maps what other processes have added, until `end` can be touched.
     #[cold]
     #[inline(never)]
     fn reach(&self, at: u64, end: u64) -> Result<(), Error> {
@@ -374,7 +379,7 @@ impl<M: ConstMachine> Area<M> {
         if end > length { Err(Error::OutOfArea(at)) } else { self.inner.memory.map(length) }
     }
 
-    /// The length in bytes, head and all, believed.
+    /// The checked length in bytes, including the head.
     fn length(&self) -> Result<u64, Error> {
         if self.inner.memory.mapped() == 0 {
             return Err(Error::Forked);
@@ -388,10 +393,10 @@ impl<M: ConstMachine> Area<M> {
     }
 }
 
-/// The word that says how many bytes an area has.
+/// The word with the area's size in bytes.
 fn length_of<M: ConstMachine>(memory: &Memory<M>) -> &M::AtomicU64 {
     let at = memory.base().wrapping_add(LIVE_AT);
-    // SAFETY: the head of an area is mapped from its making on; any bytes are a word.
+    // SAFETY: the head of an area is mapped from its creation on; any bytes are a word.
     unsafe { &*at.cast::<M::AtomicU64>() }
 }
 
@@ -399,11 +404,11 @@ fn beside(region: &Path, creation: u128, name: &str) -> PathBuf {
     region.with_file_name(format!("{creation:032x}.{name}"))
 }
 
-/// What the file of an area begins with.
+/// The start of an area's file.
 #[derive(Clone, Copy)]
 struct Head {
     creation: u128,
-    /// Bytes of the file, at most.
+    /// The most bytes of the file.
     limit: u64,
     huge: bool,
 }
@@ -423,7 +428,7 @@ impl Head {
         bytes
     }
 
-    /// Believes a file's first bytes, read and not mapped, or says what is wrong with them.
+    /// Checks a file's first bytes, which were read and not mapped.
     fn decode(file: &File, found: u64, creation: u128, name: &str) -> Result<Self, Error> {
         let needed = HEAD + STEP;
         let truncated = |_| Error::Truncated { needed, found };
@@ -442,7 +447,7 @@ impl Head {
         if !(needed..=head.limit).contains(&length) || !length.is_multiple_of(STEP) {
             return Err(Error::Corrupt { what: "length of an area", at: LIVE_AT as u64 });
         }
-        // Asked again: others grow the file first, and then say so in the header.
+        // Read again: other processes grow the file first and then record it in the header.
         let found = file.metadata().map_or(found, |now| now.len());
         if found < length { Err(Error::Truncated { needed: length, found }) } else { Ok(head) }
     }

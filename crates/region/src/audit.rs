@@ -1,4 +1,4 @@
-//! Counting every cell: is each in exactly one place?
+//! Counts every cell and checks that each is in exactly one place.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,49 +13,49 @@ use crate::{Error, Region};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Count {
-    /// Cells that the blocks of this size have room for.
+    /// Cells for which the blocks of this size have room.
     pub cells: u64,
-    /// Cells that are lent out.
+    /// Cells in use.
     pub used: u64,
     /// Free cells on a thread's lists or in a depot.
     pub listed: u64,
-    /// Cells that were never made.
+    /// Cells that were never allocated.
     pub uncarved: u64,
 }
 
-/// What a count of all cells found. Exact while nobody else is at work in the region.
+/// The result of counting all cells. Exact while no other thread changes the region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Audit {
     /// By size class.
     pub classes: [Count; CLASSES],
-    /// Cells that are free and in no list.
+    /// Free cells in no list.
     pub lost: u64,
-    /// Cells that are in two places: in two lists, or in a list and in use.
+    /// Cells in two places: in two lists, or in a list and in use.
     pub doubled: u64,
-    /// Links that lead nowhere, and blocks of no known size.
+    /// Links that lead nowhere, and blocks of unknown size.
     pub wrong: u64,
 }
 
 impl Audit {
-    /// Cells that are lent out, of all sizes.
+    /// Returns the number of cells in use, of all sizes.
     pub fn used(&self) -> u64 {
         self.classes.iter().map(|count| count.used).sum()
     }
 
-    /// The cells of so many bytes: 48, 64, 128 .. 4,096, or 65,472. None of other sizes.
+    /// Returns the cells of `bytes` bytes: 48, 64, 128 .. 4,096, or 65,472. Zero for other sizes.
     pub fn of(&self, bytes: u32) -> Count {
         let class = UNITS.iter().position(|units| units * UNIT as u32 == bytes);
         class.map_or_else(Count::default, |class| self.classes[class])
     }
 
-    /// Whether every cell is in exactly one place.
+    /// Returns whether every cell is in exactly one place.
     pub fn is_sound(&self) -> bool {
         self.lost == 0 && self.doubled == 0 && self.wrong == 0
     }
 }
 
-/// What is known of the cell at a unit so far.
+/// What is known so far of the cell at a unit.
 const UNKNOWN: u8 = 0;
 const FREE: u8 = 1;
 const IN_USE: u8 = 2;
@@ -67,7 +67,7 @@ impl<M: ConstMachine> Region<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`], [`Error::Truncated`], [`Error::Corrupt`] where the count cannot go on.
+    /// [`Error::Forked`], [`Error::Truncated`], [`Error::Corrupt`] where the count cannot continue.
     pub fn audit(&self) -> Result<Audit, Error> {
         self.check()?;
         let mut audit = Audit::default();
@@ -109,7 +109,7 @@ impl<M: ConstMachine> Region<M> {
         for class in 0..CLASSES {
             for depot in self.depots(class) {
                 let (_, mut top) = unpack(depot.word.load(Relaxed));
-                // A batch has one cell at least, so there are no more batches than units.
+                // A batch has at least one cell, so there are no more batches than units.
                 for _ in 0..units.len() {
                     if top == 0 || !self.follow(top, class, &mut units, &sizes, &mut audit) {
                         break;
@@ -122,7 +122,7 @@ impl<M: ConstMachine> Region<M> {
         Ok(audit)
     }
 
-    /// Follows a list to its end; false if it stops being one.
+    /// Follows a list to its end. False if it is not a valid list.
     fn follow(
         &self,
         head: u32,

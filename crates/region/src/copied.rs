@@ -1,9 +1,10 @@
-//! A file that is only looked at: its blocks are copied when somebody looks there.
+//! A file that is only viewed: its blocks are copied on first use.
 //!
-//! Who maps a file dies of `SIGBUS` when a peer truncates it. A read of what is not there returns
-//! fewer bytes, and no more happens: so who only looks has copies, and gets an error. A copy is of
-//! a moment, and torn where others write meanwhile; `Region::refresh` has all of them made anew
-//! when they are wanted next. Two readings in a row that agree were true between them.
+//! A process that maps a file is killed by `SIGBUS` when another process truncates it. A read
+//! beyond the end only returns fewer bytes. So a view has copies and gets an error. Each copy is
+//! made at one moment and may be torn by concurrent writes. After `Region::refresh`, all blocks are
+//! copied again on their next use. A value that is equal in two consecutive copies existed between
+//! them.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::fs::File;
@@ -15,14 +16,14 @@ use latchwork_machine::{ConstMachine, Integer, Word};
 use crate::Error;
 use crate::header::BLOCK;
 
-/// Which blocks of a file are here.
+/// Records which blocks of a file are copied.
 pub(crate) struct Copied<M: ConstMachine> {
     pub(crate) file: File,
-    /// Bytes before the first block that is copied when it is wanted.
+    /// Bytes before the first block that is copied on demand.
     pub(crate) fixed: u64,
     /// A bit for each block.
     here: Box<[M::AtomicU64]>,
-    /// Held by who copies.
+    /// Held by the thread that copies.
     copying: Mutex<()>,
 }
 
@@ -33,8 +34,8 @@ impl<M: ConstMachine> Copied<M> {
         Self { file, fixed, here, copying: Mutex::new(()) }
     }
 
-    /// Has the blocks copied in which the bytes from `from` to `to` lie, unless they are here. They
-    /// may be written to, from `base` on.
+    /// Copies the missing blocks that contain the bytes from `from` to `to`. The memory from `base`
+    /// on may be written.
     pub(crate) fn bring(&self, base: *mut u8, from: u64, to: u64) -> Result<(), Error> {
         for block in from / BLOCK..to.div_ceil(BLOCK) {
             let (word, bit) = (&self.here[(block / 64) as usize], 1 << (block % 64));
@@ -43,7 +44,7 @@ impl<M: ConstMachine> Copied<M> {
                 continue;
             }
             let _alone = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
-            // Relaxed: who set it had the mutex before.
+            // Relaxed: the thread that set it held the mutex before.
             if word.load(Relaxed) & bit == 0 {
                 self.copy(base, block * BLOCK, (block + 1) * BLOCK)?;
                 // Release: synchronizes with the Acquire above.
@@ -53,20 +54,20 @@ impl<M: ConstMachine> Copied<M> {
         Ok(())
     }
 
-    /// Has all blocks copied anew when they are wanted next.
+    /// Has all blocks copied again when they are next used.
     pub(crate) fn forget(&self) {
         let _alone = self.copying.lock().unwrap_or_else(PoisonError::into_inner);
-        // Relaxed: who still finds the bit sees the copy that was there.
+        // Relaxed: a thread that still finds the bit sees the previous copy.
         self.here.iter().for_each(|word| word.store(0, Relaxed));
     }
 
-    /// Copies the bytes from `from` to `to` to where they belong.
+    /// Copies the bytes from `from` to `to` into place.
     pub(crate) fn copy(&self, base: *mut u8, from: u64, to: u64) -> Result<(), Error> {
         let mut at = from;
         while at < to {
             let (place, left) = (base.wrapping_add(at as usize), (to - at) as usize);
-            // SAFETY: so much may be written to there; others read it as atomic words, of which any
-            // bytes are a value, as they do in memory that other processes write to.
+            // SAFETY: that much may be written there. Others read it as atomic words for which any
+            // bytes are valid, as in memory that other processes write.
             let got = unsafe { libc::pread(self.file.as_raw_fd(), place.cast(), left, at as i64) };
             match got {
                 1.. => at += got as u64,

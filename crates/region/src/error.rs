@@ -1,4 +1,4 @@
-//! What can be wrong, each by its name.
+//! The errors of a region.
 
 use core::fmt;
 
@@ -7,110 +7,112 @@ use rustix::io::Errno;
 
 use crate::Layer;
 
-/// Why a region could not be made, opened or used. Nothing is changed when one is returned.
+/// The reason why a region could not be created, opened or used. Nothing has changed when it is
+/// returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no such file.
+    /// The file does not exist.
     NotFound,
-    /// There is such a file already.
+    /// The file already exists.
     Exists,
-    /// The system does not let this process open or make the file.
+    /// The system does not allow this process to open or create the file.
     Permission,
     /// The filesystem is read-only.
     ReadOnly,
     /// The filesystem is full.
     NoSpace,
-    /// The file may not become so large: this process's limit (`RLIMIT_FSIZE`), or the
-    /// filesystem's.
+    /// The file would exceed this process's limit (`RLIMIT_FSIZE`) or the filesystem's.
     FileLimit,
-    /// The filesystem cannot map files, shared and writable.
+    /// The filesystem does not support shared writable mappings.
     NoMmap,
-    /// The filesystem cannot set space aside (`fallocate`), so a full disk would kill the process.
+    /// The filesystem cannot allocate space in advance (`fallocate`), so a full disk would kill the
+    /// process.
     NoFallocate,
-    /// The filesystem has no open-file-description locks, so the dead could not be told.
+    /// The filesystem has no open-file-description locks, so dead processes could not be detected.
     NoLocks,
     /// The last part of the path is a symbolic link.
     Symlink,
     /// The path names something that is not a regular file.
     NotRegular,
-    /// The file has other names, or none: this many.
+    /// The file has this many names, not one.
     HardLinked(u64),
-    /// The file's permission bits, which allow more than was asked for.
+    /// The file's permission bits allow more than requested.
     TooOpen(u32),
     /// The file belongs to this other user.
     ForeignOwner(u32),
-    /// The file is shorter than what it says of itself.
+    /// The file is shorter than its recorded length.
     Truncated {
-        /// Bytes that there should be.
+        /// Expected bytes.
         needed: u64,
-        /// Bytes that there are.
+        /// Found bytes.
         found: u64,
     },
-    /// The file does not begin as a region does.
+    /// The file is not a region.
     Foreign,
-    /// The region was made by a machine of the other byte order.
+    /// The region was created on a machine with the other byte order.
     Endian,
-    /// The region has a layout that is not known here.
+    /// The region has an unknown layout version.
     Version {
-        /// The region's.
+        /// The region's version.
         found: u32,
-        /// The one known here.
+        /// The supported version.
         known: u32,
     },
-    /// The region was made for pages of another size.
+    /// The region was created for another page size.
     PageSize {
-        /// The region's.
+        /// The region's page size.
         found: u32,
-        /// This system's.
+        /// This system's page size.
         here: u32,
     },
-    /// Something in the region cannot be so.
+    /// The region contains an impossible value.
     Corrupt {
-        /// What.
+        /// The kind of value.
         what: &'static str,
-        /// Where, in bytes from the region's start.
+        /// Its position in bytes from the region's start.
         at: u64,
     },
-    /// An option that makes no sense, by its name.
+    /// An option out of range, by its name.
     Options(&'static str),
-    /// This process cannot set so many bytes of addresses aside.
+    /// This process cannot reserve so many bytes of addresses.
     TooLarge(u64),
     /// The region has reached its limit, in bytes.
     Full(u64),
-    /// All process slots are held by the living: this many.
+    /// All process slots belong to living processes: this many.
     Processes(u32),
-    /// All thread slots are held, by the living or by the unswept dead: this many.
+    /// All thread slots are in use, by living threads or by dead ones that were not swept: this
+    /// many.
     Threads(u32),
     /// This process has too many regions open: this many.
     Regions(u32),
-    /// The region was opened by the process that this one was forked from. Open it again.
+    /// The region was opened before a fork, by the parent of this process. Open it again.
     Forked,
-    /// The offset is null, or leads out of the region.
+    /// The offset is null or lies outside the region.
     OutOfRange(u32),
-    /// The cell at the offset is free, or was never one of this type's size.
+    /// The cell at the offset is free, or is no cell of this type's size.
     NotInUse(u32),
-    /// The thread has as many cells in hand as its slot can note: this many.
+    /// The thread has as many cells in hand as its slot can record: this many.
     InHand(u32),
-    /// The slot belongs to a region that is only looked at.
+    /// The region is open as a view and has no slot.
     View,
-    /// A word or a value beyond the end of an area: its number, counted in words.
+    /// A word or a value beyond the end of an area: its number, in words.
     OutOfArea(u64),
-    /// The file that has an area's name is no area, or another region's.
+    /// The file with the area's name is no area, or belongs to another region.
     ForeignArea,
-    /// This layer lives in the region, and this process has no repair for it: it may not free what
-    /// the dead left.
+    /// This layer lives in the region, and this process has registered no repair for it, so it may
+    /// not free the slots of dead threads.
     NoRepair(Layer),
-    /// This layer could not put right what a dead thread left.
+    /// This layer could not repair what a dead thread left.
     Repair(Layer),
-    /// A living thread is just handing a latch to this dead one, or to one that is swept with
-    /// it: to be swept again.
+    /// A living thread is handing a latch to this dead thread, or to one that is swept with it.
+    /// Sweep again.
     Handed(u32),
-    /// What a layer's repair says of a dead thread whose slot is to be retained.
+    /// Returned by a layer's repair for a dead thread whose slot must be retained.
     Retained,
-    /// The table of waiter slots is not one.
+    /// The table of waiter slots is invalid.
     Waiters(AttachError),
-    /// The system said no in a way that has no name here.
+    /// A system call failed with an error that has no variant here.
     System {
         /// The call.
         call: &'static str,
@@ -120,7 +122,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What `call`'s failure means.
+    /// Maps the failure of `call` to an error.
     pub(crate) fn of(call: &'static str, errno: Errno) -> Self {
         match errno {
             Errno::NOENT | Errno::NOTDIR => Self::NotFound,

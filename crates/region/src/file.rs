@@ -1,7 +1,7 @@
-//! Which files are opened as regions, and how one is made.
+//! Opening and creating the files of regions.
 //!
-//! A file is made without a name, filled in, and then linked to its name: so nobody can open one
-//! that is half made, and a creator that is killed leaves nothing behind.
+//! A file is created without a name, filled in, and then linked to its name. So no process can open
+//! an incomplete file, and a creator that is killed leaves nothing behind.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,17 +18,19 @@ use crate::{Error, Options};
 const FLAGS: OFlags =
     OFlags::CLOEXEC.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// Opens a file and believes its header, or says what is wrong.
+/// Opens a file and checks its header.
 ///
-/// The file must be regular, have one name, belong to this user unless `mode` lets others in, and
-/// have no permission that `mode` has not. A last part that is a symbolic link is not followed.
+/// The file must be regular, have one name, belong to this user unless `mode` admits others, and
+/// have no permission that `mode` lacks. A symbolic link as the last part of the path is not
+/// followed.
 pub(crate) fn open(path: &Path, mode: u32, write: bool) -> Result<(File, Header), Error> {
     let (file, found) = open_checked(path, mode, write)?;
     let header = read_header(&file, found)?;
     Ok((file, header))
 }
 
-/// Opens a file that may be mapped: all that [`open`] checks but its bytes. Returns its length.
+/// Opens a file that may be mapped: checks everything that [`open`] does except its content.
+/// Returns its length.
 pub(crate) fn open_checked(path: &Path, mode: u32, write: bool) -> Result<(File, u64), Error> {
     let access = if write { OFlags::RDWR } else { OFlags::RDONLY };
     let fd = latchwork_machine::open(path, FLAGS | access, Mode::empty());
@@ -51,7 +53,8 @@ pub(crate) fn open_checked(path: &Path, mode: u32, write: bool) -> Result<(File,
     Ok((file, stat.st_size as u64))
 }
 
-/// Reads, not maps: a file that shrinks meanwhile is an error here and no signal.
+/// Reads without mapping, so that a file that shrinks at the same time causes an error instead of a
+/// signal.
 fn read_header(file: &File, found: u64) -> Result<Header, Error> {
     let mut fixed = [0; FIXED];
     let truncated = |needed| Error::Truncated { needed, found };
@@ -61,7 +64,7 @@ fn read_header(file: &File, found: u64) -> Result<Header, Error> {
     let mut length = [0; 8];
     file.read_exact_at(&mut length, LIVE_AT as u64).map_err(|_| truncated(header.heap_at()))?;
     let length = header.check_length(u64::from_ne_bytes(length))?;
-    // Asked again: others grow the file first, and then say so in the header.
+    // Read again: other processes grow the file first and then record it in the header.
     let found = file.metadata().map_or(found, |now| now.len());
     if found < length {
         return Err(Error::Truncated { needed: length, found });
@@ -75,17 +78,17 @@ pub(crate) struct Fresh {
     pub(crate) name: FreshName,
 }
 
-/// What a file without its name has meanwhile: none, or one that nobody looks for.
+/// The temporary name of a file: none, or a name that no process opens.
 pub(crate) struct FreshName(Option<PathBuf>);
 
-/// Makes a file of the first length, with a header, to be linked to a path where there is nothing.
+/// Creates a file of the first length, with a header, to be linked to a path that does not exist.
 pub(crate) fn create(path: &Path, options: &Options) -> Result<(File, Fresh), Error> {
     let creation = random()?;
     let header = Header::new(options, creation)?;
     if options.mode & !0o777 != 0 {
         return Err(Error::Options("mode"));
     }
-    // Asked before space is set aside; `link` asks again, and for good.
+    // Checked before space is allocated; `link` checks again, atomically.
     if path.symlink_metadata().is_ok() {
         return Err(Error::Exists);
     }
@@ -95,7 +98,7 @@ pub(crate) fn create(path: &Path, options: &Options) -> Result<(File, Fresh), Er
     Ok((file, Fresh { header, name }))
 }
 
-/// 16 bytes that nobody else has.
+/// 16 random bytes.
 pub(crate) fn random() -> Result<u128, Error> {
     let mut bytes = [0; 16];
     let flags = rustix::rand::GetRandomFlags::empty();
@@ -104,7 +107,7 @@ pub(crate) fn random() -> Result<u128, Error> {
 }
 
 impl Fresh {
-    /// A new file, to be given the name `path` once it is filled in.
+    /// Creates a file that gets the name `path` once it is filled in.
     pub(crate) fn file(path: &Path) -> Result<(File, FreshName), Error> {
         let folder = match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -116,7 +119,7 @@ impl Fresh {
 }
 
 impl FreshName {
-    /// Gives the file its name, unless there is one of that name.
+    /// Gives the file its name, unless that name exists.
     pub(crate) fn link(mut self, file: &File, path: &Path) -> Result<(), Error> {
         let done = match &self.0 {
             None => {
@@ -139,7 +142,7 @@ impl Drop for FreshName {
     }
 }
 
-/// A new file without a name, or with one that nobody looks for where that cannot be.
+/// Creates a file without a name or, where that is not supported, with a temporary name.
 fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<PathBuf>), Error> {
     let owner = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -159,7 +162,7 @@ fn nameless(folder: &Path, path: &Path, id: u64) -> Result<(OwnedFd, Option<Path
     Ok((fd, Some(name.into())))
 }
 
-/// Sets space aside for a new file's first length, and writes its header and its mode.
+/// Allocates space for a new file's first length, and writes its header and its mode.
 pub(crate) fn fill(file: &File, length: u64, header: &[u8], mode: u32) -> Result<(), Error> {
     extend(file, 0, length)?;
     let written = file

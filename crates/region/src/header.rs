@@ -1,9 +1,9 @@
-//! What a region begins with, and the arithmetic of its layout.
+//! The start of a region, and the arithmetic of its layout.
 //!
-//! | byte | what | written |
+//! | byte | content | written |
 //! |---|---|---|
 //! | 0 | the fixed part of the header, 80 bytes | before the file has a name; under a checksum |
-//! | 1024 | the part that changes, and the roots | at any time |
+//! | 1024 | the variable part, and the roots | at any time |
 //! | 4096 | depots | |
 //! | 12288 | waiter slots of the machine `Shared` | |
 //! | then | process slots, thread slots | |
@@ -14,22 +14,22 @@ use latchwork_machine::{Machine, Shared};
 use crate::Error;
 use crate::slots::{PROCESS_BYTES, THREAD_BYTES};
 
-/// How many sizes of cells there are.
+/// The number of cell sizes.
 pub const CLASSES: usize = 9;
 
-/// How many words of the header are the layer above's, to find its first cells by.
+/// The number of words in the header with which upper layers find their first cells.
 pub const ROOTS: usize = 64;
 
 /// Depots of each size.
 pub(crate) const DEPOTS: usize = 8;
 
-/// A block: what is handed to a thread to make cells of one size from.
+/// A block: the unit from which a thread makes cells of one size.
 pub(crate) const BLOCK: u64 = 1 << 16;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"latchrgn");
 const VERSION: u32 = 6;
 const ENDIAN: u32 = 0x0102_0304;
-/// The bytes that are read before anything is believed.
+/// The bytes that are read and checked first.
 pub(crate) const FIXED: usize = 80;
 const SUMMED: usize = FIXED - 8;
 
@@ -39,63 +39,63 @@ pub(crate) const WAITERS_AT: usize = 12_288;
 
 const PROCESSES_MAX: u32 = 4096;
 pub(crate) const THREADS_MAX: u32 = (1 << 15) - SWEEPERS;
-/// Thread slots behind the others that only sweepers take, so that a full table can be swept.
+/// Thread slots after the others, reserved for sweepers, so that a full table can be swept.
 pub(crate) const SWEEPERS: u32 = 16;
 /// Offsets count 16 bytes in 32 bits.
 const LIMIT_MAX: u64 = 1 << 36;
 
-/// How a region is made. A region that is opened has what it was made with, but for `mode`.
+/// Options for creating a region. An opened region keeps those it was created with, except `mode`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many processes may have it open at a time: 1 to 4,096. A slot takes 128 bytes.
     pub processes: u32,
-    /// How many threads may be at work in it at a time: 1 to 32,752. A slot takes 768 bytes.
+    /// How many threads may use it at a time: 1 to 32,752. A slot takes 768 bytes.
     pub threads: u32,
     /// How many threads may wait for latches in it at a time: 1 to 65,534, 64 bytes each.
     pub waiters: u32,
-    /// The most bytes that it may grow to, up to 2^36; each process sets as many addresses aside.
+    /// The most bytes that it may grow to, up to 2^36. Each process reserves as many addresses.
     pub limit: u64,
     /// The permission bits of the file. An existing file that allows more is refused.
     pub mode: u32,
 }
 
 impl Default for Options {
-    /// 256 processes, 2,048 threads, 2,048 waiters, at most 64 GiB, mode 0600.
+    /// Returns 256 processes, 2,048 threads, 2,048 waiters, at most 64 GiB, mode 0600.
     fn default() -> Self {
         Self { processes: 256, threads: 2048, waiters: 2048, limit: 1 << 36, mode: 0o600 }
     }
 }
 
-/// The part of the header that changes.
+/// The variable part of the header.
 #[repr(C, align(64))]
 pub(crate) struct Live<M: Machine> {
     /// How many bytes of the region may be used.
     pub(crate) length: M::AtomicU64,
     pad0: [M::AtomicU64; 7],
-    /// How many blocks were ever handed out.
+    /// How many blocks were ever allocated.
     pub(crate) blocks: M::AtomicU64,
     pad1: [M::AtomicU64; 7],
     /// Thread slots from here on were never used.
     pub(crate) high: M::AtomicU32,
-    /// The same of the slots for sweepers, counted from the first of them.
+    /// The same for the sweepers' slots, counted from their first.
     pub(crate) sweepers: M::AtomicU32,
-    /// By bit, the layers that live here; see `layer.rs`.
+    /// The layers that live here, by bit; see `layer.rs`.
     pub(crate) layers: M::AtomicU32,
-    /// Where to look for a free thread slot; see `thread.rs`.
+    /// Where to search for a free thread slot; see `thread.rs`.
     pub(crate) next: M::AtomicU32,
     pad2: [M::AtomicU32; 12],
     pub(crate) roots: [M::AtomicU64; ROOTS],
 }
 
-/// One of the stacks of batches of free cells: the first cell's offset, and one more than the
-/// thread slot of who is changing it.
+/// One of the stacks of batches of free cells: the first cell's offset, and the thread slot that is
+/// changing it plus one.
 #[repr(C, align(64))]
 pub(crate) struct Depot<M: Machine> {
     pub(crate) word: M::AtomicU64,
     pad: [M::AtomicU64; 7],
 }
 
-/// The fixed part, believed.
+/// The checked fixed part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) processes: u32,
@@ -119,7 +119,7 @@ impl Header {
         }
     }
 
-    /// Which number is out of range, and where it is kept.
+    /// The number that is out of range, and its position.
     fn flaw(&self) -> Option<(&'static str, u64)> {
         if !(1..=PROCESSES_MAX).contains(&self.processes) {
             return Some(("processes", 24));
@@ -146,18 +146,19 @@ impl Header {
         up(self.threads_at() + u64::from(self.threads + SWEEPERS) * THREAD_BYTES as u64, BLOCK)
     }
 
-    /// The length that follows `length` as a region grows: by an eighth, by 1 to 256 MiB.
+    /// Returns the length that follows `length` as a region grows: an eighth more, but at least 1
+    /// and at most 256 MiB.
     pub(crate) fn next_length(&self, length: u64) -> u64 {
         let step = up(length / 8, BLOCK).clamp(1 << 20, 1 << 28);
         length.saturating_add(step).min(self.limit)
     }
 
-    /// The length that a new region has.
+    /// Returns the first length of a new region.
     pub(crate) fn first_length(&self) -> u64 {
         self.next_length(self.heap_at())
     }
 
-    /// The fixed part, as it is written.
+    /// Encodes the fixed part.
     pub(crate) fn encode(&self) -> [u8; FIXED] {
         let mut bytes = [0; FIXED];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
@@ -179,10 +180,11 @@ impl Header {
         bytes
     }
 
-    /// Believes the first bytes of a file, or says what is wrong with them.
+    /// Checks the first bytes of a file.
     ///
-    /// In this order: too short, foreign, byte order, version, checksum, page size, numbers. So a
-    /// region of a later version is called one, whatever else that version changed.
+    /// The order of the checks is: too short, foreign, byte order, version, checksum, page size,
+    /// numbers. So a region of a later version is reported as one, whatever else that version
+    /// changed.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let Some(bytes) = bytes.first_chunk::<FIXED>() else {
             return Err(Error::Truncated { needed: FIXED as u64, found: bytes.len() as u64 });
@@ -223,7 +225,7 @@ impl Header {
         }
     }
 
-    /// Believes the length that a region gives itself, read from its live part.
+    /// Checks the length in the live part.
     pub(crate) fn check_length(&self, length: u64) -> Result<u64, Error> {
         let fits = (self.heap_at() + BLOCK..=self.limit).contains(&length);
         if fits && length.is_multiple_of(BLOCK) {

@@ -1,9 +1,8 @@
-//! The names of the layers that may live in a region. What each does for the dead is in
-//! `repair.rs`.
+//! The names of the layers that may live in a region. `repair.rs` describes their repairs.
 
 use core::fmt;
 
-/// What lives in a region, in the order of repair.
+/// A layer that lives in a region, in the order of repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Layer {
@@ -20,7 +19,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// All of them, in the order of repair.
+    /// All layers, in the order of repair.
     pub const ALL: [Self; 5] = [Self::Log, Self::Pool, Self::Tree, Self::Locks, Self::Store];
 
     /// Its bit among the layers of a region.

@@ -1,11 +1,11 @@
-//! Memory that many processes share, and that outlives any of them.
+//! Memory that many processes share and that outlives each of them.
 //!
-//! A [`Region`] is a file that is mapped, or memory of this process alone, with the same calls on
-//! both. It lends out *cells* of fixed sizes, names them by 4-byte [`Offset`]s that mean the same
-//! in every process, and keeps a record of who is at work in it: a slot for each process, whose
-//! life the kernel vouches for, and a slot for each thread, in which the thread notes what it is
-//! about to do. So a process may be killed between any two instructions, and whoever meets its
-//! slots finishes or undoes what it had begun. `docs/region.md` draws it.
+//! A [`Region`] is a mapped file, or memory of this process, with the same calls. It allocates
+//! *cells* of fixed sizes, names them by 4-byte [`Offset`]s that mean the same in every process,
+//! and records which processes and threads use it: a slot for each process, whose life the kernel
+//! vouches for, and a slot for each thread, in which the thread records what it is about to do. So
+//! a process may be killed between any two instructions; another process finds its slots and
+//! completes or undoes its operations. `docs/region.md` describes the layout.
 //!
 //! ```
 //! use latchwork_region::{Options, Region};
@@ -23,29 +23,28 @@
 //! # Ok::<(), latchwork_region::Error>(())
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
-//! | `header` | what a region begins with, and the arithmetic of its layout |
+//! | `header` | the start of a region, and the arithmetic of its layout |
 //! | `memory` | where the bytes come from: heap, anonymous mapping, file |
-//! | `copied` | a file that is only looked at |
-//! | `file` | which files are opened, and how one is made |
-//! | `token` | who lives: locks that the kernel drops at death |
-//! | `slots` | what a process and a thread leave in the region |
+//! | `copied` | a file that is only viewed |
+//! | `file` | opening and creating files |
+//! | `token` | life of processes: locks that the kernel drops at death |
+//! | `slots` | the slots of processes and threads |
 //! | `state` | whether a process runs or is stopped, and its command |
-//! | `open` | making and opening a [`Region`] |
-//! | `region` | resolving and growing it, and who is in it |
+//! | `open` | creating and opening a [`Region`] |
+//! | `region` | resolving offsets, growing, lists of processes and threads |
 //! | `thread` | [`Thread`]: a claimed thread slot |
 //! | `slab` | allocating and freeing cells |
-//! | `sweep` | finding the dead, and putting right their lists of cells |
-//! | `area` | [`Area`]: a long run of words beside the region |
+//! | `sweep` | finding dead threads and repairing their lists of cells |
+//! | `area` | [`Area`]: a long run of words next to the region |
 //! | `layer`, `repair` | which layers live in a region; a sweep, in which each repairs its part |
 //! | `audit` | counting every cell |
 //!
-//! No bytes of a region are trusted. Numbers read from one are checked before they are used, and
-//! lead to an [`Error`], not to undefined behaviour. A process that may write to a region can
-//! still make it useless to the others, but it can do no more than that to them, with one
-//! exception: who truncates the file kills with `SIGBUS` those who have it mapped. Who only looks
-//! ([`Region::view`]) reads it instead, and is told.
+//! No bytes of a region are trusted. Numbers read from one are checked before use and lead to an
+//! [`Error`], not to undefined behaviour. A process that may write to a region can make it useless
+//! to the others, but no more, with one exception: truncating the file kills every process that has
+//! it mapped (`SIGBUS`). A view ([`Region::view`]) reads the file instead and returns an error.
 
 #![warn(clippy::all)]
 

@@ -1,9 +1,10 @@
-//! Where the bytes come from: the heap, an anonymous mapping, a file.
+//! The sources of a region's bytes: the heap, an anonymous mapping, a file.
 //!
-//! The addresses of the whole limit are set aside at once, so that base plus offset stays right
-//! as the region grows; what is not yet part of the region has no access rights. After a fork the
-//! child has none of it (`MADV_DONTFORK`), and the word that every access is checked against reads
-//! zero there (`MADV_WIPEONFORK`): so the check of an offset is also the check for a fork.
+//! The addresses of the whole limit are reserved at once, so that base plus offset stays valid as
+//! the region grows. Addresses that are not yet part of the region have no access rights. After a
+//! fork the child has none of the memory (`MADV_DONTFORK`), and the word that every access is
+//! checked against reads zero there (`MADV_WIPEONFORK`). So the check of an offset also detects a
+//! fork.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -23,20 +24,19 @@ use crate::token::Tokens;
 use crate::{Error, huge};
 
 enum Kind<M: ConstMachine> {
-    /// Ordinary memory, all of it present from the start: for models and simulators.
+    /// Ordinary memory, all of it allocated from the start: for models and simulators.
     Heap,
     /// Pages of this process alone.
     Anonymous,
-    /// A file, shared with whoever maps it; and the same file opened once more, if it could be.
+    /// A file shared with other processes, and the same file opened once more if possible.
     File { tokens: Tokens, growth: Option<File> },
-    /// A file beside a region's, without locks of its own; mapped without the right to write if
-    /// it is only looked at.
+    /// A file next to a region's, without locks of its own; mapped read-only in a view.
     Beside { file: File, write: bool },
-    /// A file that is looked at: private pages, with copies of its blocks.
+    /// A viewed file: private pages, with copies of its blocks.
     View(Copied<M>),
 }
 
-/// What differs between processes.
+/// Values that differ between processes.
 #[repr(C)]
 struct Local<M: ConstMachine> {
     /// Bytes from the base that may be touched; zero in the child of a fork.
@@ -46,17 +46,17 @@ struct Local<M: ConstMachine> {
 /// The memory of an area, and the area's name.
 pub(crate) type Named<M> = (&'static str, Arc<Memory<M>>);
 
-/// Addresses, and the bytes behind some of them.
+/// Reserved addresses, and the bytes mapped at some of them.
 pub(crate) struct Memory<M: ConstMachine> {
     base: *mut u8,
     reserved: usize,
     local: *mut Local<M>,
     kind: Kind<M>,
-    /// Bytes from the base with rights; held while this process maps more.
+    /// Bytes from the base with access rights; held while this process maps more.
     mapping: Mutex<u64>,
-    /// Whether huge pages are asked for.
+    /// Whether huge pages are requested.
     pub(crate) huge: bool,
-    /// The areas that were made in memory of this process, by name.
+    /// The areas in memory of this process, by name.
     pub(crate) areas: Mutex<Vec<Named<M>>>,
 }
 
@@ -79,15 +79,15 @@ fn allocate(bytes: usize) -> Result<*mut u8, Error> {
     if base.is_null() { Err(Error::TooLarge(bytes as u64)) } else { Ok(base) }
 }
 
-/// A page that the child of a fork finds zeroed.
+/// A page that reads as zero in the child of a fork.
 fn local_page<M: ConstMachine>() -> Result<*mut Local<M>, Error> {
     let (bytes, rights) = (page_size() as usize, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping, at any free address.
     let page = unsafe {
         rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, rights, MapFlags::PRIVATE)
     };
     let page = page.map_err(|e| Error::of("mmap", e))?;
-    // SAFETY: the page was mapped above and nobody knows of it.
+    // SAFETY: the page was mapped above, and no other thread has it.
     let wiped = unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork) };
     wiped.map_err(|e| Error::of("madvise", e))?;
     Ok(page.cast())
@@ -104,29 +104,29 @@ impl<M: ConstMachine> Memory<M> {
         Ok(memory)
     }
 
-    /// Pages of this process alone, none yet.
+    /// Creates memory of this process alone, with no pages yet.
     pub(crate) fn anonymous(reserved: usize) -> Result<Self, Error> {
         Self::set_aside(reserved, Kind::Anonymous)
     }
 
-    /// A file that other processes map too.
+    /// Creates memory in a file that other processes also map.
     pub(crate) fn file(reserved: usize, tokens: Tokens) -> Result<Self, Error> {
         let growth = opened_again(tokens.file());
         Self::set_aside(reserved, Kind::File { tokens, growth })
     }
 
-    /// A file that is only looked at, with a fixed part of `fixed` bytes: what is behind that is
-    /// never said to be mapped, so that whoever wants it asks for it.
+    /// Creates memory for a viewed file with a fixed part of `fixed` bytes. Bytes behind that never
+    /// count as mapped, so each use requests a copy.
     pub(crate) fn view(reserved: usize, file: File, fixed: u64) -> Result<Self, Error> {
         Self::set_aside(reserved, Kind::View(Copied::new(file, reserved, fixed)))
     }
 
-    /// Memory of this process alone, of the kind that this one is.
+    /// Creates memory of this process alone, of the same kind.
     pub(crate) fn like(&self, reserved: usize) -> Result<Self, Error> {
         if let Kind::Heap = self.kind { Self::heap(reserved) } else { Self::anonymous(reserved) }
     }
 
-    /// Whether so many addresses can be set aside now.
+    /// Checks that so many addresses can be reserved now.
     pub(crate) fn has_addresses(&self, bytes: usize) -> Result<(), Error> {
         if !matches!(self.kind, Kind::Heap) {
             unmap(reserve(bytes)?, bytes);
@@ -134,12 +134,12 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// How many addresses were set aside.
+    /// Returns how many addresses were reserved.
     pub(crate) fn reserved(&self) -> usize {
         self.reserved
     }
 
-    /// A file beside a region's.
+    /// Creates memory in a file next to a region's.
     pub(crate) fn beside(reserved: usize, file: File, write: bool) -> Result<Self, Error> {
         Self::set_aside(reserved, Kind::Beside { file, write })
     }
@@ -165,12 +165,12 @@ impl<M: ConstMachine> Memory<M> {
     /// Bytes from the base that may be touched; zero in the child of a fork.
     #[inline(always)]
     pub(crate) fn mapped(&self) -> u64 {
-        // Acquire: synchronizes with the Release in `map`. It is free on x86, and what is
-        // reached through an offset was mapped before.
+        // Acquire: synchronizes with the Release in `map`. It is free on x86, and whatever an
+        // offset leads to was mapped before.
         self.local().mapped.load(Acquire)
     }
 
-    /// The word that says it, which stays where it is.
+    /// Returns the word that holds it, whose address does not change.
     pub(crate) fn mapped_word(&self) -> *const M::AtomicU64 {
         &self.local().mapped
     }
@@ -180,7 +180,7 @@ impl<M: ConstMachine> Memory<M> {
         self.base
     }
 
-    /// The locks on this region's file, if it has one.
+    /// Returns the locks on this region's file, if it has one.
     pub(crate) fn tokens(&self) -> Option<&Tokens> {
         match &self.kind {
             Kind::File { tokens, .. } => Some(tokens),
@@ -188,7 +188,7 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// The region's file, if it has one.
+    /// Returns the region's file, if it has one.
     pub(crate) fn descriptor(&self) -> Option<&File> {
         match &self.kind {
             Kind::File { tokens, .. } => Some(tokens.file()),
@@ -198,8 +198,8 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Gives the memory behind the bytes from `from` to `to` back to the system: they stay mapped,
-    /// and read zero. What is stored there later takes memory anew.
+    /// Returns the memory of the bytes from `from` to `to` to the system. They stay mapped and read
+    /// as zero. Later stores allocate memory again.
     pub(crate) fn punch(&self, from: u64, to: u64) -> Result<(), Error> {
         let at = self.base.wrapping_add(from as usize).cast();
         let length = (to - from) as usize;
@@ -216,14 +216,14 @@ impl<M: ConstMachine> Memory<M> {
         done.map_err(|e| Error::of("madvise", e))
     }
 
-    /// Whether what is written stays in this process.
+    /// Returns whether stores stay in this process.
     pub(crate) fn is_view(&self) -> bool {
         matches!(self.kind, Kind::View(_))
     }
 
-    /// Sets space aside for the bytes from `from` to `to`, so that touching them cannot fail.
+    /// Allocates space for the bytes from `from` to `to`, so that touching them cannot fail.
     ///
-    /// Idempotent, and harmless where the region has grown meanwhile.
+    /// Idempotent, and harmless if the region grows at the same time.
     pub(crate) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         match &self.kind {
             Kind::File { tokens, .. } => extend(tokens.file(), from, to),
@@ -238,11 +238,10 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Makes the bytes up to `to` touchable in this process. `to` is a multiple of 65,536.
+    /// Maps the bytes up to `to` in this process. `to` is a multiple of 65,536.
     ///
-    /// A file that a peer has truncated below `to` is refused here. One that a peer truncates
-    /// later kills whoever touches the missing pages, but for a view, which has copies: the system
-    /// offers no defence that costs nothing.
+    /// A file that was truncated below `to` is refused. A later truncation kills the processes that
+    /// touch the missing pages, except views, which have copies: the system offers no free defence.
     pub(crate) fn map(&self, to: u64) -> Result<(), Error> {
         if to > self.reserved as u64 {
             return Err(Error::Corrupt { what: "length of the region", at: 1024 });
@@ -263,18 +262,19 @@ impl<M: ConstMachine> Memory<M> {
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let done = match &self.kind {
             Kind::Heap => Ok(()),
-            // SAFETY: the range was set aside by `reserve` and nothing lies in it yet.
+            // SAFETY: the range was reserved by `reserve`, and nothing is mapped there yet.
             Kind::Anonymous | Kind::View(_) => unsafe {
                 rustix::mm::mprotect(at.cast(), length, MprotectFlags::READ | MprotectFlags::WRITE)
             },
             Kind::File { tokens, growth } => {
                 let flags = MapFlags::SHARED | MapFlags::FIXED;
-                // The first part is mapped by what has the lock that says that we live: so that one
-                // lasts, whatever the program closes. No other part is: a child that is forked
-                // before the advice below keeps the mapping, and with it what it is of.
+                // The first part is mapped through the descriptor with the lock that marks this
+                // process alive, so that descriptor lasts even if the program closes others.
+                // Further parts are not: a child that is forked before the advice below keeps the
+                // mapping, and with it the open file.
                 let growth = growth.as_ref().filter(|_| mapped != 0);
                 let file = growth.unwrap_or(tokens.file());
-                // SAFETY: as above, so it takes nobody's place; the file is long enough.
+                // SAFETY: as above, so it replaces no mapping; the file is long enough.
                 unsafe { rustix::mm::mmap(at.cast(), length, rights, flags, file, mapped) }
                     .map(drop)
             }
@@ -295,10 +295,10 @@ impl<M: ConstMachine> Memory<M> {
         let kept = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxDontFork) };
         kept.map_err(|e| Error::of("madvise", e))?;
         if self.huge {
-            // A wish: a system without huge pages for this memory serves as well, only slower.
-            // SAFETY: the range was mapped above.
+            // Optional: a system without huge pages for this memory works, only slower. SAFETY: the
+            // range was mapped above.
             let _ = unsafe { rustix::mm::madvise(at.cast(), length, Advice::LinuxHugepage) };
-            // What was touched while a part of the huge page was mapped has small pages there.
+            // Bytes touched while only a part of the huge page was mapped have small pages.
             let begun = mapped as usize / HUGE * HUGE;
             if begun < mapped as usize && begun + HUGE <= to as usize {
                 huge::collapse(self.base.wrapping_add(begun));
@@ -311,13 +311,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// What a view has copied; none of other memory, where all that is mapped is there.
+    /// Returns the blocks that a view has copied; none for other memory, where all that is mapped
+    /// exists.
     pub(crate) fn copied(&self) -> Option<&Copied<M>> {
         if let Kind::View(copied) = &self.kind { Some(copied) } else { None }
     }
 }
 
-/// The same file, opened once more: none where that is not possible, as without `/proc`.
+/// Opens the same file once more; none where that is not possible, as without `/proc`.
 fn opened_again(file: &File) -> Option<File> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = File::from(latchwork_machine::open(&*path, OFlags::RDWR, Mode::empty()).ok()?);
@@ -326,7 +327,7 @@ fn opened_again(file: &File) -> Option<File> {
     (it.st_dev == same.st_dev && it.st_ino == same.st_ino).then_some(again)
 }
 
-/// A line of its own: what happens to lie beside it does not decide what a look at it costs.
+/// A line of its own, so that its neighbours do not affect the cost of reading it.
 const fn local_layout() -> Layout {
     match Layout::from_size_align(64, 64) {
         Ok(layout) => layout,
@@ -347,8 +348,8 @@ impl<M: ConstMachine> Drop for Memory<M> {
             unsafe { dealloc(self.local.cast(), local_layout()) };
             return;
         }
-        // In the child of a fork the mapped part is gone, and others may live at its addresses.
-        // What never was mapped is left there, too: nobody can tell where it begins.
+        // In the child of a fork the mapped part is gone, and other mappings may have its
+        // addresses. The rest is left as well, because its start is unknown.
         if !forked {
             unmap(self.base, self.reserved);
         }

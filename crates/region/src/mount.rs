@@ -1,16 +1,16 @@
-//! Whether a file's memory is what processes left there: a mark that ends with it.
+//! Detects whether a file's memory is as its processes left it, with a mark that ends with that
+//! memory.
 //!
-//! What processes write to a mapped file is in the memory of the machine, and is there for the
-//! next one that maps it, also when all are dead. It is not where the file's system was
-//! unmounted without being written, as when its device is lost or a snapshot of it is put back:
-//! then the file is as some of it was written out, each page at another time, though its path,
-//! its inode and the start of the machine are the same. So a region's file is marked when it is
-//! made, by what Linux keeps with the inode in memory and writes to no disk: the hint how long
-//! what is written lives (`F_SET_RW_HINT`, Linux 4.13). The mark also ends where the kernel
-//! needs the inode's room, once nobody has the file open: then nothing is known of the memory,
-//! and it is not believed.
+//! Stores to a mapped file are in the machine's memory and visible to the next process that maps
+//! it, even if all others are dead. This fails if the file system was unmounted without being
+//! written, as when its device is lost or restored from a snapshot. Then each page of the file is
+//! as it was last written out, at different times, although path, inode and boot of the machine are
+//! the same. So a region's file is marked when it is created, with a value that Linux keeps with
+//! the inode in memory and never writes to disk: the write-lifetime hint (`F_SET_RW_HINT`, Linux
+//! 4.13). The mark also ends when the kernel evicts the inode after all processes have closed it.
+//! Then nothing is known of the memory, and it is not trusted.
 //!
-//! Of a file system that is memory itself nothing is left when it is unmounted.
+//! On a memory file system nothing remains after an unmount.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -20,20 +20,20 @@ use rustix::fs::FsWord;
 /// fcntl(2): not in `libc`.
 const GET_HINT: libc::c_int = 1024 + 11;
 const SET_HINT: libc::c_int = 1024 + 12;
-/// `RWH_WRITE_LIFE_SHORT`: true of shared memory, and not what a file has by itself.
+/// `RWH_WRITE_LIFE_SHORT`: true of shared memory, and not a default.
 const SHORT: u64 = 2;
 
 const TMPFS: FsWord = 0x0102_1994;
 const RAMFS: FsWord = 0x8584_58f6;
 
-/// Marks a file. Where the system has no such mark the file has none.
+/// Marks a file. Has no effect where the system does not support the mark.
 pub(crate) fn mark(file: &File) {
     let hint = SHORT;
     // SAFETY: the call reads the hint, which outlives it.
     unsafe { libc::fcntl(file.as_raw_fd(), SET_HINT, &hint) };
 }
 
-/// Whether a file was marked, and its file system was there all the time since.
+/// Returns whether a file was marked and its file system has been mounted since.
 pub(crate) fn is_marked(file: &File) -> bool {
     let is_memory =
         rustix::fs::fstatfs(file).is_ok_and(|about| [TMPFS, RAMFS].contains(&about.f_type));

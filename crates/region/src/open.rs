@@ -1,4 +1,4 @@
-//! Making and opening regions, and letting go of them.
+//! Creating, opening and closing regions.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::token::{self, Tokens};
 use crate::{Error, Options, Region, file, mount};
 
 impl Region<Native> {
-    /// A region of this process alone, which needs no file: the default.
+    /// Creates a region of this process alone, without a file: the default.
     ///
-    /// Its latches wait by private futexes. After a fork the child has no access to it.
+    /// Its latches wait with private futexes. The child of a fork has no access to it.
     ///
     /// # Errors
     ///
@@ -30,25 +30,26 @@ impl Region<Native> {
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// A region in ordinary memory, `options.limit` bytes at once, for models and simulators: any
-    /// machine that finds its waiter slots without the region (so not [`Shared`]).
+    /// Creates a region in ordinary memory, all `options.limit` bytes at once, for models and
+    /// simulators. The machine must find its waiter slots without the region, so it cannot be
+    /// [`Shared`].
     ///
-    /// A fork copies it, and does not notice.
+    /// A fork copies it without notice.
     ///
     /// # Errors
     ///
     /// [`Error::Options`], [`Error::TooLarge`].
     pub fn heap(options: &Options) -> Result<Self, Error> {
-        // Nothing random: a simulation is to run the same way twice.
+        // No random number: a simulation must run the same way twice.
         let header = Header::new(options, 1)?;
         Self::found(Memory::heap(header.limit as usize)?, header)
     }
 
-    /// A region in ordinary memory that begins with these bytes, as if they had been a file.
+    /// Creates a region in ordinary memory that begins with these bytes, as if they were a file.
     ///
     /// # Errors
     ///
-    /// As [`open`](Region::open) has for the bytes of a file.
+    /// The errors of [`open`](Region::open) for the content of a file.
     pub fn from_image(image: &[u8]) -> Result<Self, Error> {
         let header = Header::decode(image)?;
         let found = image.len() as u64;
@@ -60,10 +61,10 @@ impl<M: ConstMachine> Region<M> {
         if found < needed {
             return Err(Error::Truncated { needed, found });
         }
-        // It cannot grow: its memory is all there is.
+        // It cannot grow: this memory is all it has.
         let header = Header { limit: needed, ..header };
         let memory = Memory::heap(needed as usize)?;
-        // SAFETY: both are `needed` bytes long, and nobody else has the memory yet.
+        // SAFETY: both are `needed` bytes long, and no other thread has the memory yet.
         unsafe { core::ptr::copy_nonoverlapping(image.as_ptr(), memory.base(), needed as usize) };
         Self::join(memory.into(), header, None)
     }
@@ -71,10 +72,10 @@ impl<M: ConstMachine> Region<M> {
     /// Lays out zeroed memory of this process.
     fn found(memory: Memory<M>, header: Header) -> Result<Self, Error> {
         let fixed = header.encode();
-        // SAFETY: the first page is there, and nobody else has the memory yet.
+        // SAFETY: the first page exists, and no other thread has the memory yet.
         unsafe { core::ptr::copy_nonoverlapping(fixed.as_ptr(), memory.base(), fixed.len()) };
         let region = Self::build(memory.into(), header, None);
-        // Relaxed: nobody else has it. On the heap it is all there, and never grows.
+        // Relaxed: no other thread has it. On the heap all of it exists, and it never grows.
         region.live().length.store(region.inner.memory.mapped(), Relaxed);
         region.join_in()
     }
@@ -102,8 +103,8 @@ impl<M: ConstMachine> Region<M> {
     fn join_in(mut self) -> Result<Self, Error> {
         let slot = self.take_slot()?;
         let process = self.process_slot(slot);
-        // AcqRel: synchronizes with the Acquire in `alive`. What the last owner left belongs to
-        // the generation that ended, and that generation is dead from here on.
+        // AcqRel: synchronizes with the Acquire in `alive`. Everything that the last owner left
+        // belongs to the ended generation, which is dead from here on.
         let mut generation = 0;
         while generation == 0 {
             generation = process.generation.fetch_add(1, AcqRel).wrapping_add(1);
@@ -139,12 +140,12 @@ impl<M: ConstMachine> Region<M> {
         Err(Error::Processes(self.inner.header.processes))
     }
 
-    /// The same memory under another process slot, for tests in which threads stand in for
+    /// Opens the same memory under another process slot, for tests in which threads stand in for
     /// processes. Not for files: open the file again.
     ///
     /// # Errors
     ///
-    /// [`Error::Processes`]; [`Error::View`] if there is a file.
+    /// [`Error::Processes`]; [`Error::View`] if the region has a file.
     pub fn another(&self) -> Result<Self, Error> {
         self.check()?;
         if self.inner.memory.tokens().is_some() || self.inner.memory.is_view() {
@@ -153,8 +154,7 @@ impl<M: ConstMachine> Region<M> {
         Self::join(self.inner.memory.clone(), self.inner.header, None)
     }
 
-    /// Sets how many owners a free process slot has had, so that a test comes to the end of that
-    /// count.
+    /// Sets how many owners a free process slot has had, for tests of the end of that count.
     #[doc(hidden)]
     pub fn set_owners_ever(&self, process: u32, owners: u32) {
         if process < self.inner.header.processes {
@@ -163,9 +163,9 @@ impl<M: ConstMachine> Region<M> {
         }
     }
 
-    /// Declares this region's process slot dead, and leaves everything in it as it is: as if
-    /// killed. For tests; nothing must be done through it or its threads afterwards. With a file
-    /// it does nothing, for the kernel decides there.
+    /// Declares this region's process slot dead and leaves its content as it is, as if the process
+    /// were killed. For tests; the region and its threads must not be used afterwards. Has no
+    /// effect with a file, where the kernel decides.
     pub fn die(&self) {
         if let Some((slot, _)) = self.inner.process {
             // Release: as in `Inner::drop`, below.
@@ -175,19 +175,20 @@ impl<M: ConstMachine> Region<M> {
 }
 
 impl Region<Shared> {
-    /// Makes a region in a new file.
+    /// Creates a region in a new file. Allocates the file's first length.
     ///
     /// # Errors
     ///
     /// [`Error::Exists`], [`Error::Permission`], [`Error::NoSpace`], [`Error::ReadOnly`],
-    /// [`Error::NoFallocate`], [`Error::NoLocks`], [`Error::NoMmap`], [`Error::Options`], ..
+    /// [`Error::NoFallocate`], [`Error::NoLocks`], [`Error::NoMmap`], [`Error::Options`], and
+    /// others of the system.
     pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let (file, fresh) = file::create(path.as_ref(), options)?;
         let memory = Memory::file(fresh.header.limit as usize, Tokens::new(file)?)?;
         memory.map(fresh.header.first_length())?;
         let base = memory.base().wrapping_add(WAITERS_AT);
         let length = fresh.header.heap_at() as usize - WAITERS_AT;
-        // SAFETY: so much is mapped, zeroed, and unknown to others.
+        // SAFETY: that much is mapped, zeroed, and unknown to others.
         let laid_out = unsafe { Shared::create(base, length, fresh.header.waiters) };
         drop(laid_out.map_err(Error::Waiters)?);
         let region = Self::attach(memory, fresh.header)?.join_in()?.found_at(path.as_ref())?;
@@ -198,26 +199,27 @@ impl Region<Shared> {
         Ok(region)
     }
 
-    /// Whether what processes left in a region's file is there as they left it, though all are
-    /// dead: the file's system was there all the time since the file was made. False, too, where
-    /// that is not to be known: on a disk's file system once the kernel needed the room in which it
-    /// had noted it, and where it notes no such thing (before Linux 4.13, and in gVisor).
+    /// Returns whether the content of a region's file is as its processes left it, even if all are
+    /// dead: whether its file system has been mounted since the file was created. Also false if
+    /// that is unknown: on a disk file system after the kernel evicted the inode, and on systems
+    /// without the mark (before Linux 4.13, and gVisor).
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open) for files that are no region.
+    /// The errors of [`open`](Self::open) for files that are no region.
     pub fn is_as_left(path: impl AsRef<Path>, options: &Options) -> Result<bool, Error> {
         let (file, _) = file::open_checked(path.as_ref(), options.mode, false)?;
         Ok(mount::is_marked(&file))
     }
 
-    /// Opens a region that exists. Of `options` only `mode` counts.
+    /// Opens an existing region. Of `options`, only `mode` is used.
     ///
     /// # Errors
     ///
     /// [`Error::NotFound`], [`Error::Symlink`], [`Error::NotRegular`], [`Error::HardLinked`],
     /// [`Error::TooOpen`], [`Error::ForeignOwner`], [`Error::Foreign`], [`Error::Endian`],
-    /// [`Error::Version`], [`Error::Corrupt`], [`Error::PageSize`], [`Error::Truncated`], ..
+    /// [`Error::Version`], [`Error::Corrupt`], [`Error::PageSize`], [`Error::Truncated`], and
+    /// others of the system.
     pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let (file, header) = file::open(path.as_ref(), options.mode, true)?;
         let memory = Memory::file(header.limit as usize, Tokens::new(file)?)?;
@@ -225,12 +227,12 @@ impl Region<Shared> {
         Self::attach(memory, header)?.join_in()?.found_at(path.as_ref())
     }
 
-    /// Opens a region whose areas are all there: one that is not is [`Error::NotFound`] when it is
-    /// asked for, and is not made anew. For what others have made whole, and may have lost a part.
+    /// Opens a region and never creates its areas: a missing area is [`Error::NotFound`] when it is
+    /// requested. For a region that was complete and may have lost a part.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn open_whole(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let mut region = Self::open(path, options)?;
         if let Some(inner) = Arc::get_mut(&mut region.inner) {
@@ -239,11 +241,11 @@ impl Region<Shared> {
         Ok(region)
     }
 
-    /// Opens a region, or makes it if there is no such file.
+    /// Opens a region, or creates it if the file does not exist.
     ///
     /// # Errors
     ///
-    /// Those of [`open`](Self::open) and of [`create`](Self::create).
+    /// The errors of [`open`](Self::open) and of [`create`](Self::create).
     pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         loop {
             match Self::open(path.as_ref(), options) {
@@ -257,14 +259,14 @@ impl Region<Shared> {
         }
     }
 
-    /// Opens a region to be looked at: it takes no slot and writes nothing, and those who use it
-    /// do not notice. It is a copy of what is looked at, made when that is looked at first and
-    /// again after each [`refresh`](Region::refresh): so a peer that truncates the file does no
-    /// harm, and is named by an error. What is stored through it stays in this process.
+    /// Opens a region as a view, which takes no slot and writes nothing, unnoticed by its users.
+    /// Blocks are copied on first use and again after each [`refresh`](Region::refresh). A process
+    /// that truncates the file therefore causes an error and no signal. Stores through a view stay
+    /// in this process.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn view(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         let (file, header) = file::open(path.as_ref(), options.mode, false)?;
         let memory = Memory::view(header.limit as usize, file, header.heap_at())?;
@@ -274,7 +276,7 @@ impl Region<Shared> {
         Ok(region)
     }
 
-    /// Remembers where the file is, whatever folder this process works in later.
+    /// Records the file's absolute path, which stays valid if this process changes its folder.
     fn found_at(mut self, path: &Path) -> Result<Self, Error> {
         let path = std::path::absolute(path).map_err(|_| Error::NotFound)?;
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
@@ -288,7 +290,7 @@ impl Region<Shared> {
         let base = memory.base().wrapping_add(WAITERS_AT);
         let length = header.processes_at() as usize - WAITERS_AT;
         let reserved = header.limit as usize - WAITERS_AT;
-        // SAFETY: the fixed part is mapped, the rest is set aside, and what is lent out of it is
+        // SAFETY: the fixed part is mapped, the rest is reserved, and everything lent out of it is
         // mapped; all for as long as `Inner`, which drops this first.
         let attached = unsafe { Shared::attach_growing(base, length, reserved) };
         Ok(Self::build(memory.into(), header, Some(attached.map_err(Error::Waiters)?)))

@@ -1,4 +1,4 @@
-//! A cell that is used all the time.
+//! A cell that is used constantly.
 
 use core::fmt;
 use core::ops::Deref;
@@ -9,11 +9,11 @@ use latchwork_machine::ConstMachine;
 use crate::memory::Memory;
 use crate::{Error, Offset, Plain, Region};
 
-/// A cell that was found in the region once, and keeps the region's memory: a look at it is a
-/// pointer's. 16 bytes.
+/// A cell that was resolved once and keeps the region's memory, so that each access costs one
+/// pointer. 16 bytes.
 ///
-/// In the child of a fork the memory is gone, and so is the process if it touches this: ask
-/// [`Region::check`] first where that may be.
+/// In the child of a fork the memory is gone, and an access kills the child. Call [`Region::check`]
+/// first where that is possible.
 pub struct Pinned<M: ConstMachine, T> {
     at: *const T,
     memory: Arc<Memory<M>>,
@@ -25,17 +25,17 @@ unsafe impl<M: ConstMachine, T: Plain> Send for Pinned<M, T> {}
 unsafe impl<M: ConstMachine, T: Plain> Sync for Pinned<M, T> {}
 
 impl<M: ConstMachine> Region<M> {
-    /// The value in the cell at `offset`, for as long as this is kept.
+    /// Resolves the cell at `offset` once, for as long as the result is kept.
     ///
     /// # Safety
     ///
-    /// As [`resolve`](Self::resolve), for as long as the `Pinned` is used.
+    /// The contract of [`resolve`](Self::resolve), for as long as the `Pinned` is used.
     ///
     /// # Errors
     ///
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub unsafe fn pin<T: Plain>(&self, offset: Offset<T>) -> Result<Pinned<M, T>, Error> {
-        // SAFETY: what the caller promises of a `Pinned` is promised of this reference.
+        // SAFETY: the caller's promise for the `Pinned` covers this reference.
         let at = unsafe { self.resolve(offset) }?;
         Ok(Pinned { at, memory: self.inner.memory.clone() })
     }

@@ -1,4 +1,4 @@
-//! Where things lie in this process, by name: for reports on cache lines.
+//! Names of the parts of a region in this process, for reports on cache lines.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::PoisonError;
@@ -12,8 +12,8 @@ use crate::slab::{UNIT, UNITS};
 use crate::slots::{PROCESS_BYTES, THREAD_BYTES, unpack};
 
 impl<M: ConstMachine> Region<M> {
-    /// Address, length and name of the header, the slots, the blocks by the size of their cells,
-    /// and the areas of a region without a file. Empty in the child of a fork.
+    /// Returns address, length and name of the header, the slots, the blocks by cell size, and the
+    /// areas of a region without a file. Empty in the child of a fork.
     #[doc(hidden)]
     pub fn places(&self) -> Vec<(usize, usize, String)> {
         if self.check().is_err() {

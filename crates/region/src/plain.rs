@@ -1,19 +1,19 @@
-//! What may lie in a cell, and what names it.
+//! Types that may be stored in a cell, and their names.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
-/// What may lie in a cell.
+/// A type that may be stored in a cell.
 ///
 /// # Safety
 ///
-/// Any bytes are a value of the type, for another process may write any: so it is made of atomic
-/// words of a machine (or of nothing else than [`Plain`] types), without references, `bool`s or
-/// enums. It has no destructor. It is aligned to 8 bytes at most; [`Thread::alloc`] refuses others
-/// when compiled. Its words are used with one size each, also across types that share a cell size
-/// if references to one are kept while the other is made.
+/// Any bytes are a valid value of the type, because another process may write any. So it consists
+/// of atomic words of a machine, or of other [`Plain`] types, without references, `bool`s or enums.
+/// It has no destructor. Its alignment is at most 8 bytes; [`Thread::alloc`] does not compile for
+/// others. Its words are used with one size each, also across types that share a cell size if
+/// references to one are kept while the other is created.
 ///
 /// [`Thread::alloc`]: crate::Thread::alloc
 pub unsafe trait Plain: Send + Sync + 'static {}
@@ -26,17 +26,16 @@ unsafe impl Plain for AtomicU16 {}
 unsafe impl Plain for AtomicU32 {}
 // SAFETY: any eight bytes are a value.
 unsafe impl Plain for AtomicU64 {}
-// SAFETY: nothing lies in it.
+// SAFETY: it has no bytes.
 unsafe impl Plain for () {}
-// SAFETY: its parts are plain, and there is nothing between them.
+// SAFETY: its parts are plain, without padding between them.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {}
 
-/// Names a cell that holds a `T`: the same 4 bytes in every process. Zero is null.
+/// The name of a cell that holds a `T`: the same 4 bytes in every process. Zero is null.
 ///
-/// It counts 16 bytes from the end of the region's fixed part. It proves nothing: each use is
-/// checked to lie in the region, and what type the cell has is the caller's to know. A cell may
-/// have been freed and lent out again since; [`Region::generation`](crate::Region::generation)
-/// tells.
+/// It counts 16-byte units from the end of the region's fixed part. It proves nothing: each use is
+/// checked against the region, and the caller must know the cell's type. The cell may have been
+/// freed and allocated again; compare [`Region::generation`](crate::Region::generation).
 pub struct Offset<T> {
     raw: u32,
     of: PhantomData<fn() -> T>,
@@ -46,25 +45,25 @@ impl<T> Offset<T> {
     /// No cell.
     pub const NULL: Self = Self::from_raw(0);
 
-    /// The offset that was stored as this number.
+    /// Creates the offset that was stored as this number.
     #[inline(always)]
     pub const fn from_raw(raw: u32) -> Self {
         Self { raw, of: PhantomData }
     }
 
-    /// The number to store in a word.
+    /// Returns the number to store in a word.
     #[inline(always)]
     pub const fn raw(self) -> u32 {
         self.raw
     }
 
-    /// Whether it names no cell.
+    /// Returns whether it names no cell.
     #[inline(always)]
     pub const fn is_null(self) -> bool {
         self.raw == 0
     }
 
-    /// The same cell, seen as one that holds a `U`.
+    /// Returns the same cell as one that holds a `U`.
     pub const fn cast<U>(self) -> Offset<U> {
         Offset::from_raw(self.raw)
     }

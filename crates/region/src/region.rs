@@ -1,4 +1,4 @@
-//! The region: resolving and growing it, and who is in it.
+//! The region: resolving offsets, growing, lists of processes and threads.
 
 use core::any::Any;
 use core::fmt;
@@ -19,14 +19,14 @@ use crate::slots::{
 };
 use crate::{Error, Layer, Offset, Plain, slab, slots, token};
 
-/// A region, as one process has it: an address range, and a process slot of its own.
+/// A region as one process has it: an address range and a process slot.
 ///
-/// Clones are the same process slot; the region is let go when the last of them, and of its
-/// [`Thread`](crate::Thread)s, is dropped. Opening one file twice makes two processes of one.
+/// Clones share the process slot; the region is closed when the last of them, and of its
+/// [`Thread`](crate::Thread)s, is dropped. A process that opens one file twice counts as two.
 pub struct Region<M: ConstMachine = Native> {
     pub(crate) inner: Arc<Inner<M>>,
-    /// What every look at a cell needs, kept here so that it costs no way through `inner`: where
-    /// offsets count from, ...
+    /// Values that every access to a cell needs, kept here to avoid an indirection through `inner`:
+    /// where offsets count from, ...
     pub(crate) heap: *mut u8,
     /// ... how far that is from the base, ...
     pub(crate) heap_at: u64,
@@ -45,7 +45,7 @@ impl<M: ConstMachine> Clone for Region<M> {
     }
 }
 
-/// What the clones of a region have in common.
+/// State that the clones of a region share.
 pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) header: Header,
     /// Slot and generation; none in a view.
@@ -53,63 +53,68 @@ pub(crate) struct Inner<M: ConstMachine> {
     /// Before the memory, so that it is detached first.
     pub(crate) attached: Option<Attached<'static>>,
     pub(crate) memory: Arc<Memory<M>>,
-    /// The file, if there is one.
+    /// The file, if it has one.
     pub(crate) path: Option<PathBuf>,
-    /// Whether all its areas are there: none is made.
+    /// Whether all areas exist, so that none is created.
     pub(crate) whole: bool,
-    /// What this process can repair; `repair.rs` alone knows what these are.
+    /// The repairs of this process; only `repair.rs` knows their types.
     pub(crate) repairs: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// Whether it can be used: [`Error::Forked`] in the child of a fork.
+    /// Checks that the region can be used.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in the child of a fork.
     #[inline]
     pub fn check(&self) -> Result<(), Error> {
         if self.mapped() == 0 { Err(Error::Forked) } else { Ok(()) }
     }
 
-    /// The value in the cell at `offset`, if it lies within the region.
+    /// Returns the value in the cell at `offset`, if it lies within the region. Costs one
+    /// comparison.
     ///
-    /// The reference stays good as memory for as long as the region, also when the cell is freed
-    /// and lent out again.
+    /// The reference stays valid memory for as long as the region, even when the cell is freed and
+    /// allocated again.
     ///
     /// # Safety
     ///
-    /// While the reference is used, no thread of this process uses the same bytes as words of
-    /// other sizes: as a cell of another type, by [`words32`](Self::words32) or
-    /// [`words64`](Self::words64), or by [`image`](Self::image). Rust gives no meaning to two
-    /// atomic accesses of different sizes that race. An offset that [`alloc`] gave keeps this
+    /// While the reference is used, no thread of this process uses the same bytes as words of other
+    /// sizes: as a cell of another type, by [`words32`](Self::words32) or
+    /// [`words64`](Self::words64), or by [`image`](Self::image). Racing atomic accesses of
+    /// different sizes are undefined in Rust. An offset that [`alloc`] returned satisfies this
     /// until the cell is freed.
     ///
-    /// One use that the language does not cover is made in this workspace, and holds on the
-    /// processors that it runs on: a thread that may have an old offset only loads, and discards
-    /// what it loaded if the cell's [`generation`](Self::generation) has changed.
+    /// This workspace has one use that the language does not cover and that works on the supported
+    /// processors: a thread that may have an old offset only loads, and discards the result if the
+    /// cell's [`generation`](Self::generation) has changed.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::Forked`]; [`Error::Truncated`] or [`Error::Corrupt`] if
-    /// the region has grown and cannot be mapped further.
+    /// [`Error::OutOfRange`], [`Error::Forked`]; [`Error::Truncated`] or [`Error::Corrupt`] if the
+    /// region has grown and cannot be mapped further.
     ///
     /// [`alloc`]: crate::Thread::alloc
     #[inline(always)]
     pub unsafe fn resolve<T: Plain>(&self, offset: Offset<T>) -> Result<&T, Error> {
         const { assert!(align_of::<T>() <= 8 && !core::mem::needs_drop::<T>()) };
         let at = self.payload(offset.raw(), size_of::<T>() as u64)?;
-        // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
-        // behind a unit, so aligned; any bytes are a `T`; and the caller keeps words of other
-        // sizes away.
+        // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; they begin
+        // 8 bytes behind a unit, so they are aligned; any bytes are a `T`; and the caller excludes
+        // words of other sizes.
         Ok(unsafe { &*at.cast::<T>() })
     }
 
-    /// The first `count` words in the cell at `offset`.
+    /// Returns the first `count` words of 4 bytes in the cell at `offset`.
     ///
     /// # Safety
     ///
-    /// As [`resolve`](Self::resolve), of an array of such words.
+    /// The contract of [`resolve`](Self::resolve), for an array of such words.
     ///
     /// # Errors
     ///
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     #[inline(always)]
     pub unsafe fn words32<T: Plain>(
         &self,
@@ -117,20 +122,21 @@ impl<M: ConstMachine> Region<M> {
         count: u32,
     ) -> Result<&[M::AtomicU32], Error> {
         let at = self.payload(offset.raw(), u64::from(count) * 4)?;
-        // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; 8 bytes
-        // behind a unit, so aligned; any bytes are words; and the caller keeps others away.
+        // SAFETY: `payload` found so many bytes there, which stay for as long as `self`; they begin
+        // 8 bytes behind a unit, so they are aligned; any bytes are words; and the caller excludes
+        // others.
         Ok(unsafe { core::slice::from_raw_parts(at.cast(), count as usize) })
     }
 
-    /// As [`words32`](Self::words32), in words of 8 bytes.
+    /// Returns the first `count` words of 8 bytes in the cell at `offset`.
     ///
     /// # Safety
     ///
-    /// As [`resolve`](Self::resolve), of an array of such words.
+    /// The contract of [`resolve`](Self::resolve), for an array of such words.
     ///
     /// # Errors
     ///
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     #[inline(always)]
     pub unsafe fn words64<T: Plain>(
         &self,
@@ -154,7 +160,7 @@ impl<M: ConstMachine> Region<M> {
     /// The bytes behind the link word of the cell at `unit`.
     #[inline(always)]
     pub(crate) fn payload(&self, unit: u32, size: u64) -> Result<*mut u8, Error> {
-        // Null is made the highest of all, which is never mapped: one comparison for both.
+        // Null becomes the highest position, which is never mapped: one comparison covers both.
         let at = u64::from(unit.wrapping_sub(1)) * UNIT + UNIT + 8;
         let end = self.heap_at + at + size;
         if end > self.mapped() {
@@ -163,7 +169,7 @@ impl<M: ConstMachine> Region<M> {
         Ok(self.heap.wrapping_add(at as usize))
     }
 
-    /// The word before the cell at `unit`: generation, and what follows it in a list.
+    /// The word before the cell at `unit`: its generation, and the next cell in a list.
     #[inline(always)]
     pub(crate) fn link(&self, unit: u32) -> Result<&M::AtomicU64, Error> {
         let at = self.payload(unit, 8)?.wrapping_sub(8);
@@ -171,33 +177,34 @@ impl<M: ConstMachine> Region<M> {
         Ok(unsafe { &*at.cast::<M::AtomicU64>() })
     }
 
-    /// How often the cell at `offset` was lent out: one more at each [`alloc`], so that a reader
-    /// can tell whether it has become another. It wraps after 2^32, 72 minutes in which one cell is
-    /// lent out a million times a second. A reader, or a sweep that looks at what a dead thread had
-    /// noted of the cell, takes it for the old one only after exactly so many.
+    /// Returns how often the cell at `offset` was allocated, so that a reader can detect reuse. It
+    /// wraps after 2^32 allocations of the cell, 72 minutes at a million per second. A reader, or a
+    /// sweep that examines a dead thread's note of the cell, is deceived only after exactly that
+    /// many.
     ///
     /// # Safety
     ///
-    /// There is a cell at this offset, of whatever type, lent out or free: what is read is a word
-    /// of 8 bytes before it. See [`resolve`](Self::resolve).
+    /// A cell begins at this offset, of any type, in use or free: the value read is a word of 8
+    /// bytes before it. See [`resolve`](Self::resolve).
     ///
     /// # Errors
     ///
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     ///
     /// [`alloc`]: crate::Thread::alloc
     #[inline]
     pub unsafe fn generation<T: Plain>(&self, offset: Offset<T>) -> Result<u32, Error> {
-        // Acquire: synchronizes with the Release in `alloc`, so that what is read in the cell
-        // afterwards is not older than the generation.
+        // Acquire: synchronizes with the Release in `alloc`, so that later loads from the cell are
+        // not older than the generation.
         Ok((self.link(offset.raw())?.load(Acquire) >> 32) as u32)
     }
 
-    /// The generation of a cell that is lent out; none if it is free, or if no cell begins there.
+    /// Returns the generation of a cell that is in use; none if it is free, or if no cell begins
+    /// there.
     ///
     /// # Errors
     ///
-    /// As [`resolve`](Self::resolve).
+    /// The errors of [`resolve`](Self::resolve).
     pub fn lent<T: Plain>(&self, offset: Offset<T>) -> Result<Option<u32>, Error> {
         let Some(link) = self.link_of_cell(offset.raw())? else { return Ok(None) };
         // Acquire: as in `generation`.
@@ -205,8 +212,8 @@ impl<M: ConstMachine> Region<M> {
         Ok((next == slab::USED).then_some(generation))
     }
 
-    /// The link word of the cell that begins at `unit`, if one does: by the size of its block, so
-    /// that no word of another cell is taken for a link.
+    /// The link word of the cell that begins at `unit`, if one does. The size of the block decides,
+    /// so no word of another cell is taken for a link.
     pub(crate) fn link_of_cell(&self, unit: u32) -> Result<Option<&M::AtomicU64>, Error> {
         let link = self.link(unit)?;
         let block = self.block(u64::from(unit / slab::BLOCK_UNITS))?;
@@ -214,8 +221,8 @@ impl<M: ConstMachine> Region<M> {
         Ok(slab::begins(unit, size).then_some(link))
     }
 
-    /// Maps what others have added, until `end` can be touched. In a view, has it copied from
-    /// `from` on.
+    /// Maps what other processes have added, until `end` can be touched. A view copies from `from`
+    /// on.
     #[cold]
     #[inline(never)]
     fn reach(&self, unit: u32, from: u64, end: u64) -> Result<(), Error> {
@@ -225,7 +232,7 @@ impl<M: ConstMachine> Region<M> {
         let mut length = self.live().length.load(Acquire);
         if let (Some(copied), true) = (memory.copied(), end > length) {
             copied.copy(memory.base(), LIVE_AT as u64, LIVE_AT as u64 + 8)?;
-            // Acquire: as above; it was copied a moment ago.
+            // Acquire: as above; it was just copied.
             length = self.live().length.load(Acquire);
         }
         if unit == 0 || end > length {
@@ -235,19 +242,19 @@ impl<M: ConstMachine> Region<M> {
         memory.copied().map_or(Ok(()), |copied| copied.bring(memory.base(), from, end))
     }
 
-    /// Sees what others stored since this region was opened for a [view](Region::view), or since
-    /// this was last called. Elsewhere it does nothing: there all is seen at once.
+    /// Makes stores visible that others made since a [view](Region::view) was opened or last
+    /// refreshed. Has no effect on other regions, where stores are visible at once.
     ///
     /// # Errors
     ///
-    /// [`Error::Truncated`] if a peer made the file too short; [`Error::Forked`].
+    /// [`Error::Truncated`] if the file has become too short; [`Error::Forked`].
     pub fn refresh(&self) -> Result<(), Error> {
         self.check()?;
         let Inner { header, memory, .. } = &*self.inner;
         let Some(copied) = memory.copied() else { return Ok(()) };
         copied.copy(memory.base(), 0, WAITERS_AT as u64)?;
-        // Threads before processes: a process that is not there any more when its threads were
-        // seen is dead.
+        // Threads before processes: a process that is missing after its threads were copied is
+        // dead.
         let (processes, threads) = (header.processes_at(), header.threads_at());
         let bytes = |slots: u32| u64::from(slots) * THREAD_BYTES as u64;
         copied.copy(memory.base(), threads, threads + bytes(self.threads_high()))?;
@@ -275,18 +282,22 @@ impl<M: ConstMachine> Region<M> {
             }
             let next = header.next_length(length);
             memory.extend(length, next)?;
-            // AcqRel: synchronizes with the Acquire in `reach`. If it fails, another has grown
-            // the region, and set the same space aside.
+            // AcqRel: synchronizes with the Acquire in `reach`. If it fails, another process has
+            // grown the region and allocated the same space.
             let _ = self.live().length.compare_exchange(length, next, AcqRel, Acquire);
         }
         Ok(())
     }
 
-    /// A word of the header that is the layer above's, to begin at. Zero in a new region.
+    /// Returns a word of the header with which an upper layer finds its data. Zero in a new region.
     ///
     /// # Panics
     ///
     /// If `number` is not below [`ROOTS`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`].
     pub fn root(&self, number: usize) -> Result<&M::AtomicU64, Error> {
         assert!(number < ROOTS, "latchwork: root {number} of {ROOTS}");
         self.check()?;
@@ -295,18 +306,18 @@ impl<M: ConstMachine> Region<M> {
 
     pub(crate) fn live(&self) -> &Live<M> {
         let at = self.inner.memory.base().wrapping_add(LIVE_AT);
-        // SAFETY: the fixed part is mapped for as long as `self`, and this is the place for it.
+        // SAFETY: the fixed part is mapped for as long as `self`, and this is its address.
         unsafe { &*at.cast::<Live<M>>() }
     }
 
     pub(crate) fn depots(&self, class: usize) -> &[Depot<M>; DEPOTS] {
         let at = DEPOTS_AT + class * size_of::<[Depot<M>; DEPOTS]>();
         let at = self.inner.memory.base().wrapping_add(at);
-        // SAFETY: as in `live`; there is room for `CLASSES` of them, and `class` is one.
+        // SAFETY: as in `live`; it has room for `CLASSES` of them, and `class` is one.
         unsafe { &*at.cast::<[Depot<M>; DEPOTS]>() }
     }
 
-    /// The state of block `number`: its size class and who is taking it.
+    /// The state of block `number`: its size class and the thread that is taking it.
     #[inline]
     pub(crate) fn block(&self, number: u64) -> Result<&M::AtomicU64, Error> {
         let end = self.heap_at.saturating_add(number.saturating_add(1).saturating_mul(BLOCK));
@@ -336,27 +347,28 @@ impl<M: ConstMachine> Region<M> {
         &self.inner.header
     }
 
-    /// This process's slot and its generation.
+    /// Returns this process's slot and its generation.
     ///
     /// # Errors
     ///
-    /// [`Error::View`] if the region is only looked at; [`Error::Forked`].
+    /// [`Error::View`] in a view; [`Error::Forked`].
     pub fn process(&self) -> Result<(u32, u32), Error> {
         self.check()?;
         self.inner.process.ok_or(Error::View)
     }
 
-    /// Whether the owner of a process slot in this generation lives.
+    /// Returns whether the owner of a process slot in this generation lives. Costs a system call if
+    /// the region has a file.
     ///
-    /// Never false of the living. True of the dead for a moment while another process takes the
-    /// slot, and for as long as a child that a bare `clone` made holds its parent's files.
+    /// Never false for a living process. True for a dead process for a moment while another takes
+    /// the slot, and as long as a child made by a bare `clone` holds its parent's files.
     pub fn alive(&self, process: u32, generation: u32) -> bool {
         if process >= self.inner.header.processes || generation == 0 || self.check().is_err() {
             return false;
         }
         let slot = self.process_slot(process);
         let held = match self.inner.memory.descriptor() {
-            // One's own lock is not seen through one's own file.
+            // A file's own lock is not visible through the same file.
             Some(file) => self.is_mine(process) || token::taken(file, process),
             // Acquire: synchronizes with the Release in `Inner::drop`.
             None => slot.held.load(Acquire) != 0,
@@ -366,7 +378,7 @@ impl<M: ConstMachine> Region<M> {
         held && slot.generation.load(Acquire) == generation
     }
 
-    /// The process slots that were ever used.
+    /// Returns the process slots that were ever used.
     pub fn processes(&self) -> Vec<ProcessInfo> {
         if self.check().is_err() {
             return Vec::new();
@@ -386,16 +398,16 @@ impl<M: ConstMachine> Region<M> {
         (0..self.inner.header.processes).map(info).filter(|p| p.generation != 0).collect()
     }
 
-    /// The pid of a process slot's owner in this generation, alive or dead; none if the slot has
-    /// another by now.
+    /// Returns the pid of a process slot's owner in this generation, alive or dead; none if the
+    /// slot has another owner.
     pub fn pid(&self, process: u32, generation: u32) -> Option<u32> {
         if process >= self.inner.header.processes || self.check().is_err() {
             return None;
         }
         let slot = self.process_slot(process);
         let pid = slot.pid.load(Relaxed);
-        // Relaxed: a picture; a pid and a generation that do not belong together are those of an
-        // owner that begins.
+        // Relaxed: a snapshot; a pid and a generation that do not match are those of an owner that
+        // is starting.
         (slot.generation.load(Relaxed) == generation).then_some(pid)
     }
 
@@ -403,27 +415,27 @@ impl<M: ConstMachine> Region<M> {
         self.inner.process.is_some_and(|(mine, _)| mine == process)
     }
 
-    /// How many thread slots were ever used; those below may be in use.
+    /// Returns how many thread slots were ever used. Only these may be in use.
     pub fn threads_high(&self) -> u32 {
         if self.check().is_err() {
             return 0;
         }
-        // Relaxed: a count; the slots themselves say whose they are.
+        // Relaxed: a count; the slots themselves name their owners.
         self.live().high.load(Relaxed).min(self.inner.header.threads)
     }
 
-    /// How many thread slots there are, with those that are set aside for sweepers: each has a
-    /// lower number.
+    /// Returns how many thread slots exist, including those reserved for sweepers: each has a lower
+    /// number.
     pub fn thread_slots(&self) -> u32 {
         self.inner.header.threads + SWEEPERS
     }
 
-    /// The bytes that it may grow to.
+    /// Returns the most bytes that it may grow to.
     pub fn limit(&self) -> u64 {
         self.inner.header.limit
     }
 
-    /// The layers that live in the region, in the order of repair.
+    /// Returns the layers that live in the region, in the order of repair.
     ///
     /// # Errors
     ///
@@ -435,25 +447,25 @@ impl<M: ConstMachine> Region<M> {
         Ok(Layer::ALL.into_iter().filter(move |layer| mask & layer.bit() != 0))
     }
 
-    /// How many of the slots for sweepers were ever used.
+    /// How many of the sweepers' slots were ever used.
     fn sweepers_high(&self) -> u32 {
         // Relaxed: as in `threads_high`.
         self.check().map_or(0, |()| self.live().sweepers.load(Relaxed).min(SWEEPERS))
     }
 
-    /// The numbers of the thread slots that were ever used, those of sweepers at the end; and one
-    /// more of each, whose first owner may have died before it was counted.
+    /// Returns the numbers of the thread slots that were ever used, with those of sweepers at the
+    /// end, and one more of each kind, whose first owner may have died before it was counted.
     pub fn used_slots(&self) -> impl Iterator<Item = u32> + use<M> {
         let (threads, more) = (self.header().threads, u32::from(self.check().is_ok()));
         let sweepers = (self.sweepers_high() + more).min(SWEEPERS);
         (0..(self.threads_high() + more).min(threads)).chain(threads..threads + sweepers)
     }
 
-    /// The thread slots that are not free.
+    /// Returns the thread slots that are not free.
     pub fn threads(&self) -> impl Iterator<Item = ThreadInfo> {
         self.used_slots().filter_map(|slot| {
             let thread = self.thread_slot(slot);
-            // Relaxed: a picture, which may be out of date at once.
+            // Relaxed: a snapshot, which may be outdated at once.
             let (process_generation, process, state) = owned(thread.owner.load(Relaxed));
             let generation = thread.generation.load(Relaxed);
             let (swept, retained) = (state == slots::SWEPT, state == slots::RETAINED);
@@ -468,49 +480,49 @@ impl<M: ConstMachine> Region<M> {
         })
     }
 
-    /// The words of a thread slot that are the lock manager's; none if there is no such slot.
+    /// Returns the lock manager's words of a thread slot; none if the slot does not exist.
     pub fn intent(&self, thread: u32) -> Option<&[M::AtomicU64; INTENT_WORDS]> {
         self.is_slot(thread).then(|| &self.thread_slot(thread).intent)
     }
 
-    /// Whether there is such a thread slot.
+    /// Whether a thread slot with this number exists.
     pub(crate) fn is_slot(&self, thread: u32) -> bool {
         thread < self.thread_slots() && self.check().is_ok()
     }
 
-    /// How many bytes the region has now.
+    /// Returns the current size of the region in bytes.
     pub fn len(&self) -> u64 {
-        // Relaxed: a number for people.
+        // Relaxed: a figure for display.
         self.check().map_or(0, |()| self.live().length.load(Relaxed).min(self.header().limit))
     }
 
-    /// False: a region has at least its fixed part, but in the child of a fork.
+    /// Returns false, except in the child of a fork: a region has at least its fixed part.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What its creator drew at random: tells it from all others.
+    /// Returns the random number that identifies the region.
     pub fn creation(&self) -> u128 {
         self.inner.header.creation
     }
 
-    /// Whether it lies in a file, where other processes may have it, too.
+    /// Returns whether it lies in a file, which other processes may open.
     pub fn has_file(&self) -> bool {
         self.inner.path.is_some()
     }
 
-    /// The region's bytes as they are at this moment, torn where others write: to be looked at, or
-    /// opened by [`from_image`](Self::from_image).
+    /// Copies the region's bytes, torn by concurrent writes: to be examined, or opened by
+    /// [`from_image`](Self::from_image).
     ///
     /// # Safety
     ///
-    /// No thread of this process stores into the region meanwhile, but in words of 8 bytes: see
-    /// [`resolve`](Self::resolve).
+    /// No thread of this process stores into the region at the same time except in words of 8
+    /// bytes: see [`resolve`](Self::resolve).
     ///
     /// # Errors
     ///
     /// [`Error::Forked`]; [`Error::Truncated`] or [`Error::Corrupt`] if the region's length is
-    /// none.
+    /// impossible.
     pub unsafe fn image(&self) -> Result<Vec<u8>, Error> {
         self.check()?;
         // Acquire: as in `reach`.

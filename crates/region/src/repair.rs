@@ -1,28 +1,29 @@
 //! Sweeping: each layer that lives in a region repairs what a dead thread left there.
 //!
-//! A thread at work has one slot, whatever layers it uses. So a dead thread's slot may be free
-//! only after every layer has put right what the thread left there: a latch or a page that names
-//! the slot would otherwise name a living newcomer, and locks would be held by nobody.
+//! A thread has one slot, whatever layers it uses. So a dead thread's slot may become free only
+//! after every layer has repaired what the thread left. Otherwise a latch or a page that names the
+//! slot would name a new living thread, and locks would have no holder.
 //!
 //! ```text
 //!  header:       layers = { log, pool, locks, .. }          grows, never shrinks
-//!  each process: repairs = { layer -> Repair }              kept by who registered them
+//!  each process: repairs = { layer -> Repair }              owned by their registrants
 //!
 //!  sweep:  claim up to 16 dead slots
 //!          ─▶ a layer of the header has no repair here? let them go, NoRepair
 //!          ─▶ latches of the lock table are opened; none is handed to them any more, nor by them
-//!          ─▶ log ─▶ pool ─▶ tree ─▶ locks ─▶ store: each puts right all that were claimed
-//!          ─▶ one fails? let them go; claim, and put right, each by itself
+//!          ─▶ log ─▶ pool ─▶ tree ─▶ locks ─▶ store: each repairs all claimed slots
+//!          ─▶ one fails? let them go; claim and repair each separately
 //!          ─▶ for each: cells in hand that no layer leads to are freed; the slot is free
 //! ```
 //!
 //! Invariants. A layer is in the header before any thread has intents of it. A slot becomes free by
 //! its own [`Thread`](crate::Thread), or by a sweep that ran a repair for each layer of the header.
-//! A repair may be run again on the same slot: its process may die before the sweep's end, or a
+//! A repair may run again on the same slot: its process may be killed before the sweep's end, or a
 //! later layer's repair may fail.
 //!
-//! Memory order. Who sweeps reads the header's layers after its claims. A dead thread's process
-//! had added its layers before it died, and the death is known only afterwards: so they are seen.
+//! Memory order. A sweeper reads the header's layers after its claims. A dead thread's process had
+//! added its layers before it died, and the death is known only afterwards, so the layers are
+//! visible.
 
 use core::any::Any;
 use core::sync::atomic::Ordering::AcqRel;
@@ -34,55 +35,55 @@ use crate::slots::ThreadSlot;
 use crate::sweep::{Dead, Fate, InHand};
 use crate::{Error, Layer, Region, Thread};
 
-/// Slots that one sweep claims at a time, so that a sweeper that is stopped keeps few.
+/// Slots that one sweep claims at a time, so that a stopped sweeper holds few.
 const BATCH: usize = 16;
 
-/// What a layer does for the dead. A process registers one for each layer that it uses
-/// ([`Region::register`]).
+/// A layer's repair after the death of a thread. A process registers one for each layer that it
+/// uses ([`Region::register`]).
 ///
-/// It runs on the thread that sweeps, which holds no latch of this layer but may be in the midst
-/// of a call of a layer above. It must not use the intent words of that thread: it takes a slot of
-/// its own ([`Region::sweeper`]) if it allocates, frees or names itself in a latch.
+/// It runs on the sweeping thread, which holds no latch of this layer but may be in a call of an
+/// upper layer. It must not use the intent words of that thread. If it allocates, frees, or names
+/// itself in a latch, it takes a slot of its own ([`Region::sweeper`]).
 pub trait Repair<M: ConstMachine = Native>: Send + Sync {
-    /// Whose it is.
+    /// Returns the layer.
     fn layer(&self) -> Layer;
 
-    /// Opens latches of these threads that others may wait for: of all layers before the first one
-    /// repairs, for that may take long. What cannot be opened now is left to
-    /// [`repair`](Self::repair), which finds it again.
+    /// Opens latches of these threads for which others may wait. Called for all layers before the
+    /// first repair, which may take long. Latches that cannot be opened now are left to
+    /// [`repair`](Self::repair), which finds them again.
     fn open(&self, dead: &[Dead<'_, M>]) {
         let _ = dead;
     }
 
-    /// Puts right what these threads left. Their slots are claimed by this process, and stay so
-    /// until all layers are done; up to 16 at a time. It opens what others wait for first: another
-    /// of the dead may hold what it needs to release the locks of one.
+    /// Repairs what these threads left: up to 16, whose slots this process has claimed until all
+    /// layers are done. It first opens what others wait for, because releasing the locks of one
+    /// dead thread may need something that another dead thread holds.
     ///
-    /// What it has done already it may be asked to do again.
+    /// It must be idempotent.
     ///
     /// # Errors
     ///
-    /// Then the slots stay the dead ones', for the next sweep. [`Error::Repair`] says whose repair
-    /// it was, if no other error fits. [`Error::Retained`] is no failure: the slot is left as it
-    /// is, to be [claimed](Region::claim_retained) by its number. Later layers do nothing for it,
-    /// so the dead thread must have been at rest in those.
+    /// On an error the slots stay for the next sweep. [`Error::Repair`] names the layer if no other
+    /// error fits. [`Error::Retained`] is no failure: the slot is left as it is, to be
+    /// [claimed](Region::claim_retained) by its number. Later layers do nothing for it, so the
+    /// killed thread must have been at rest in those.
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error>;
 
-    /// For each of these cells, which a dead thread had taken and not yet published, whether the
-    /// layer's structures lead to it. Asked after all repairs.
+    /// Returns for each of these cells, which a dead thread had allocated and not yet published,
+    /// whether the layer's structures lead to it. Called after all repairs.
     ///
     /// # Errors
     ///
-    /// As [`repair`](Self::repair).
+    /// The errors of [`repair`](Self::repair).
     fn leads_to(&self, cells: &[InHand]) -> Result<Vec<bool>, Error>;
 }
 
-/// A repair that was registered, if somebody keeps it still.
+/// A registered repair, if its owner still keeps it.
 fn kept<M: ConstMachine>(one: &(dyn Any + Send + Sync)) -> Option<Arc<dyn Repair<M>>> {
     one.downcast_ref::<Weak<dyn Repair<M>>>()?.upgrade()
 }
 
-/// A layer's words in a thread slot: 16 of the lock manager, 8 of any other.
+/// A layer's words in a thread slot: 16 for the lock manager, 8 for any other layer.
 fn words<M: ConstMachine>(layer: Layer, slot: &ThreadSlot<M>) -> &[M::AtomicU64] {
     match layer {
         Layer::Log => &slot.layers[0],
@@ -97,12 +98,12 @@ fn words<M: ConstMachine>(layer: Layer, slot: &ThreadSlot<M>) -> &[M::AtomicU64]
 struct Chosen<M: ConstMachine>(Vec<Arc<dyn Repair<M>>>);
 
 impl<M: ConstMachine> Region<M> {
-    /// Registers a repair, and says in the region that its layer lives there from now on: so no
-    /// process frees a dead thread's slot that does not know how to repair this layer. To be called
-    /// before any thread of this process uses the layer.
+    /// Registers a repair, and records in the region that its layer lives there. From then on,
+    /// processes without a repair for this layer do not free slots of dead threads. Call it before
+    /// any thread of this process uses the layer.
     ///
-    /// The repair counts for as long as the caller keeps it. Of several for one layer the latest
-    /// counts. It is known to this handle and its clones.
+    /// The repair is used as long as the caller keeps it; the latest of several for one layer is
+    /// used. This handle and its clones share it.
     ///
     /// # Errors
     ///
@@ -118,8 +119,8 @@ impl<M: ConstMachine> Region<M> {
         Ok(())
     }
 
-    /// This process's repairs, one for each layer: the given one if it is of that layer, or the
-    /// latest that was registered.
+    /// This process's repairs, one for each layer: the given one for its layer, otherwise the
+    /// latest registered.
     fn choose(&self, own: Option<&Arc<dyn Repair<M>>>) -> Chosen<M> {
         let known = self.inner.repairs.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all: Vec<_> = known.iter().filter_map(|one| kept::<M>(&**one)).collect();
@@ -134,15 +135,15 @@ impl<M: ConstMachine> Region<M> {
 }
 
 impl<M: ConstMachine> Chosen<M> {
-    /// That there is one for each layer of the region, up to this one.
+    /// Checks that each layer of the region up to this one has a repair.
     fn covers(&self, region: &Region<M>, upto: Layer) -> Result<(), Error> {
         let missing =
             |layer: &Layer| *layer <= upto && self.0.iter().all(|repair| repair.layer() != *layer);
         region.layers()?.find(missing).map_or(Ok(()), |layer| Err(Error::NoRepair(layer)))
     }
 
-    /// Each layer's repair of all these, before the next layer's: what a later one waits for may
-    /// have been any of the dead's.
+    /// Runs each layer's repair for all threads before the next layer's, because a later layer may
+    /// wait for something that any of the killed threads held.
     fn run(&self, batch: &[Dead<'_, M>]) -> Result<(), Error> {
         self.0.iter().for_each(|repair| repair.open(batch));
         batch.first().map_or(Ok(()), |dead| dead.region().forget_waiters(batch))?;
@@ -162,8 +163,8 @@ impl<M: ConstMachine> Chosen<M> {
 }
 
 impl<M: ConstMachine> Thread<M> {
-    /// The words in which a layer says what it has begun: 16 of the lock manager, 8 of any other.
-    /// See [`intent`](Self::intent).
+    /// Returns the words in which a layer records its intents: 16 for the lock manager, 8 for any
+    /// other layer. See [`intent`](Self::intent).
     ///
     /// # Errors
     ///
@@ -175,50 +176,49 @@ impl<M: ConstMachine> Thread<M> {
 }
 
 impl<M: ConstMachine> Dead<'_, M> {
-    /// The words in which a layer noted what the dead thread had begun.
+    /// Returns the words in which a layer recorded the intents of the killed thread.
     pub fn intent_of(&self, layer: Layer) -> &[M::AtomicU64] {
         words(layer, self.slot())
     }
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// A layer's words of a thread slot, to be looked at; none if there is no such slot.
+    /// Returns a layer's words of a thread slot, for inspection; none if the slot does not exist.
     pub fn intent_of(&self, thread: u32, layer: Layer) -> Option<&[M::AtomicU64]> {
         self.is_slot(thread).then(|| words(layer, self.thread_slot(thread)))
     }
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// Sweeps every dead thread: each layer that lives in the region puts right what they left,
-    /// then their slots are free. Returns how many there were.
+    /// Sweeps every dead thread: each layer that lives in the region repairs what they left, then
+    /// their slots are free. Returns their number.
     ///
-    /// It claims 16 of the dead at a time. It costs a look at each slot that was ever used, a
-    /// system call for each process found in them, and what the layers' repairs cost. Should the
-    /// caller die on the way, the next sweeper goes on.
+    /// It claims 16 dead threads at a time. It costs a look at each slot that was ever used, a
+    /// system call for each process found in them, and the repairs of the layers. If the caller is
+    /// killed, the next sweeper continues.
     ///
     /// # Errors
     ///
-    /// [`Error::NoRepair`] if there are dead threads, and a layer for which this process has
-    /// registered no repair: then none is freed. What a repair says: then those it was about stay
-    /// as they are, and the others are swept. [`Error::Corrupt`] and the like, [`Error::Forked`],
-    /// [`Error::View`].
+    /// [`Error::NoRepair`] if dead threads exist and this process has registered no repair for some
+    /// layer: then no slot is freed. Errors of a repair: its threads then stay unswept, and the
+    /// others are swept. [`Error::Corrupt`] and similar, [`Error::Forked`], [`Error::View`].
     pub fn sweep(&self) -> Result<usize, Error> {
         self.sweep_with(None, None)
     }
 
-    /// Has the layer of `own`, and those before it, repair what one dead thread left: for a thread
-    /// that waits for a latch of that layer and finds its holder dead. True if that was done; the
-    /// slot stays the dead one's, for a sweep. False if the thread is alive, if its slot is free,
-    /// or if another thread sweeps it: the caller looks at the latch again.
+    /// Has the layer of `own`, and those before it, repair what one dead thread left for a thread
+    /// that waits for a latch of that layer and finds its holder dead. Returns true if that was
+    /// done; the slot stays claimed as dead until a sweep. Returns false if the thread is alive, if
+    /// its slot is free, or if another thread sweeps it: the caller must look at the latch again.
     ///
-    /// It is not the whole sweep because the caller may hold latches of its own layer. The repairs
-    /// of later layers may wait for those, and would wait for ever.
+    /// It does not run a whole sweep, because the caller may hold latches of its own layer. The
+    /// repairs of later layers could wait for those latches for ever.
     ///
     /// # Errors
     ///
-    /// As [`sweep`](Self::sweep), for these layers.
+    /// The errors of [`sweep`](Self::sweep), for these layers.
     pub fn repair_upto(&self, own: &Arc<dyn Repair<M>>, thread: u32) -> Result<bool, Error> {
-        // The claim lasts until the repairs are done: so the slot is nobody's meanwhile.
+        // The claim lasts until the repairs are done, so no thread gets the slot in between.
         let Some(dead) = self.dead_thread(thread)? else { return Ok(false) };
         let (repairs, upto) = (self.choose(Some(own)), own.layer());
         repairs.covers(self, upto)?;
@@ -227,13 +227,13 @@ impl<M: ConstMachine> Region<M> {
         Ok(true)
     }
 
-    /// As [`sweep`](Self::sweep), with this repair for its layer, in the place of what was
-    /// registered for that. It claims no further threads after a deadline: those are the next
-    /// sweep's. So a thread that waits for something of the dead is late by 16 of them at most.
+    /// [`sweep`](Self::sweep) with this repair for its layer, instead of the registered one. It
+    /// claims no further threads after a deadline and leaves them to the next sweep, so a waiting
+    /// thread is late by at most 16 of them.
     ///
     /// # Errors
     ///
-    /// As [`sweep`](Self::sweep).
+    /// The errors of [`sweep`](Self::sweep).
     pub fn sweep_with(
         &self,
         own: Option<&Arc<dyn Repair<M>>>,
@@ -247,14 +247,15 @@ impl<M: ConstMachine> Region<M> {
                 return done.failed.map_or(Ok(done.count), Err);
             }
             let repairs = repairs.get_or_insert_with(|| self.choose(own));
-            // After the claims: what layers the dead had used is seen.
+            // After the claims, so that the layers that the killed threads used are visible.
             repairs.covers(self, Layer::Store)?;
             let end = repairs.run(&batch);
             if end.is_ok() || batch.len() == 1 {
                 batch.into_iter().for_each(|dead| done.end(dead, repairs, end));
             } else {
-                // Each by itself, and none is claimed meanwhile: what one of them holds another may
-                // wait for, and can have it put right then, or learns why it cannot be.
+                // Each separately, with none claimed in between: another thread may wait for
+                // something that one of them holds, and can then have it repaired, or learns why
+                // that fails.
                 let numbers: Vec<_> = batch.iter().map(Dead::number).collect();
                 drop(batch);
                 for number in numbers {
@@ -274,20 +275,20 @@ impl<M: ConstMachine> Region<M> {
     }
 }
 
-/// What a sweep has done.
+/// The result of a sweep.
 #[derive(Default)]
 struct Swept {
-    /// How many slots are free now.
+    /// How many slots are now free.
     count: usize,
-    /// Those that could not be put right. They are claimed no longer: a thread that waits for what
-    /// one of them holds finds it dead, and is told the same.
+    /// Threads that could not be repaired. They are no longer claimed: a thread that waits for
+    /// something of theirs finds them dead and gets the same error.
     stuck: Vec<u32>,
-    /// Why the first of them could not.
+    /// The first error.
     failed: Option<Error>,
 }
 
 impl Swept {
-    /// Frees a slot, if the repairs went well.
+    /// Frees a slot, if the repairs succeeded.
     fn end<M: ConstMachine>(
         &mut self,
         dead: Dead<'_, M>,
@@ -300,7 +301,7 @@ impl Swept {
                 self.count += 1;
                 let end = dead.release(|cell| {
                     let lent = region.lent(cell.offset) == Ok(Some(cell.generation));
-                    // One that nothing leads to is free already, or nothing ever did.
+                    // A cell that no structure leads to is free already, or was never linked.
                     if kept.contains(&cell) || !lent { Fate::Keep } else { Fate::Free }
                 });
                 self.failed = self.failed.take().or(end.err());

@@ -1,8 +1,8 @@
-//! Cells of fixed sizes, lent out and taken back without touching a line that others write.
+//! Allocates and frees cells of fixed sizes without touching a line that other threads write.
 //!
-//! The magazines of Bonwick and Adams (2001), in memory that outlives who uses it. A thread slot
-//! has, for each size, a *list* of free cells, a *spare* batch, and a stretch of a block to *carve*
-//! cells from. Batches that it does not need go to one of 8 *depots* of that size, and come from
+//! The design is that of magazines (Bonwick and Adams, 2001), in memory that outlives its users. A
+//! thread slot has for each size, a *list* of free cells, a *spare* batch, and a stretch of a block
+//! to *carve* cells from. Surplus batches move to one of 8 *depots* of that size, and come from
 //! there. Blocks of 65,536 bytes come from the end of the heap and keep their size for good.
 //!
 //! ```text
@@ -12,12 +12,12 @@
 //! ```
 //!
 //! **Killed anywhere.** All of a thread's stores here are Release, so a killed process leaves a
-//! prefix of the sequences below; `sweep.rs` tells from what is there how far it came. Nothing is
-//! decided by a compare-exchange that cannot be told from another's afterwards: a depot and a block
-//! are first made *ours*, by name, then changed, then let go. Whoever finds one owned passes it by,
-//! so the dead delay nobody.
+//! prefix of the sequences below, and `sweep.rs` determines from the state how far it came. No step
+//! depends on a compare-exchange whose success cannot be determined afterwards: a depot and a block
+//! are first marked as *owned*, by name, then changed, then released. Other threads skip an owned
+//! one, so dead threads delay no thread.
 //!
-//! | step | stores, in order | told apart by |
+//! | step | stores, in order | distinguished by |
 //! |---|---|---|
 //! | alloc | taking = (cell, g+1); head = next; link = (g+1, in use) | head, link |
 //! | publish | taking = 0 | |
@@ -41,12 +41,12 @@ use crate::{Error, Offset, Plain, Region, Thread};
 
 /// `next` of a cell in use.
 pub(crate) const USED: u32 = u32::MAX;
-/// What offsets count: so many bytes.
+/// The bytes of one unit of an offset.
 pub(crate) const UNIT: u64 = 16;
-/// Units in a block, and in its first line, which is not a cell's.
+/// Units in a block, and in its first line, which contains no cell.
 pub(crate) const BLOCK_UNITS: u32 = 4096;
 pub(crate) const FIRST: u32 = 4;
-/// Units in a cell of each size. All but the first begin with a line.
+/// Units in a cell of each size. All but the first begin at a cache line.
 pub(crate) const UNITS: [u32; CLASSES] = [3, 4, 8, 16, 32, 64, 128, 256, BLOCK_UNITS - FIRST];
 
 /// Cells that move together.
@@ -71,22 +71,22 @@ pub(crate) const fn class_of(bytes: usize) -> usize {
     panic!("a cell holds at most 65,464 bytes")
 }
 
-/// Where `unit` begins a cell of this size.
+/// Whether a cell of this size begins at `unit`.
 pub(crate) const fn is_cell(unit: u32, class: usize) -> bool {
     let within = unit % BLOCK_UNITS;
     within >= FIRST && within < end_of(class) && (within - FIRST).is_multiple_of(UNITS[class])
 }
 
-/// Whether a cell begins at a unit of a block that has cells of this size: one more than a class,
-/// or zero while it has none.
+/// Whether a cell begins at a unit of a block whose cells have this size: a class plus one, or zero
+/// while it has none.
 pub(crate) fn begins(unit: u32, size: u32) -> bool {
     (1..=CLASSES as u32).contains(&size) && is_cell(unit, size as usize - 1)
 }
 
-/// A cell in hand: taken by this thread, and noted in its slot.
+/// A cell in hand: allocated by this thread and recorded in its slot.
 ///
 /// Dropping it frees the cell. [`publish`](Self::publish) it as soon as the region's structures
-/// lead to it. If the process dies before, the sweeper asks whether they do.
+/// lead to it. If the process is killed before, the sweeper asks the layers whether they do.
 pub struct Cell<'t, T: Plain, M: ConstMachine = Native> {
     thread: &'t Thread<M>,
     value: &'t T,
@@ -96,23 +96,23 @@ pub struct Cell<'t, T: Plain, M: ConstMachine = Native> {
 }
 
 impl<'t, T: Plain, M: ConstMachine> Cell<'t, T, M> {
-    /// Its offset, to be stored in the region.
+    /// Returns its offset, to be stored in the region.
     #[inline(always)]
     pub fn offset(&self) -> Offset<T> {
         self.offset
     }
 
-    /// How often the cell was lent out.
+    /// Returns how often the cell was allocated.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Strikes the note: from here on the region's structures own the cell.
+    /// Erases the record: from here on the region's structures own the cell.
     #[inline(always)]
     pub fn publish(self) -> Offset<T> {
         if let Ok(slot) = self.thread.slot() {
-            // Release: a sweeper that finds no note finds the cell where it was put before.
+            // Release: a sweeper that finds no record finds the cell linked.
             slot.taking[self.entry as usize].store(0, Release);
         }
         self.thread.entries.set(self.thread.entries.get() | 1 << self.entry);
@@ -132,8 +132,8 @@ impl<T: Plain, M: ConstMachine> Deref for Cell<'_, T, M> {
 
 impl<T: Plain, M: ConstMachine> Drop for Cell<'_, T, M> {
     fn drop(&mut self) {
-        // The cell is the caller's: it cannot fail but in the child of a fork, or where a peer
-        // has scribbled over the link; then the cell stays lost.
+        // The cell belongs to the caller. This fails only in the child of a fork, or if the link
+        // was overwritten; then the cell is lost.
         let _ = self.thread.take_back(self.offset);
         if let Ok(slot) = self.thread.slot() {
             // Release: as in `publish`.
@@ -150,7 +150,8 @@ impl<T: Plain, M: ConstMachine> fmt::Debug for Cell<'_, T, M> {
 }
 
 impl<M: ConstMachine> Thread<M> {
-    /// A cell that holds a zeroed `T`. At most 65,464 bytes; larger types do not compile.
+    /// Allocates a cell that holds a zeroed `T`. At most 65,464 bytes; larger types do not compile.
+    /// Does not block.
     ///
     /// # Errors
     ///
@@ -160,8 +161,8 @@ impl<M: ConstMachine> Thread<M> {
     pub fn alloc<T: Plain>(&self) -> Result<Cell<'_, T, M>, Error> {
         let cell = self.alloc_dirty::<T>()?;
         let words = (cell.value as *const T).cast::<M::AtomicU64>();
-        // Release: a thread that finds, by an old link, a zero where it looks for what the cell was
-        // sees also what was done before that was freed.
+        // Release: a thread that follows an old link and finds a zero also sees what was done
+        // before the cell was freed.
         M::fence(Release);
         for at in 0..const { size_of::<T>().div_ceil(8) } {
             // SAFETY: within the payload, whose size is a multiple of 8. Words are plain.
@@ -170,12 +171,12 @@ impl<M: ConstMachine> Thread<M> {
         Ok(cell)
     }
 
-    /// A cell with what its last user left in it, but for the first 8 bytes. In memory that was
-    /// never used, zero.
+    /// Allocates a cell with the content that its last user left, except the first 8 bytes. Unused
+    /// memory is zero.
     ///
     /// # Errors
     ///
-    /// As [`alloc`](Self::alloc).
+    /// The errors of [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_dirty<T: Plain>(&self) -> Result<Cell<'_, T, M>, Error> {
         let class = const { class_of(size_of::<T>()) };
@@ -189,8 +190,8 @@ impl<M: ConstMachine> Thread<M> {
         if unit == 0 {
             unit = self.region.refill(self.number, slot, class)?;
         }
-        // SAFETY: it is this thread's alone, out of a free list; the `Cell` made of it is the only
-        // way to it until it is published.
+        // SAFETY: this thread took it out of a free list; the `Cell` is the only way to it until it
+        // is published.
         let value = unsafe { self.region.resolve(Offset::<T>::from_raw(unit)) }?;
         let link = self.region.link(unit)?;
         let (last, next) = unpack(link.load(Relaxed));
@@ -198,7 +199,7 @@ impl<M: ConstMachine> Thread<M> {
             return Err(corrupt("free list", self.region.at(unit)));
         }
         let generation = last.wrapping_add(1);
-        // Release, all three: in this order, for the sweeper; see the table of this module.
+        // Release, all three: in this order for the sweeper; see the table of this module.
         slot.taking[entry as usize].store(pack(generation, unit), Release);
         list.head.store(next, Release);
         link.store(pack(generation, USED), Release);
@@ -207,17 +208,17 @@ impl<M: ConstMachine> Thread<M> {
         Ok(Cell { thread: self, value, offset: Offset::from_raw(unit), generation, entry })
     }
 
-    /// Takes a cell back.
+    /// Frees a cell. Does not block.
     ///
     /// # Safety
     ///
-    /// Nothing leads to the cell any more, it is no [`Cell`] that a thread has in hand, and no
-    /// reference to it is used, but to load what is then discarded: it may be lent out again as
-    /// another type at once. See [`Region::resolve`].
+    /// No structure leads to the cell any more, it is no [`Cell`] that a thread has in hand, and no
+    /// reference to it is used except to load values that are then discarded: it may be allocated
+    /// again as another type at once. See [`Region::resolve`].
     ///
     /// # Errors
     ///
-    /// [`Error::NotInUse`] if it is free already or no cell of a `T`'s size;
+    /// [`Error::NotInUse`] if it is already free or is no cell of a `T`'s size;
     /// [`Error::OutOfRange`], [`Error::Forked`]. Nothing is changed then.
     #[inline]
     pub unsafe fn free<T: Plain>(&self, offset: Offset<T>) -> Result<(), Error> {
@@ -243,7 +244,7 @@ impl<M: ConstMachine> Thread<M> {
         Ok(())
     }
 
-    /// The link word of a cell of this size: [`Error::NotInUse`] if there is none at this unit, so
+    /// The link word of a cell of this size, or [`Error::NotInUse`] if none begins at this unit, so
     /// that no word of another cell is taken for a link.
     #[inline(always)]
     fn link_of(&self, unit: u32, class: usize) -> Result<&M::AtomicU64, Error> {
@@ -252,8 +253,8 @@ impl<M: ConstMachine> Thread<M> {
         if found { Ok(link) } else { Err(Error::NotInUse(unit)) }
     }
 
-    /// Whether a unit is in a block of this size. Those keep their size for good, and most cells are
-    /// in one that the last was in.
+    /// Whether a unit lies in a block of this size. Blocks keep their size for good, and most cells
+    /// are in the same block as the last one.
     #[inline(always)]
     fn is_of(&self, unit: u32, class: usize) -> Result<bool, Error> {
         let number = unit / BLOCK_UNITS;
@@ -273,10 +274,10 @@ impl<M: ConstMachine> Thread<M> {
         Ok(true)
     }
 
-    /// Gives a cell in use the next generation, so that it is no more the one that another thread
-    /// took: should that one have died before it struck its note, who sweeps it leaves the cell
-    /// alone. For a cell that is about to be led to by nothing but this thread's own structures,
-    /// while those who would look for it are kept out.
+    /// Gives a cell in use the next generation, so that it is no longer the cell that another
+    /// thread allocated. If that thread was killed before it erased its record, its sweeper leaves
+    /// the cell alone. For a cell to which soon only this thread's own structures will lead, while
+    /// threads that might search for it are excluded.
     ///
     /// # Errors
     ///
@@ -294,29 +295,29 @@ impl<M: ConstMachine> Thread<M> {
             return Err(Error::NotInUse(unit));
         }
         let generation = generation.wrapping_add(1);
-        // Release: whoever sees the cell led to by nothing any more sees this first.
+        // Release: a thread that finds no structure leading to the cell sees this first.
         link.store(pack(generation, USED), Release);
         Ok(generation)
     }
 
-    /// The same for a cell that is about to be freed, with a note of it: its offset, and above that
-    /// its new generation. So no other note names the cell: should this thread die, and others that
-    /// had noted it, one of the sweepers frees it. A thread that is killed between the two stores
-    /// leaves a cell that no note names: it is in its place still, or lost.
+    /// [`adopt`](Self::adopt) for a cell that is about to be freed, with a note of its offset and,
+    /// above that, its new generation. No other note then names the cell: if this thread and others
+    /// that had noted it are killed, one sweeper frees it. A thread killed between the two stores
+    /// leaves a cell that no note names: it is still linked, or lost.
     ///
     /// # Errors
     ///
-    /// As for [`adopt`](Self::adopt).
+    /// The errors of [`adopt`](Self::adopt).
     pub fn adopt_as<T: Plain>(&self, offset: Offset<T>, note: &M::AtomicU64) -> Result<(), Error> {
         let generation = self.renew(offset.raw())?;
-        // Release: behind the new generation. A note of one that is to come would name the cell
-        // when the next thread has adopted it.
+        // Release: after the new generation. An earlier note would name the cell after the next
+        // thread adopted it.
         note.store(pack(generation, offset.raw()), Release);
         Ok(())
     }
 }
 
-/// What a region holds that cannot be.
+/// An impossible value in the region.
 pub(crate) fn corrupt(what: &'static str, at: u64) -> Error {
     Error::Corrupt { what, at }
 }
@@ -331,7 +332,7 @@ pub(crate) fn give<M: ConstMachine>(
     generation: u32,
 ) {
     let list = &slot.lists[class];
-    // Release, all four: in this order, for the sweeper.
+    // Release, all four: in this order for the sweeper.
     slot.giving.store(pack(generation, unit), Release);
     link.store(pack(generation, list.head.load(Relaxed)), Release);
     list.head.store(unit, Release);
@@ -344,7 +345,7 @@ impl<M: ConstMachine> Region<M> {
         self.header().heap_at() + u64::from(unit) * UNIT
     }
 
-    /// The list is a batch: makes it the spare one, and hands the last spare to a depot.
+    /// The list is a full batch: makes it the spare one, and moves the last spare to a depot.
     #[cold]
     #[inline(never)]
     fn set_aside(&self, number: u32, slot: &ThreadSlot<M>, class: usize) -> Result<(), Error> {
@@ -354,7 +355,7 @@ impl<M: ConstMachine> Region<M> {
             // All depots are busy: the list grows, and the next call tries again.
             return Ok(());
         }
-        // Release: in this order, for the sweeper.
+        // Release: in this order for the sweeper.
         list.spare.store(list.head.load(Relaxed), Release);
         list.head.store(0, Release);
         list.count.store(0, Relaxed);
@@ -373,7 +374,7 @@ impl<M: ConstMachine> Region<M> {
         Ok(self.below(unit)?.load(Relaxed) as u32)
     }
 
-    /// Makes a depot ours, one that `fits`: its place and its top.
+    /// Owns a depot that is empty or not, as requested: returns its place and its top.
     fn own(&self, number: u32, class: usize, empty: bool) -> Option<(&M::AtomicU64, u32)> {
         let depots = self.depots(class);
         (0..depots.len()).find_map(|step| {
@@ -383,8 +384,8 @@ impl<M: ConstMachine> Region<M> {
             if owner != 0 || (top == 0 && !empty) {
                 return None;
             }
-            // Acquire: synchronizes with the Release of who let it go, so that the batches are
-            // seen as they were left.
+            // Acquire: synchronizes with the Release of the last owner, so that the batches are
+            // seen as it left them.
             let ours = word.compare_exchange(seen, pack(number + 1, top), Acquire, Relaxed);
             ours.is_ok().then_some((word, top))
         })
@@ -421,7 +422,7 @@ impl<M: ConstMachine> Region<M> {
         list.count.store(batch(class), Relaxed);
         let spare = list.spare.load(Relaxed);
         if spare != 0 {
-            // Release: in this order, for the sweeper.
+            // Release: in this order for the sweeper.
             list.head.store(spare, Release);
             list.spare.store(0, Release);
             return Ok(spare);
@@ -430,12 +431,12 @@ impl<M: ConstMachine> Region<M> {
             let below = match self.below_of(top) {
                 Ok(below) => below,
                 Err(error) => {
-                    // Release: as below. The stack leads nowhere: forget it.
+                    // Release: as below. The stack is corrupt and is discarded.
                     word.store(0, Release);
                     return Err(error);
                 }
             };
-            // Release: in this order, for the sweeper; and with the Acquire in `own`.
+            // Release: in this order for the sweeper; and with the Acquire in `own`.
             list.head.store(top, Release);
             word.store(u64::from(below), Release);
             return Ok(top);
@@ -443,7 +444,7 @@ impl<M: ConstMachine> Region<M> {
         self.carve(number, slot, class)
     }
 
-    /// Makes cells from memory that was never used.
+    /// Makes cells from unused memory.
     fn carve(&self, number: u32, slot: &ThreadSlot<M>, class: usize) -> Result<u32, Error> {
         let carve = &slot.carve[class];
         let (mut end, mut at) = unpack(carve.load(Relaxed));
@@ -451,7 +452,7 @@ impl<M: ConstMachine> Region<M> {
             self.take_block(number, slot, class)?;
             (end, at) = unpack(carve.load(Relaxed));
         }
-        // What follows cannot overflow: the block is there, to its end.
+        // The following additions cannot overflow: the block exists up to its end.
         self.link(at)?;
         let limit = at - at % BLOCK_UNITS + end_of(class);
         if !is_cell(at, class) || end != limit {
@@ -463,30 +464,30 @@ impl<M: ConstMachine> Region<M> {
         for step in 0..count {
             let (unit, last) = (at + step * units, step + 1 == count);
             let next = if last { 0 } else { unit + units };
-            // Relaxed: nobody sees it before the head.
+            // Relaxed: no other thread sees it before the head.
             self.link(unit)?.store(u64::from(next), Relaxed);
         }
         slot.lists[class].count.store(count, Relaxed);
-        // Release: in this order, for the sweeper.
+        // Release: in this order for the sweeper.
         slot.lists[class].head.store(at, Release);
         carve.store(pack(end, rest), Release);
         Ok(at)
     }
 
-    /// Makes the next block of the heap this slot's, to carve cells of one size from.
+    /// Takes the next block of the heap for this slot, to carve cells of one size from.
     fn take_block(&self, number: u32, slot: &ThreadSlot<M>, class: usize) -> Result<(), Error> {
         let blocks = &self.live().blocks;
         loop {
-            // Acquire: synchronizes with the AcqRel of who raised it.
+            // Acquire: synchronizes with the AcqRel of the thread that raised it.
             let next = blocks.load(Acquire);
             self.grow_to(next)?;
             let state = self.block(next)?;
             let size = class as u32 + 1;
-            // Release: in this order, for the sweeper, down to the end.
+            // Release: in this order for the sweeper, down to the end.
             slot.block.store(next + 1, Release);
-            // AcqRel: whoever sees the block taken may raise the count over it.
+            // AcqRel: a thread that sees the block taken may raise the count over it.
             let ours = state.compare_exchange(0, pack(number + 1, size), AcqRel, Relaxed).is_ok();
-            // AcqRel: as above. If it fails, somebody has raised it for us.
+            // AcqRel: as above. If it fails, another thread has raised it.
             let _ = blocks.compare_exchange(next, next + 1, AcqRel, Relaxed);
             if ours {
                 let first = next as u32 * BLOCK_UNITS;

@@ -1,4 +1,4 @@
-//! What is set aside of the system: addresses of this process, and space in files.
+//! Reserving addresses of this process and allocating space in files.
 
 use std::fs::File;
 
@@ -11,18 +11,18 @@ use crate::Error;
 /// The size of a huge page on most systems.
 pub(crate) const HUGE: usize = 1 << 21;
 
-/// Sets addresses aside: nothing is there yet.
+/// Reserves addresses without mapping anything.
 pub(crate) fn reserve(bytes: usize) -> Result<*mut u8, Error> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping, at any free address.
     let base = unsafe {
         rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, ProtFlags::empty(), flags)
     };
     base.map(|base| base.cast()).map_err(|_| Error::TooLarge(bytes as u64))
 }
 
-/// Sets addresses aside that begin where a huge page can, so that what is mapped from the start
-/// of a file on can be made of huge pages.
+/// Reserves addresses aligned for huge pages, so that a mapping from the start of a file can use
+/// huge pages.
 pub(crate) fn reserve_aligned(bytes: usize) -> Result<*mut u8, Error> {
     let whole = bytes.checked_add(HUGE).ok_or(Error::TooLarge(bytes as u64))?;
     let start = reserve(whole)?;
@@ -33,7 +33,7 @@ pub(crate) fn reserve_aligned(bytes: usize) -> Result<*mut u8, Error> {
 }
 
 pub(crate) fn unmap(at: *mut u8, bytes: usize) {
-    // SAFETY: the caller mapped the range, owns it, and lends nothing of it any more.
+    // SAFETY: the caller mapped the range and owns it, and no reference to it remains.
     let _ = unsafe { rustix::mm::munmap(at.cast(), bytes) };
 }
 
@@ -45,10 +45,12 @@ fn no_signals() -> libc::sigset_t {
     unsafe { none.assume_init() }
 }
 
-/// Does something while `SIGXFSZ` is blocked for this thread, and takes it back if it came of that.
+/// Runs `call` with `SIGXFSZ` blocked for this thread, and discards the signal if the call raised
+/// it.
 ///
-/// Who makes a file longer than `RLIMIT_FSIZE` allows is sent this signal, and killed by it, beside
-/// the error. The error is enough. One that was sent before is left for whom it was sent to.
+/// A process that makes a file longer than `RLIMIT_FSIZE` is sent this signal, which kills it, in
+/// addition to the error. The error is sufficient. A signal that was pending before is left
+/// pending.
 fn without_signal<T>(call: impl FnOnce() -> T) -> T {
     let mut it = no_signals();
     let (mut waiting, mut old) = (it, it);
@@ -62,21 +64,21 @@ fn without_signal<T>(call: impl FnOnce() -> T) -> T {
     // SAFETY: as above.
     if unsafe { libc::sigismember(&waiting, libc::SIGXFSZ) } == 0 {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: as above; where to say more about the signal may be null.
+        // SAFETY: as above; the place for signal information may be null.
         let take = || unsafe { libc::sigtimedwait(&it, core::ptr::null_mut(), &now) };
         while take() == -1
             && Errno::from_io_error(&std::io::Error::last_os_error()) == Some(Errno::INTR)
         {}
     }
-    // SAFETY: as above; where to say what it was may be null.
+    // SAFETY: as above; the place for the old mask may be null.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, core::ptr::null_mut()) };
     done
 }
 
-/// The least that is set aside at once: some microseconds' work.
+/// The least that is allocated at once: a few microseconds of work.
 const PIECE: u64 = 1 << 16;
 
-/// Sets space aside in a file.
+/// Allocates space in a file.
 pub(crate) fn extend(file: &File, from: u64, to: u64) -> Result<(), Error> {
     without_signal(|| set_aside(file, from, to))
 }
@@ -87,8 +89,8 @@ fn set_aside(file: &File, from: u64, to: u64) -> Result<(), Error> {
         let length = piece.min(to - at);
         match rustix::fs::fallocate(file, FallocateFlags::empty(), at, length) {
             Ok(()) => at += length,
-            // What an interrupted call had done is undone: beside a timer's signals the whole may
-            // have no end, and smaller pieces have one.
+            // An interrupted call is undone. With a periodic timer signal the whole call might
+            // never complete; smaller pieces do.
             Err(Errno::INTR) => piece = (piece / 2).max(PIECE),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(Error::NoFallocate),
             Err(e) => return Err(Error::of("fallocate", e)),

@@ -1,7 +1,7 @@
 //! Reads the state of a process that has a region open from `/proc/PID`.
 //!
-//! A pid means something in its own pid namespace alone, and another process may have it later. So
-//! the namespace and the start time, which the process left in its slot, are compared first.
+//! A pid is valid only in its own pid namespace, and another process may get it later. So the
+//! namespace and the start time in the process slot are compared first.
 
 use core::time::Duration;
 
@@ -25,7 +25,7 @@ pub enum ProcessState {
 }
 
 impl ProcessState {
-    /// Its name, in small letters.
+    /// Returns its name in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -36,17 +36,17 @@ impl ProcessState {
     }
 }
 
-/// State and start of a process, as `/proc/PID/stat` has them.
+/// State and start time of a process, from `/proc/PID/stat`.
 fn stat(pid: &str) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything; field 3 follows its end.
+    // The name, in parentheses, may contain anything; field 3 follows its end.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
 impl ProcessInfo {
-    /// The state of the process that the pid means here, if it is the one of the slot.
+    /// The state of the process with this pid, if it is the slot's.
     fn seen(&self) -> Option<char> {
         let (_, _, here) = token::identity();
         if !self.alive || self.namespace == 0 || self.namespace != here {
@@ -56,7 +56,7 @@ impl ProcessInfo {
         (start == self.start).then_some(state)
     }
 
-    /// Whether it runs. Reads two files of `/proc`.
+    /// Returns its state. Reads two files of `/proc`.
     pub fn state(&self) -> ProcessState {
         match self.seen() {
             _ if !self.alive => ProcessState::Dead,
@@ -66,7 +66,7 @@ impl ProcessInfo {
         }
     }
 
-    /// Its command line, with a blank between two arguments; none if it cannot be read.
+    /// Returns its command line, with a blank between two arguments; none if it cannot be read.
     pub fn command(&self) -> Option<String> {
         self.seen()?;
         let bytes = std::fs::read(format!("/proc/{}/cmdline", self.pid)).ok()?;
@@ -75,12 +75,12 @@ impl ProcessInfo {
         Some(String::from_utf8_lossy(&words.join(&b' ')).into_owned()).filter(|all| !all.is_empty())
     }
 
-    /// The time since the process began; none if it cannot be read.
+    /// Returns the time since the process started; none if it cannot be read.
     pub fn age(&self) -> Option<Duration> {
         self.seen()?;
         let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
         let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-        // SAFETY: it only asks.
+        // SAFETY: it only reads a constant.
         let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
         let began = self.start as f64 / if ticks > 0 { ticks as f64 } else { 100.0 };
         Some(Duration::from_secs_f64((uptime - began).max(0.0)))
@@ -88,8 +88,8 @@ impl ProcessInfo {
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// The process of a thread slot that is held, alive or dead; none if the slot is free, or
-    /// retained, or its process slot has another owner by now.
+    /// Returns the process of a thread slot that is held, alive or dead; none if the slot is free
+    /// or retained, or its process slot has another owner.
     pub fn process_of(&self, thread: u32) -> Option<ProcessInfo> {
         let thread = self.threads().find(|found| found.slot == thread && !found.retained)?;
         let its = |process: &ProcessInfo| {
@@ -99,8 +99,8 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Returns the pid of a thread slot's process if a signal or a debugger has stopped it. None if
-    /// it runs, or its state cannot be read. A thread that has waited for a second or more can name
-    /// the process in its error. Reads two files of `/proc`, and makes a system call for each
+    /// it runs, or if its state cannot be read. A thread that has waited for a second or more can
+    /// name the process in its error. Reads two files of `/proc` and makes a system call for each
     /// process of the region, so it is not for a fast path.
     pub fn stopped(&self, thread: u32) -> Option<u32> {
         let process = self.process_of(thread)?;

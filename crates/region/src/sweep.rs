@@ -1,9 +1,8 @@
-//! Finding the dead, and putting right what they left.
+//! Finds dead threads and repairs what they left.
 //!
-//! Whoever sweeps a thread slot first makes it its own, by name: so there is one sweeper, and if
-//! that one dies its name is the name of the dead, and the next goes on where it stopped. All work
-//! is done in the dead slot itself, by the same steps that its owner took, each of which may be
-//! done again.
+//! A sweeper first claims a thread slot in its own name, so a slot has one sweeper. If the sweeper
+//! is killed, its name marks the slot as dead, and the next sweeper continues. All work is done in
+//! the dead slot itself, by the steps that its owner took, each of which may be repeated.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -17,7 +16,7 @@ use crate::slots::{
 };
 use crate::{Error, Offset, Region};
 
-/// A cell that the dead thread had taken and not yet published.
+/// A cell that the killed thread had allocated and not yet published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InHand {
@@ -29,40 +28,40 @@ pub struct InHand {
     pub class: u32,
 }
 
-/// What becomes of a cell in hand.
+/// The decision about a cell in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The region's structures lead to it: it stays in use.
     Keep,
-    /// Nothing leads to it: it is freed.
+    /// No structure leads to it: it is freed.
     Free,
 }
 
-/// How often a sweep looks whether a living thread has handed a latch over, before it leaves the
-/// dead one that would get it to the next: a thread may be stopped in that.
+/// How often a sweep checks whether a living thread has completed a hand-over to a dead one before
+/// it leaves the killed thread to the next sweep. The living thread may be stopped.
 const HANDING: u32 = 100;
 
-/// The slot of a dead thread, which this process sweeps.
+/// The slot of a dead thread, claimed by this process.
 ///
-/// Dropped before [`finish`](Self::finish), it can be swept again.
+/// If it is dropped before [`finish`](Self::finish), it can be swept again.
 #[derive(Debug)]
 pub struct Dead<'r, M: ConstMachine = Native> {
     region: &'r Region<M>,
     number: u32,
     mine: u64,
-    /// How mending the lists went.
+    /// The result of repairing the lists.
     mended: Result<(), Error>,
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// The slots of threads whose process died, each of them claimed for the caller to sweep. Where
-    /// layers live ([`register`](Self::register)) only a [`sweep`](Self::sweep) can free them.
+    /// Claims the slots of threads whose process died for the caller to sweep. Where layers live
+    /// ([`register`](Self::register)), only a [`sweep`](Self::sweep) can free them.
     ///
-    /// What they were doing to lists of free cells is finished or undone before they are handed
-    /// out, so that the layer above may free cells that it finds through their intent words:
-    /// those that [`Region::lent`] still shows in the generation that was noted.
+    /// Their operations on lists of free cells are completed or undone first, so the upper layer
+    /// may free cells that it finds through their intent words: those that [`Region::lent`] still
+    /// shows in the recorded generation.
     ///
-    /// Every slot comes to one sweeper at a time. It costs a look at each slot that was ever used,
+    /// Each slot goes to one sweeper at a time. It costs a look at each slot that was ever used,
     /// and a system call for each process found in them.
     ///
     /// # Errors
@@ -74,15 +73,15 @@ impl<M: ConstMachine> Region<M> {
         Ok(self.of_the_dead().filter_map(|(number, seen)| self.claim_dead(number, seen).ok()?))
     }
 
-    /// Whether a [`sweep`](Self::sweep) has something to do. Costs as much as
+    /// Returns whether a [`sweep`](Self::sweep) has work to do. Costs as much as
     /// [`dead_threads`](Self::dead_threads), and stores nothing.
     pub fn has_dead(&self) -> bool {
         self.of_the_dead().next().is_some()
     }
 
-    /// The slots of threads whose process died, and what was seen of their owners.
+    /// The slots of threads whose process died, and their owner words.
     fn of_the_dead(&self) -> impl Iterator<Item = (u32, u64)> {
-        // Neighbouring slots are often of one process: ask once.
+        // Neighbouring slots often belong to one process, which is then queried once.
         let mut asked = None;
         self.used_slots().filter_map(move |number| {
             let slot = self.thread_slot(number);
@@ -101,11 +100,11 @@ impl<M: ConstMachine> Region<M> {
         })
     }
 
-    /// Makes a dead thread's slot this process's own, if its owner is still what was seen.
+    /// Claims a dead thread's slot, if its owner is still `seen`.
     fn claim_dead(&self, number: u32, seen: u64) -> Result<Option<Dead<'_, M>>, Error> {
         let (process, generation) = self.process()?;
         let (slot, mine) = (self.thread_slot(number), owner(generation, process, SWEPT));
-        // AcqRel: what the dead had stored is seen here, and by who sweeps after us.
+        // AcqRel: the killed thread's stores are visible here, and to the next sweeper.
         let claimed = slot.owner.compare_exchange(seen, mine, AcqRel, Relaxed);
         Ok(claimed.is_ok().then(|| {
             let mended = self.mend_lists(number, slot).and(self.mend_moves(slot));
@@ -113,8 +112,8 @@ impl<M: ConstMachine> Region<M> {
         }))
     }
 
-    /// The slot of this thread, claimed for the caller to repair, if its process died: none if it
-    /// is alive, free, or claimed by another. As [`dead_threads`](Self::dead_threads), for one.
+    /// Claims the slot of this thread for repair, if its process died: none if it is alive, free,
+    /// or claimed by another. See [`dead_threads`](Self::dead_threads).
     ///
     /// # Errors
     ///
@@ -133,11 +132,11 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Runs `act` while this thread slot is free and stays free: none if it has an owner, alive or
-    /// dead. For what a thread left behind that let its slot go. A slot that the region does not
-    /// have is free and stays so: damaged memory may name one.
+    /// dead. For state that a thread left behind when it released its slot. A slot number outside
+    /// the region, which damaged memory may contain, counts as free.
     ///
-    /// `act` is short: the slot is not to be had meanwhile. Should the caller die in it, the slot
-    /// is a dead thread's, with nothing begun.
+    /// `act` must be short, because no thread can claim the slot during it. If the caller is killed
+    /// in it, the slot belongs to a dead thread with nothing begun.
     ///
     /// # Errors
     ///
@@ -158,18 +157,19 @@ impl<M: ConstMachine> Region<M> {
         Ok(Some(done))
     }
 
-    /// Sees to it that no latch is handed to these dead threads any more, and that what they were
-    /// handing over is looked for by those that wait for it: before their numbers are others'.
+    /// Ensures that no latch is handed to these dead threads any more, and that waiters look
+    /// themselves for what these threads were handing over. Must run before their numbers are
+    /// reused.
     ///
     /// # Errors
     ///
-    /// [`Error::Handed`], for one that a living thread is just handing a latch.
+    /// [`Error::Handed`] for a dead thread to which a living thread is handing a latch.
     pub(crate) fn forget_waiters(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
-        // Without a file, waiters are one table of the process, whose threads do not die alone.
+        // Without a file, waiters are in one table of the process, whose threads do not die alone.
         let Some(attached) = &self.inner.attached else { return Ok(()) };
         // A latch names a thread by its slot's number plus one.
         let is_one = |number: u32| dead.iter().any(|dead| dead.number() + 1 == number);
-        // One that hands may be dead and another sweep's. Zero is damage.
+        // The thread that hands over may itself be dead and swept by another. Zero is damage.
         let is_over = |number: u32| {
             is_one(number) || number.checked_sub(1).is_none_or(|slot| self.is_dead(slot))
         };
@@ -182,8 +182,8 @@ impl<M: ConstMachine> Region<M> {
         Err(Error::Handed(dead.first().map_or(0, Dead::number)))
     }
 
-    /// Takes back the waiter slots of dead processes, but for those that queues lead to: these when
-    /// they do not any more. Part of each sweep. Returns how many there were.
+    /// Takes back the waiter slots of dead processes, except those that a queue still leads to; a
+    /// later call takes those. Part of each sweep. Returns their number.
     pub fn reclaim_waiters(&self) -> u32 {
         if self.check().is_err() || self.inner.process.is_none() {
             return 0;
@@ -199,8 +199,8 @@ impl<M: ConstMachine> Region<M> {
         })
     }
 
-    /// How many waiter slots are taken: one for each thread that ever waited for a latch here, for
-    /// as long as it lives or its process is not swept.
+    /// Returns how many waiter slots are in use: one for each thread that ever waited for a latch
+    /// here, as long as it lives or its process is not swept.
     pub fn waiters(&self) -> u32 {
         match (&self.inner.attached, self.check()) {
             (Some(attached), Ok(())) => attached.slots().taken(),
@@ -208,11 +208,11 @@ impl<M: ConstMachine> Region<M> {
         }
     }
 
-    /// Whether nobody alive is at work in a thread slot: its owner died, or there is none, or no
-    /// such slot. Who finds it named in a latch sweeps, and looks at the latch once more. A slot
-    /// that is retained is not dead: no sweep changes what it has.
+    /// Returns whether no living thread uses a thread slot: its owner died, or it has none, or it
+    /// does not exist. A thread that finds such a slot named in a latch sweeps and looks at the
+    /// latch again. A retained slot is not dead: no sweep changes it.
     ///
-    /// Costs a system call where there is a file.
+    /// Costs a system call if the region has a file.
     pub fn is_dead(&self, thread: u32) -> bool {
         if !self.is_slot(thread) {
             return true;
@@ -223,7 +223,7 @@ impl<M: ConstMachine> Region<M> {
     }
 }
 
-/// A free slot that is kept from all others, until this is dropped.
+/// A free slot that is withheld from all threads until this is dropped.
 struct Withheld<'r, M: ConstMachine> {
     region: &'r Region<M>,
     number: u32,
@@ -240,18 +240,18 @@ impl<M: ConstMachine> Drop for Withheld<'_, M> {
 }
 
 impl<'r, M: ConstMachine> Dead<'r, M> {
-    /// The slot's number.
+    /// Returns the slot's number.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Which of the slot's owners it was.
+    /// Returns which of the slot's owners it was.
     pub fn generation(&self) -> u32 {
         self.slot().generation.load(Relaxed)
     }
 
-    /// The words in which the lock manager noted what it had begun. They are zeroed when the slot
-    /// is freed, not before.
+    /// Returns the words in which the lock manager recorded its intents. They are zeroed when the
+    /// slot is freed, not before.
     pub fn intent(&self) -> &[M::AtomicU64; INTENT_WORDS] {
         &self.slot().intent
     }
@@ -264,12 +264,12 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         self.region
     }
 
-    /// The cells that the dead thread had taken and not yet published.
+    /// Returns the cells that the killed thread had allocated and not yet published.
     pub fn in_hand(&self) -> Vec<InHand> {
         let mut cells = Vec::new();
         for note in &self.slot().taking {
             let (generation, unit) = unpack(note.load(Relaxed));
-            // A note that cannot be is named by `mend_cells`.
+            // `mend_cells` reports an impossible record.
             if unit != 0
                 && let Ok(class) = self.region.class_at(unit)
             {
@@ -280,18 +280,19 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         cells
     }
 
-    /// Asks what becomes of each cell that was in hand, and frees the slot: for a region in which
-    /// no layer lives. The caller has done its own part before, by [`intent`](Self::intent).
+    /// Asks for a decision about each cell that was in hand, and frees the slot: for a region in
+    /// which no layer lives. The caller has already done its own repair, by
+    /// [`intent`](Self::intent).
     ///
-    /// `fate` is asked at most 7 times. A cell that it keeps, and that is freed by others before
-    /// it answers, must not be answered with [`Fate::Free`]: it decides under whatever protects
-    /// the structures that may lead to the cell.
+    /// `fate` is called at most 7 times. It must decide under the protection of the structures that
+    /// may lead to the cell, so that it never answers [`Fate::Free`] for a cell that another thread
+    /// has freed in the meantime.
     ///
     /// # Errors
     ///
     /// [`Error::NoRepair`] if a layer lives in the region: then nothing is done. [`Error::Corrupt`]
-    /// and the like, if what the dead thread left cannot be. Its notes are dropped then, some cells
-    /// are lost, and the slot is freed nevertheless.
+    /// and similar if the killed thread's records are impossible. They are then dropped, some cells
+    /// are lost, and the slot is still freed.
     pub fn finish(self, fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
         match self.region.layers()?.next() {
             Some(layer) => Err(Error::NoRepair(layer)),
@@ -299,7 +300,7 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         }
     }
 
-    /// Leaves the slot as it is, for a thread that claims it.
+    /// Leaves the slot as it is for a thread that claims it.
     pub(crate) fn retain(self) {
         // Release: synchronizes with the AcqRel in `claim_one`.
         let to = owner(0, 0, RETAINED);
@@ -307,8 +308,8 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         self.leave();
     }
 
-    /// The slot may be the next owner's by now. What drops this must not touch it: other threads of
-    /// this process sweep under the same name, and that owner may be dead, too.
+    /// The slot may already belong to the next owner. The drop must not touch it: other threads of
+    /// this process sweep under the same name, and that owner may also be dead.
     fn leave(self) {
         core::mem::forget(self);
     }
@@ -317,11 +318,11 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         let slot = self.slot();
         let cells = self.region.mend_cells(slot, &mut fate);
         for word in slot.intents().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
-            // Release: a note goes before what says more of it, for the next sweeper.
+            // Release: a record is erased before the details about it for the next sweeper.
             word.store(0, Release);
         }
-        // Release: synchronizes with the Acquire of the next owner. It fails if a peer has
-        // scribbled over the word.
+        // Release: synchronizes with the Acquire of the next owner. It fails if the word was
+        // overwritten.
         let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
         self.region.freed(self.number);
         let ended = self.mended.and(cells);
@@ -339,7 +340,7 @@ impl<M: ConstMachine> Drop for Dead<'_, M> {
 }
 
 impl<M: ConstMachine> Region<M> {
-    /// Finishes or undoes what moves batches, so that each is in one place.
+    /// Completes or undoes the moves of batches, so that each is in one place.
     fn mend_lists(&self, number: u32, slot: &ThreadSlot<M>) -> Result<(), Error> {
         for (class, list) in slot.lists.iter().enumerate() {
             for depot in self.depots(class) {
@@ -348,7 +349,7 @@ impl<M: ConstMachine> Region<M> {
                 if owner != number + 1 {
                     continue;
                 }
-                // Release, all: in the order of the owner's steps, for the next sweeper.
+                // Release, all: in the order of the owner's steps for the next sweeper.
                 if top != 0 && list.spare.load(Relaxed) == top {
                     list.spare.store(0, Release);
                 } else if top != 0 && list.head.load(Relaxed) == top {
@@ -371,7 +372,8 @@ impl<M: ConstMachine> Region<M> {
                 // Release: as above.
                 list.head.store(0, Release);
             }
-            // A guess, until the list is next filled: too few, so that it is not handed on early.
+            // A guess until the list is next filled: too low, so that the list is not moved to a
+            // depot early.
             list.count.store(0, Relaxed);
         }
         Ok(())
@@ -403,7 +405,7 @@ impl<M: ConstMachine> Region<M> {
         if fits { Ok(class) } else { Err(corrupt("cell in hand", self.at(unit))) }
     }
 
-    /// Finishes the free that was under way, and undoes the allocation that was.
+    /// Completes the free that was in progress and undoes the allocation.
     fn mend_moves(&self, slot: &ThreadSlot<M>) -> Result<(), Error> {
         let (generation, unit) = unpack(slot.giving.load(Relaxed));
         if unit != 0 {
@@ -412,7 +414,7 @@ impl<M: ConstMachine> Region<M> {
             if now == generation && slot.lists[class].head.load(Relaxed) != unit {
                 give::<M>(slot, class, self.link(unit)?, unit, generation);
             }
-            // Release: in this order, for the next sweeper.
+            // Release: in this order for the next sweeper.
             slot.giving.store(0, Release);
         }
         for note in &slot.taking {
@@ -428,7 +430,7 @@ impl<M: ConstMachine> Region<M> {
                 if slot.lists[class].head.load(Relaxed) != unit {
                     give::<M>(slot, class, self.link(unit)?, unit, before);
                 }
-                // Release: in this order, for the next sweeper.
+                // Release: in this order for the next sweeper.
                 note.store(0, Release);
             }
         }
@@ -454,7 +456,7 @@ impl<M: ConstMachine> Region<M> {
                     give::<M>(slot, class, self.link(unit)?, unit, generation);
                 }
             }
-            // Release: in this order, for the next sweeper.
+            // Release: in this order for the next sweeper.
             note.store(0, Release);
         }
         Ok(())

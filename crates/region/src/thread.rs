@@ -1,23 +1,23 @@
 //! A claimed thread slot.
 //!
-//! # Where a free one is
+//! # Finding a free slot
 //!
-//! Thousands of slots may be held, so a thread that claims one does not look at all of them. A word
-//! of the region says from where on to look:
+//! Thousands of slots may be held, so a thread that claims one does not search all of them. A word
+//! of the region contains the position to start from:
 //!
 //! ```text
 //! next:  31       16 15                0
 //!        |  frees   | lowest to look at |
 //! ```
 //!
-//! The slots below are held. A thread that claims one stores the next number, if no slot was freed
-//! since it read the word: so says the count. A thread that frees a slot counts, and stores its
-//! slot's number if that is lower. Then claims and frees of one slot cost the same beside any
-//! number of others.
+//! The slots below it are held. A thread that claims a slot stores the next number, if no slot was
+//! freed since it read the word, which the count shows. A thread that frees a slot increments the
+//! count, and stores its slot's number if that is lower. So claiming and releasing a slot costs the
+//! same with any number of other slots in use.
 //!
-//! The word is a hint. A thread that is killed after it freed a slot and before it said so leaves a
-//! free slot below the number. That is found when all from there on are held: then the rest is
-//! looked at, too. So is it if the word is rubbish.
+//! The word is a hint. A thread that is killed after it freed a slot and before it updated the word
+//! leaves a free slot below the number. If all slots from there on are held, the rest is searched
+//! as well, which also handles an invalid word.
 
 use core::cell::Cell as LocalCell;
 use core::fmt;
@@ -31,44 +31,44 @@ use crate::header::{CLASSES, SWEEPERS, THREADS_MAX};
 use crate::slots::{FREE, HELD, INTENT_WORDS, RETAINED, ThreadSlot, owned, owner};
 use crate::{Error, Region};
 
-/// A thread at work in a region: a claimed slot, given back when this is dropped.
+/// A thread that uses a region: a claimed slot, released on drop.
 ///
-/// It may be handed from thread to thread, but is used by one at a time. If its process dies, the
-/// slot stays as it is until somebody sweeps it ([`Region::dead_threads`]).
+/// It may be moved between threads but is used by one at a time. If its process dies, the slot
+/// stays as it is until it is swept ([`Region::dead_threads`]).
 pub struct Thread<M: ConstMachine = Native> {
     pub(crate) region: Region<M>,
     pub(crate) number: u32,
     slot: *const ThreadSlot<M>,
-    /// The slot was [given up](Self::abandon), or is [retained](Self::retain): it may be another
-    /// thread's of this process by now.
+    /// The slot was [abandoned](Self::abandon) or is [retained](Self::retain): another thread of
+    /// this process may have it.
     abandoned: LocalCell<bool>,
-    /// Which entries for cells in hand are unused.
+    /// Which records for cells in hand are unused.
     pub(crate) entries: LocalCell<u8>,
-    /// By size of cells, a block that has this size; or one that there is not.
+    /// By size of cells, a block with cells of this size, or one that does not exist.
     pub(crate) freed_in: [LocalCell<u32>; CLASSES],
 }
 
-// SAFETY: the slot lies in the region, which goes along; the rest is numbers.
+// SAFETY: it keeps the region, which contains the slot; the rest is numbers.
 unsafe impl<M: ConstMachine> Send for Thread<M> {}
 
 impl<M: ConstMachine> Region<M> {
-    /// Claims a thread slot of this process: the lowest that is free, as a rule.
+    /// Claims a thread slot for this process, usually the lowest free one.
     ///
-    /// Costs the same beside any number of slots that are held, unless many were claimed above one
-    /// that was freed last: then those are looked at once.
+    /// The cost does not depend on the number of slots in use, unless many were claimed above the
+    /// slot that was freed last: then those are searched once.
     ///
-    /// It inherits the free cells that the slot's last owner had ready.
+    /// The thread inherits the free cells of the slot's last owner.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`] if all are held, by the living or by the dead that nobody swept;
+    /// [`Error::Threads`] if all are in use, by living threads or by dead ones that were not swept;
     /// [`Error::Forked`], [`Error::View`].
     pub fn thread(&self) -> Result<Thread<M>, Error> {
-        // In the child of a fork nothing of it is there.
+        // Fails in the child of a fork, which has none of the memory.
         self.process()?;
         let (threads, next) = (self.header().threads, &self.live().next);
-        // Acquire: synchronizes with the Release in `freed`: the slots that were freed before are
-        // seen to be free.
+        // Acquire: synchronizes with the Release in `freed`, so that slots freed before are seen as
+        // free.
         let seen = next.load(Acquire);
         let from = lowest(seen).min(threads);
         let found = match self.claim_slot(from..threads)? {
@@ -78,12 +78,12 @@ impl<M: ConstMachine> Region<M> {
         let thread = found.ok_or(Error::Threads(threads))?;
         let number = thread.number;
         raise_high::<M>(&self.live().high, number + 1);
-        // Relaxed: it publishes nothing. It fails if a slot was freed meanwhile.
+        // Relaxed: it publishes nothing. It fails if a slot was freed in the meantime.
         let _ = next.compare_exchange(seen, seen & FREES | (number + 1), Relaxed, Relaxed);
         Ok(thread)
     }
 
-    /// Says that a thread slot is free, after it became so.
+    /// Records that a thread slot is free, after it became so.
     pub(crate) fn freed(&self, number: u32) {
         if number >= self.header().threads {
             return;
@@ -100,13 +100,13 @@ impl<M: ConstMachine> Region<M> {
         }
     }
 
-    /// Claims a thread slot to sweep with: one of 16 that are set aside for this, so that a region
-    /// can be swept whose slots are all held by the dead; or any that is free.
+    /// Claims a thread slot for sweeping: one of 16 that are reserved for this, so that a region
+    /// can be swept whose slots all belong to dead threads, or any free slot.
     ///
     /// # Errors
     ///
-    /// As [`thread`](Self::thread): if 16 sweepers died one after the other before one of them came
-    /// to its end, while the dead held all other slots.
+    /// The errors of [`thread`](Self::thread). All 16 are in use only if 16 sweepers were killed
+    /// one after the other while dead threads held all other slots.
     pub fn sweeper(&self) -> Result<Thread<M>, Error> {
         let threads = self.header().threads;
         match self.claim_slot(threads..threads + SWEEPERS)? {
@@ -135,8 +135,8 @@ impl<M: ConstMachine> Region<M> {
     fn claim_one(&self, number: u32, from: u64) -> Result<Option<Thread<M>>, Error> {
         let (process, generation) = self.process()?;
         let (slot, mine) = (self.thread_slot(number), owner(generation, process, HELD));
-        // AcqRel: synchronizes with the Release of the last owner, so that its lists are seen as
-        // it left them; and with the Acquire in `dead_threads`: who sees our name there sees
+        // AcqRel: synchronizes with the Release of the last owner, so that its lists are seen as it
+        // left them; and with the Acquire in `dead_threads`: a thread that sees our name there sees
         // that our process lives, and does not take it for the last one in its slot.
         if slot.owner.compare_exchange(from, mine, AcqRel, Relaxed).is_err() {
             return Ok(None);
@@ -148,8 +148,8 @@ impl<M: ConstMachine> Region<M> {
         Ok(Some(Thread { region, number, slot, abandoned, entries, freed_in }))
     }
 
-    /// Claims the thread slot of this number; none if it is not free. For a layer that makes again
-    /// what a slot had in another region.
+    /// Claims the thread slot of this number; none if it is not free. For a layer that restores a
+    /// slot's state from another region.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl<M: ConstMachine> Region<M> {
         Ok(thread)
     }
 
-    /// Claims a [retained](Thread::retain) slot, with all that its last owner had; none if it is
-    /// not retained. Dropping what is returned frees the slot as any other.
+    /// Claims a [retained](Thread::retain) slot with all that its last owner had; none if it is not
+    /// retained. Dropping the result frees the slot like any other.
     ///
     /// # Errors
     ///
@@ -180,9 +180,10 @@ impl<M: ConstMachine> Region<M> {
         }
     }
 
-    /// Whether a slot is [retained](Thread::retain).
+    /// Returns whether a slot is [retained](Thread::retain).
     pub fn is_retained(&self, number: u32) -> bool {
-        // Acquire: synchronizes with the Release in `leave`: what its last owner did is seen.
+        // Acquire: synchronizes with the Release in `leave`, so that the last owner's stores are
+        // seen.
         let state = || owned(self.thread_slot(number).owner.load(Acquire)).2;
         self.is_slot(number) && state() == RETAINED
     }
@@ -190,27 +191,28 @@ impl<M: ConstMachine> Region<M> {
 
 /// The part of `next` that counts frees.
 ///
-/// The count wraps after 2^16 slots that were freed, 65 ms of a million a second. It is a hint
-/// alone: where it came back to the same value while a thread claimed a slot, `next` may lie above
-/// a free slot, which the search from the beginning finds.
+/// The count wraps after 2^16 freed slots, 65 ms at a million per second. It is only a hint: if it
+/// returns to the same value while a thread claims a slot, `next` may lie above a free slot, which
+/// the search from the beginning finds.
 const FREES: u32 = !0xffff;
 
-/// The lowest slot to look at.
+/// The lowest slot to search.
 fn lowest(next: u32) -> u32 {
     next & !FREES
 }
 
-// A number, and one more than the last, fit below the count.
+// A number, and the last one plus one, fit below the count.
 const _: () = assert!(THREADS_MAX < 1 << 16);
 
-/// Makes the count of slots to look at cover `count` of them.
+/// Raises the count of slots to search to at least `count`.
 ///
-/// Whoever dies before this left nothing in its slot but its name; the next to claim a slot passes
-/// it by and raises the count over it. If it is the last of all, [`Region::used_slots`] has it.
+/// A thread that is killed before this left nothing in its slot but its name. The next thread to
+/// claim a slot skips it and raises the count over it. If it is the last of all,
+/// [`Region::used_slots`] includes it.
 fn raise_high<M: ConstMachine>(high: &M::AtomicU32, count: u32) {
     let mut seen = high.load(Relaxed);
     while seen < count {
-        // AcqRel: a sweeper that sees the count sees what was claimed below it.
+        // AcqRel: a sweeper that sees the count sees the claims below it.
         match high.compare_exchange(seen, count, AcqRel, Relaxed) {
             Ok(_) => return,
             Err(now) => seen = now,
@@ -219,19 +221,19 @@ fn raise_high<M: ConstMachine>(high: &M::AtomicU32, count: u32) {
 }
 
 impl<M: ConstMachine> Thread<M> {
-    /// The region that it works in.
+    /// Returns the region.
     #[inline(always)]
     pub fn region(&self) -> &Region<M> {
         &self.region
     }
 
-    /// The slot's number, below 32,768: the same for everybody.
+    /// Returns the slot's number, below 32,768, which is the same in every process.
     #[inline(always)]
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// How many owners the slot has had, this one counted.
+    /// Returns how many owners the slot has had, including this one.
     ///
     /// # Errors
     ///
@@ -240,13 +242,13 @@ impl<M: ConstMachine> Thread<M> {
         Ok(self.slot()?.generation.load(Relaxed))
     }
 
-    /// 16 words in which the lock manager says what it has begun, before it does: they are zero at
-    /// first, they outlive the process, and whoever sweeps the slot reads them
+    /// Returns 16 words in which the lock manager records its intents before it acts. They are zero
+    /// at first and outlive the process; a sweeper of the slot reads them
     /// ([`Dead::intent`](crate::Dead::intent)). Other layers have their own:
     /// [`intent_of`](Self::intent_of).
     ///
-    /// Store with Release what must be found in the order of the stores: a process that is killed
-    /// leaves what its instructions stored, and the compiler keeps only such stores in order.
+    /// Store with Release where the order of stores matters: a killed process leaves what its
+    /// instructions stored, and the compiler keeps only such stores in order.
     ///
     /// # Errors
     ///
@@ -256,18 +258,18 @@ impl<M: ConstMachine> Thread<M> {
         Ok(&self.slot()?.intent)
     }
 
-    /// Gives the slot up as if the thread had died: what it holds in any layer is put right by the
-    /// next sweep, of any process, and the slot is free when all of it is. For a thread that
-    /// cannot undo what it has begun. It does nothing more with the slot; dropping it leaves it so.
+    /// Abandons the slot as if the thread had died: the next sweep, in any process, repairs what it
+    /// holds in all layers and then frees the slot. For a thread that cannot undo an operation it
+    /// began. The thread must not use the slot any more; dropping it changes nothing.
     pub fn abandon(&self) {
         // Generation 0 never lives.
         self.leave(owner(0, 0, HELD));
     }
 
-    /// Leaves the slot as it is, for a thread that claims it by its number
-    /// ([`Region::claim_retained`]): no sweep touches it, and what it holds in any layer it holds
-    /// until then. For a thread at rest, which has begun nothing in any layer that is not finished.
-    /// It does nothing more with the slot.
+    /// Leaves the slot as it is for a thread that claims it by its number
+    /// ([`Region::claim_retained`]). No sweep touches it, and it keeps what it holds in any layer.
+    /// For a thread at rest, without an unfinished operation in any layer. The thread must not use
+    /// the slot any more.
     pub fn retain(&self) {
         self.leave(owner(0, 0, RETAINED));
     }
@@ -279,21 +281,22 @@ impl<M: ConstMachine> Thread<M> {
             return;
         }
         let mine = owner(generation, process, HELD);
-        // Release: synchronizes with the Acquire in `dead_threads` and the AcqRel in `claim_one`:
-        // who sweeps, or has the slot next, sees what this thread has done.
+        // Release: synchronizes with the Acquire in `dead_threads` and the AcqRel in `claim_one`: a
+        // sweeper, or the next owner, sees what this thread has done.
         let _ = slot.owner.compare_exchange(mine, to, Release, Relaxed);
     }
 
-    /// Whether the slot is this process's: not [given up](Self::abandon), nor of a fork's parent.
+    /// Returns whether the slot belongs to this process: not [abandoned](Self::abandon), nor that
+    /// of a fork's parent.
     pub fn has_slot(&self) -> bool {
         let Ok((process, generation)) = self.region.process() else { return false };
         let mine = owner(generation, process, HELD);
-        // Relaxed: this thread stores it, and a process that this one was forked from.
+        // Relaxed: this thread stores it, or the process that this one was forked from.
         let is_mine = |slot: &ThreadSlot<M>| slot.owner.load(Relaxed) == mine;
         !self.abandoned.get() && self.slot().is_ok_and(is_mine)
     }
 
-    /// The slot, unless this is the child of a fork, which has no slot.
+    /// The slot, except in the child of a fork, which has none.
     #[inline(always)]
     pub(crate) fn slot(&self) -> Result<&ThreadSlot<M>, Error> {
         self.region.check()?;
@@ -304,18 +307,18 @@ impl<M: ConstMachine> Thread<M> {
 
 impl<M: ConstMachine> Drop for Thread<M> {
     fn drop(&mut self) {
-        // In the child of a fork the slot is the parent's. A region that `die`d keeps it, too.
+        // In the child of a fork the slot is the parent's. A region that `die`d also keeps it.
         let Ok(slot) = self.slot() else { return };
         let Ok((process, generation)) = self.region.process() else { return };
         if !self.region.alive(process, generation) || !self.has_slot() {
             return;
         }
         for word in slot.intents().filter(|word| word.load(Relaxed) != 0) {
-            // Release: a note goes before what says more of it, for a sweeper.
+            // Release: a record is erased before the details about it for a sweeper.
             word.store(0, Release);
         }
-        // Release: synchronizes with the Acquire of the next owner. If the word is another, a
-        // peer has scribbled over it; then it is not ours to free.
+        // Release: synchronizes with the Acquire of the next owner. If the word differs it was
+        // overwritten, and the slot is not ours to free.
         let mine = owner(generation, process, HELD);
         if slot.owner.compare_exchange(mine, FREE, Release, Relaxed).is_ok() {
             self.region.freed(self.number);

@@ -1,15 +1,15 @@
-//! Who lives: locks that the kernel drops at death.
+//! Detects living processes by locks that the kernel drops at death.
 //!
-//! A process that has a region open holds an open-file-description lock (Linux 3.15) on one byte
-//! of the region's file, far behind its end: the byte of its process slot. Unlike a pid it cannot
-//! come back, it means the same in every pid namespace, and `SIGKILL` drops it. Unlike POSIX's
-//! record locks it belongs to the open file and not to the process: so one that opens a region
-//! twice has two locks, and closing one does not drop the other.
+//! A process that has a region open holds an open-file-description lock (Linux 3.15) on one byte of
+//! the region's file, far behind its end: the byte of its process slot. Unlike a pid, the lock is
+//! never reused and means the same in every pid namespace, and `SIGKILL` drops it. Unlike POSIX's
+//! record locks, it belongs to the open file and not to the process: a process that opens a region
+//! twice has two locks, and closing one file does not drop the other.
 //!
-//! A child of a fork shares its parent's open files and would keep the parent "alive". So the
-//! child closes them at once (`pthread_atfork`), and `O_CLOEXEC` does so at an `exec`. A child made
-//! by a bare `clone` system call runs no such handler: its parent's slots count as alive until
-//! both are gone. That errs on the safe side: what it held stays held.
+//! A child of a fork shares its parent's open files and would keep the parent "alive". So the child
+//! closes them at once (`pthread_atfork`), and `O_CLOEXEC` does so at an `exec`. A child made by a
+//! bare `clone` system call runs no such handler: its parent's slots count as alive until both have
+//! exited. That errs on the safe side: the parent's locks stay held.
 
 use core::ops::Deref;
 use core::sync::atomic::AtomicI32;
@@ -24,10 +24,10 @@ use crate::Error;
 /// How many such files one process may have open at a time.
 const OPEN_MAX: usize = 1024;
 
-/// Descriptors to close in a child, one more than their numbers; zero is none.
+/// Descriptors to close in a child, plus one; zero is none.
 static OPEN: [AtomicI32; OPEN_MAX] = [const { AtomicI32::new(0) }; OPEN_MAX];
 
-/// The byte of process slot 0: where no file reaches.
+/// The byte of process slot 0, beyond the largest file.
 const LOCKS_AT: i64 = 1 << 60;
 
 extern "C" fn close_in_child() {
@@ -36,14 +36,14 @@ extern "C" fn close_in_child() {
         let fd = entry.swap(0, Relaxed) - 1;
         if fd >= 0 {
             // SAFETY: `close` may be called after a fork. The descriptor is the parent's copy,
-            // which an `Unforked` owns; that knows that it is not of this process.
+            // owned by an `Unforked`, which knows that it does not belong to this process.
             unsafe { libc::close(fd) };
         }
     }
 }
 
 /// An open file that the child of a fork closes at once, so that what the kernel keeps with an open
-/// file, as its locks, ends with this process. In the child it is not to be used.
+/// file, such as its locks, ends with this process. The child must not use it.
 #[derive(Debug)]
 pub struct Unforked {
     file: ManuallyDrop<File>,
@@ -52,8 +52,8 @@ pub struct Unforked {
 }
 
 impl Unforked {
-    /// Takes charge of `file`, and of closing it after a fork. A child that is forked before this,
-    /// and after the file was opened, keeps it open.
+    /// Registers `file` to be closed after a fork. A child that is forked after the file was opened
+    /// and before this call keeps it open.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl Deref for Unforked {
 impl Drop for Unforked {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            // It is closed, and another file of this child may have its number, and its entry.
+            // It is closed, and another file of this child may have its number and its entry.
             return;
         }
         // Relaxed: as in `new`.
@@ -99,7 +99,7 @@ pub(crate) struct Tokens {
 }
 
 impl Tokens {
-    /// Takes charge of `file`.
+    /// Takes ownership of `file`.
     pub(crate) fn new(file: File) -> Result<Self, Error> {
         Ok(Self { file: Unforked::new(file)? })
     }
@@ -123,8 +123,8 @@ impl Tokens {
     }
 }
 
-/// Whether somebody else has the lock of a process slot. If the system does not say, it is taken:
-/// nobody is declared dead for want of an answer.
+/// Whether another process has the lock of a process slot. If the system gives no answer, it counts
+/// as taken, so that no living process is declared dead.
 pub(crate) fn taken(file: &File, slot: u32) -> bool {
     let mut lock = whole(slot);
     // SAFETY: a lock description that outlives the call.
@@ -147,11 +147,11 @@ fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// This process: its pid, when it began, its pid namespace. Zero for what is not to be known.
+/// This process: pid, start time, pid namespace. Zero for what is unknown.
 pub(crate) fn identity() -> (u32, u64, u64) {
     let pid = std::process::id();
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The name, in parentheses, may hold anything; field 3 follows its end.
+    // The name, in parentheses, may contain anything; field 3 follows its end.
     let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let start = after.split_whitespace().nth(19).and_then(|n| n.parse().ok()).unwrap_or(0);
     let namespace = rustix::fs::stat("/proc/self/ns/pid").map_or(0, |stat| stat.st_ino);

@@ -1,13 +1,13 @@
-//! Some records of one leaf, copied as they were at one moment.
+//! Records of one leaf, copied as they were at one moment.
 //!
-//! The words are copied first, which is quick, and taken apart only when they are known to be of
-//! one state: so a scan costs a copy and a few loads for each record, and no allocation once the
-//! batch has grown to the size of a page. A scan that wants a few records has those alone copied,
-//! each to where it lies on the page. A batch remembers how many the scan before passed, for the
-//! next one will want as many.
+//! The words are copied first, which is fast, and parsed only after they are known to belong to one
+//! state. So a scan costs a copy and a few loads per record, and allocates nothing once the batch
+//! has grown to the size of a page. A scan that wants a few records copies only those, each to its
+//! position on the page. A batch remembers how many records the last scan passed, because the next
+//! one will want about as many.
 //!
-//! A scan that looks at each record once, in order, and keeps none, [passes](Batch::pass) those
-//! that it may have as they are on the copied page: nothing is written for each but its key.
+//! A scan that looks at each record once, in order, and keeps none [passes](Batch::pass) records
+//! where they are on the copied page: only keys are written.
 
 use core::fmt;
 use core::ops::Range;
@@ -22,20 +22,20 @@ use crate::pass::{Each, HEADER, Pass};
 use crate::words::{Page, words_of};
 use crate::{Error, Header, Kind};
 
-/// A record, as a [`Batch`] has it.
+/// A record in a [`Batch`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row<'b> {
     /// Its key.
     pub key: &'b [u8],
     /// Its value.
     pub value: &'b [u8],
-    /// Who wrote it.
+    /// The last writer.
     pub header: Header,
     /// Whether it is deleted.
     pub ghost: bool,
 }
 
-/// Where a record lies among the bytes of a batch.
+/// The position of a record in the bytes of a batch.
 #[derive(Clone, Default)]
 struct At {
     key: Range<usize>,
@@ -44,52 +44,52 @@ struct At {
     ghost: bool,
 }
 
-/// Some records of one leaf, in the order of the scan, of one state of it. To be used again for the
-/// next: then it allocates nothing.
+/// Records of one leaf in the order of the scan, of one state of the leaf. A batch that is reused
+/// does not allocate.
 #[derive(Clone, Default)]
 pub struct Batch {
-    /// A page perhaps, and behind it keys, and values that were put in.
+    /// Possibly a page, and behind it keys and values that were put in.
     bytes: Vec<u8>,
-    /// The bytes that are the page.
+    /// The length of the page in bytes.
     page: usize,
-    /// The records of the page that were not asked for yet, and the order in which they are.
+    /// The records of the page that were not requested yet, and their order.
     rest: Range<usize>,
     back: bool,
-    /// Records that were asked for are left on the page, to be passed; which those are.
+    /// Requested records that stay on the page, to be passed.
     to_pass: bool,
     left: Range<usize>,
-    /// The key of the record that is passed.
+    /// The key of the record that is being passed.
     key: Vec<u8>,
     rows: Vec<At>,
     next: Vec<u8>,
     more: bool,
-    /// Whether it has all records from where it begins to the end of the leaf.
+    /// Whether it has all records from its beginning to the end of the leaf.
     whole: bool,
-    /// Whether the page is there with all its records, and not only some.
+    /// Whether the page has all of its records.
     all: bool,
-    /// The last LSN of its records, and the most bytes that key and value of one of them have.
+    /// The last LSN of its records, and the most bytes of key and value of one record.
     newest: u64,
     longest: usize,
-    /// How many records this scan has passed, and the one before; none if that is not known.
+    /// How many records this scan has passed, and the one before; none if unknown.
     passed: usize,
     before: usize,
 }
 
-/// How many records a scan is taken to want of which nothing is known.
+/// How many records a scan wants by default.
 const FEW: usize = 16;
 
-/// More than a leaf has, as a rule.
+/// More records than a leaf usually has.
 const MANY: usize = 256;
 
 impl Batch {
-    /// Forgets its records, and their bytes.
+    /// Removes its records and their bytes.
     pub fn clear(&mut self) {
         self.forget();
         self.bytes.clear();
         self.page = 0;
     }
 
-    /// Forgets its records. The memory of a page stays one, so it need not be made one again.
+    /// Removes its records. The memory of a page is kept, so the next page needs no initialization.
     pub fn forget(&mut self) {
         self.bytes.truncate(self.page);
         self.rows.clear();
@@ -99,36 +99,38 @@ impl Batch {
         (self.before, self.passed) = (self.passed, 0);
     }
 
-    /// Whether the leaf has no record behind these, in the direction of the scan.
+    /// Returns whether the leaf has no record behind these, in the direction of the scan.
     pub fn is_to_the_end(&self) -> bool {
         self.whole
     }
 
-    /// How many records a scan does well to ask for that has passed so many: those that the scan
-    /// before passed and this one has not yet, or twice as many if it goes on behind them.
+    /// Returns how many records a scan that has passed `passed` should request: those that the last
+    /// scan passed and this one has not yet, or twice as many if it continues behind them.
     pub fn wanted(&self, passed: usize) -> usize {
         let before = if self.before == 0 { FEW } else { self.before };
         before.checked_sub(passed).filter(|left| *left > 0).unwrap_or(passed.saturating_mul(2))
     }
 
-    /// Says that a scan has passed so many records in all. The next one is taken to want as many.
+    /// Records that a scan has passed `passed` records in total. The next scan is expected to want
+    /// as many.
     pub fn set_passed(&mut self, passed: usize) {
         self.passed = passed.min(MANY);
     }
 
-    /// Says that the records of the scans that come are to be [passed](Self::pass), as long as they
-    /// begin with one that is no ghost.
+    /// Makes the next scans leave their records to be [passed](Self::pass), as long as they begin
+    /// with a record that is no ghost.
     pub fn set_to_pass(&mut self) {
         self.to_pass = true;
     }
 
-    /// Whether it has records that are to be passed, or taken: it says nothing of them before.
+    /// Returns whether it has records that must be passed or taken; its other methods do not
+    /// include them before.
     #[inline]
     pub fn is_to_pass(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// The key of the last record that is to be passed.
+    /// Returns the key of the last record that will be passed.
     pub fn last_to_pass(&mut self) -> Option<&[u8]> {
         let node = Node::of(self.bytes.get(..self.page)?)?;
         let last = if self.back { self.left.start } else { self.left.end.checked_sub(1)? };
@@ -137,7 +139,7 @@ impl Batch {
         Some(&self.key)
     }
 
-    /// Takes the records that were to be passed; false if there is none.
+    /// Takes the records that were left to be passed; false if there are none.
     ///
     /// # Errors
     ///
@@ -150,13 +152,13 @@ impl Batch {
         self.take(left, self.back).map(|()| true).ok_or_else(malformed)
     }
 
-    /// Calls `each` for the records that are to be passed, until it returns `false`, or comes to
-    /// one that is a ghost, was not written before `low`, or has `max` bytes of key and value. Adds
-    /// how many it passed to `passed`; says whether `each` was willing to go on.
+    /// Calls `each` for the records that were left to be passed, until it returns `false`, or until
+    /// a record is a ghost, was not written before `low`, or has `max` bytes of key and value. Adds
+    /// the number of passed records to `passed`. Returns whether `each` would continue.
     ///
     /// # Errors
     ///
-    /// What `each` returns.
+    /// The error that `each` returns.
     pub fn pass<E>(
         &mut self,
         (low, max): (u64, usize),
@@ -177,7 +179,7 @@ impl Batch {
         goes_on
     }
 
-    /// The page, the slots of the records that are to be passed, and what their keys begin with.
+    /// The page, the slots of the records to be passed, and the common beginning of their keys.
     #[allow(clippy::type_complexity, reason = "three parts of one page")]
     fn slots_left(&self) -> Option<(&[u8], &[[u8; 8]], &[u8])> {
         let page = self.bytes.get(..self.page)?;
@@ -188,17 +190,17 @@ impl Batch {
         (node.kind() == Kind::Leaf).then_some((page, slots, beginning))
     }
 
-    /// How many records it has.
+    /// Returns how many records it has.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether it has none.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The record at `index`.
+    /// Returns the record at `index`.
     #[inline]
     pub fn get(&self, index: usize) -> Option<Row<'_>> {
         self.row(self.rows.get(index)?)
@@ -211,18 +213,18 @@ impl Batch {
         Some(Row { key, value, header: at.header, ghost: at.ghost })
     }
 
-    /// The last position at which one of its records was written, or one behind that.
+    /// Returns the last LSN of its records, or a later one.
     pub fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// How many bytes the longest of its records has, key and value together, or more.
+    /// Returns the most bytes of key and value of one of its records, or more.
     pub fn longest(&self) -> usize {
         self.longest
     }
 
-    /// The first record from `index` on of whose header, and of the bytes of key and value, `is`
-    /// says so.
+    /// Returns the first record from `index` on for whose header and bytes of key and value `is`
+    /// returns true.
     #[inline]
     pub fn position(&self, index: usize, is: impl Fn(Header, usize) -> bool) -> Option<usize> {
         let rows = self.rows.get(index..)?;
@@ -230,31 +232,31 @@ impl Batch {
         Some(index + found)
     }
 
-    /// How many bytes of memory its records take, and may take again.
+    /// Returns the bytes of memory that its records take and that a reuse will take again.
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Whether the record at `index` is no ghost, and key and value have so many bytes together.
+    /// Returns whether the record at `index` is no ghost and has `bytes` bytes of key and value.
     #[inline]
     pub fn is_as_long(&self, index: usize, bytes: usize) -> bool {
         let at = self.rows.get(index);
         at.is_some_and(|at| at.key.len() + at.value.len() == bytes && !at.ghost)
     }
 
-    /// All records.
+    /// Returns all records.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows.iter().filter_map(|at| self.row(at))
     }
 
-    /// Where to go on: the first key forwards, the key before which to look backwards. None at the
-    /// end of the tree.
+    /// Returns where a scan continues: the first key forwards, or the key before which to continue
+    /// backwards. None at the end of the tree.
     pub fn next(&self) -> Option<&[u8]> {
         self.more.then_some(&self.next)
     }
 
-    /// Says where to go on.
+    /// Sets where a scan continues.
     pub fn set_next(&mut self, next: Option<&[u8]>) {
         self.more = next.is_some();
         self.rest = 0..0;
@@ -268,7 +270,7 @@ impl Batch {
         begin..self.bytes.len()
     }
 
-    /// Adds a record behind the others.
+    /// Appends a record.
     pub fn push(&mut self, row: Row<'_>) {
         self.newest = self.newest.max(row.header.lsn());
         self.longest = self.longest.max(row.key.len() + row.value.len());
@@ -276,7 +278,7 @@ impl Batch {
         self.rows.push(At { key, value, header: row.header, ghost: row.ghost });
     }
 
-    /// Gives a record another value, or none.
+    /// Replaces the value of a record, or makes it a ghost.
     pub fn replace(&mut self, index: usize, value: Option<&[u8]>) {
         let range = value.map(|value| self.add(value));
         if let Some(at) = self.rows.get_mut(index) {
@@ -285,14 +287,14 @@ impl Batch {
         }
     }
 
-    /// Forgets the records from `index` on, and that there are more.
+    /// Removes the records from `index` on, and that more records follow.
     pub fn end_at(&mut self, index: usize) {
         self.rows.truncate(index);
         self.rest = 0..0;
         self.more = false;
     }
 
-    /// Forgets the records behind `index`: a scan that goes on begins with them.
+    /// Removes the records after `index`: a scan continues with them.
     pub fn stop_behind(&mut self, index: usize, back: bool) {
         if index + 1 < self.rows.len() {
             let next = if back { index } else { index + 1 };
@@ -302,8 +304,8 @@ impl Batch {
         }
     }
 
-    /// Copies a page of an optimistic reader, or what a scan of `limit` records from `place` needs
-    /// of it; what lies elsewhere may be of an earlier page.
+    /// Copies a page of an optimistic reader, or the part that a scan of `limit` records from
+    /// `place` needs. Other bytes may be of an earlier page.
     pub(crate) fn copy<M: ConstMachine>(
         &mut self,
         view: &PageView<'_, M>,
@@ -317,7 +319,7 @@ impl Batch {
         self.more = false;
         self.bytes.resize(self.page, 0);
         let wanted = match back {
-            // And the one behind them, where the scan goes on.
+            // Including the next record, at which the scan continues.
             false => place..place.saturating_add(limit).saturating_add(1).min(node.count()),
             true => place.saturating_sub(limit)..place,
         };
@@ -333,8 +335,8 @@ impl Batch {
             self.copy_words(view, fence.at, words_of(fence.length))?;
         }
         self.copy_words(view, SLOTS + wanted.start, wanted.len())?;
-        // The slots say where all of the records lie, which are rarely in the processor's cache: so
-        // it fetches them at the same time, and not one after the other.
+        // The slots give the positions of all records, which are rarely in the processor's cache.
+        // Loading them here lets it fetch the records in parallel.
         for index in wanted.clone() {
             let slot = node.slot(index)?;
             view.prefetch(slot.at);
@@ -358,7 +360,7 @@ impl Batch {
         view.bytes(8 * at, self.bytes.get_mut(8 * at..8 * (at + count))?)
     }
 
-    /// Takes the records of the copied page apart from `first` on. None if it is malformed.
+    /// Parses the records of the copied page from `first` on. None if it is malformed.
     pub(crate) fn forwards(&mut self, first: usize, limit: usize) -> Option<()> {
         let node = Node::of(self.bytes.get(..self.page)?)?;
         let count = node.count();
@@ -373,7 +375,7 @@ impl Batch {
         self.leave_or_take(first..last)
     }
 
-    /// The same before `end`, the last one first.
+    /// Parses the records before `end`, the last one first.
     pub(crate) fn backwards(&mut self, end: usize, limit: usize) -> Option<()> {
         let node = Node::of(self.bytes.get(..self.page)?)?;
         let begin = end.saturating_sub(limit);
@@ -399,8 +401,8 @@ impl Batch {
         self.take(records, self.back)
     }
 
-    /// The next records of the leaf, as it was when it was copied, not as it is now; false if
-    /// all were taken, or the others were taken in the other order.
+    /// Parses the next records of the copied leaf; false if all were taken, or others were taken in
+    /// the other order.
     pub fn go_on(&mut self, back: bool, limit: usize) -> bool {
         let Range { start, end } = self.rest;
         if start >= end || back != self.back {
@@ -412,19 +414,19 @@ impl Batch {
         taken.is_some()
     }
 
-    /// Takes records of the page apart. A key's parts are put together in place, before its suffix,
-    /// where the record's header was: a record is taken once.
+    /// Parses records of the page. A key is assembled in place, before its suffix, over the
+    /// record's header, so a record can be taken only once.
     #[inline]
     fn take(&mut self, records: Range<usize>, back: bool) -> Option<()> {
         let node = Node::of(self.bytes.get(..self.page)?)?;
         let (low, prefix, parts) = (node.low_at()?, node.parts.prefix, node.parts);
         let beginning = low..low.checked_add(prefix).filter(|end| *end <= self.page)?;
-        // A store of one size, of what all keys begin with at its end.
+        // A store of constant size, with the common beginning of all keys at its end.
         let short: [u8; HEADER] = *self.bytes.get(..beginning.end)?.last_chunk()?;
         if parts.kind != Kind::Leaf {
             return None;
         }
-        // Behind the slots lies what they lead to.
+        // The slots are followed by the records that they lead to.
         let begin = 8 * (SLOTS + parts.count);
         let (slots, heap) = self.bytes.get_mut(..self.page)?.split_at_mut_checked(begin)?;
         let slots = slots.as_chunks().0.get(SLOTS..)?.get(records)?;
@@ -441,11 +443,11 @@ impl Batch {
         if prefix > HEADER { self.join(beginning) } else { Some(()) }
     }
 
-    /// Puts keys together behind the page, whose beginning is longer than the record's header.
+    /// Assembles keys behind the page if their common beginning is longer than the record's header.
     fn join(&mut self, beginning: Range<usize>) -> Option<()> {
         let (prefix, begin) = (beginning.len(), self.bytes.len());
         let suffixes: usize = self.rows.iter().map(|at| at.key.len()).sum();
-        // Stores of one size go over the end of what is short, and of the last key.
+        // Stores of constant size exceed the end of short data and of the last key.
         self.bytes.resize(begin + self.rows.len() * prefix + suffixes + LONG, 0);
         let (page, keys) = self.bytes.split_at_mut(begin);
         let beginning = page.get(beginning)?;
@@ -471,18 +473,20 @@ impl Batch {
     }
 }
 
-/// Bytes of what the keys of a page have in common, as a rule.
+/// Usual upper bound of the common beginning of a page's keys, in bytes.
 const LONG: usize = 48;
 
-/// The records of a page that is taken apart, and what they have in common.
+/// The records of a page that is being parsed, and their common values.
 struct Heap<'b> {
     bytes: &'b mut [u8],
-    /// The byte of the page with which they begin.
+    /// The byte of the page at which they begin.
     begin: usize,
-    /// How many bytes the page's keys have in common; these, at the end, if they fit there.
+    /// The length of the keys' common beginning, and that beginning, at the end of the array, if it
+    /// fits.
     prefix: usize,
     short: [u8; HEADER],
-    /// The last position in a record's header, in 16 bytes, and the most bytes of suffix and value.
+    /// The last position in a record's header, in units of 16 bytes, and the most bytes of suffix
+    /// and value.
     newest: u64,
     longest: usize,
     is_malformed: bool,
@@ -522,7 +526,7 @@ impl Heap<'_> {
     }
 }
 
-/// Words as bytes, as on a little-endian machine.
+/// Words as little-endian bytes.
 impl Page for [u8] {
     #[inline(always)]
     fn len(&self) -> usize {
@@ -561,11 +565,11 @@ mod tests {
         assert_eq!(batch.wanted(0), FEW, "this scan does not know its own end");
         batch.forget();
         assert_eq!((batch.wanted(0), batch.wanted(7), batch.wanted(10)), (10, 3, 20));
-        // A scan of all does not have the next one take a leaf for the whole table.
+        // A scan of the whole table must not make the next one request a leaf as if it were one.
         batch.set_passed(1 << 20);
         batch.forget();
         assert_eq!((batch.wanted(0), batch.wanted(usize::MAX)), (MANY, usize::MAX));
-        // One that passed nothing says nothing.
+        // A scan that passed nothing is not counted.
         batch.forget();
         assert_eq!(batch.wanted(0), FEW);
     }

@@ -1,31 +1,30 @@
-//! A change as it stands in the log, and doing it again.
+//! A change as it is recorded in the log, and its repetition.
 //!
-//! A record of the log names one page. A change may touch others, which it names itself, each in a
-//! [`Role`]. Changes of records are logical within their page (Mohan and others' ARIES, 1992, calls
-//! that physiological): the key is looked up again, so the page may have been compacted meanwhile.
+//! A record of the log names one page. A change may affect further pages, which it names itself,
+//! each in a [`Role`]. Changes of records are logical within their page (physiological, in ARIES:
+//! Mohan and others, 1992): the key is searched again, so the page may have been compacted since.
 //!
 //! | change | pages | undone by |
 //! |---|---|---|
 //! | `Insert` | one leaf | `Ghost` |
 //! | `Replace`, `Delete` | one leaf | `Restore` |
 //! | `Ghost`, `Restore` | one leaf: they undo | never |
-//! | `Purge` | one page: a ghost, or a child, is gone | never |
-//! | `Clear` | one leaf: its old ghosts are gone, and room of values of then | never |
+//! | `Purge` | one page: a ghost, or a child, is removed | never |
+//! | `Clear` | one leaf: its old ghosts are removed, and unused room of old values | never |
 //! | `Image` | one page, whole | never |
-//! | `Split` | left: what was its upper part is on the right one | never |
+//! | `Split` | left: its upper part is on the right page | never |
 //! | `Attach` | parent | never |
 //! | `Complete` | left: its sibling is in the parent | never |
-//! | `Grow` | root: it leads to the left and the right one | never |
-//! | `Incomplete` | left: its sibling is about to go from the parent | never |
+//! | `Grow` | root: it leads to the left and the right page | never |
+//! | `Incomplete` | left: its sibling is about to leave the parent | never |
 //! | `Absorb` | left: it has its sibling's range | never |
 //!
-//! A `Split`, an `Attach` and a `Grow` can have their other pages, too: whole, or complete then. No
-//! writer makes use of that any more: each page has a record of its own (`structure`).
+//! A `Split`, an `Attach` and a `Grow` can contain their other pages, as images or as complete.
+//! Writers no longer use that: each page has a record of its own (`structure`).
 //!
-//! A change that has a page whole needs nothing that was before: a page is rebuilt from there.
+//! A change that contains a page whole needs nothing earlier: a rebuild begins there.
 //!
-//! The bytes: a code, then numbers (little-endian) and byte strings (their length in 4 bytes
-//! first).
+//! Encoding: a code, then little-endian numbers and byte strings with a length of 4 bytes.
 
 use crate::Error;
 use crate::edit;
@@ -34,10 +33,10 @@ use crate::node::Node;
 use crate::split::{absorb, cut, make_root};
 use crate::words::{Page, PageMut};
 
-/// Which of a change's pages.
+/// The page of a change that is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The one that the log record names.
+    /// The page that the log record names.
     Own,
     /// The left one of two siblings.
     Left,
@@ -45,74 +44,73 @@ pub enum Role {
     Right,
 }
 
-/// A change of one page, or of some.
+/// A change of one page, or of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change<'b> {
-    /// A record that was not there.
+    /// Inserts a record.
     Insert {
         /// Its key.
         key: &'b [u8],
         /// Its value.
         value: &'b [u8],
-        /// The header that the record had; none if there was none.
+        /// The header that the record had before; none if it did not exist.
         was: Header,
     },
-    /// Another value.
+    /// Replaces a value.
     Replace {
-        /// Of this key.
+        /// The key.
         key: &'b [u8],
-        /// The value that it had.
+        /// The previous value.
         before: &'b [u8],
-        /// The value that it has.
+        /// The new value.
         value: &'b [u8],
-        /// The header that the record had; none if there was none.
+        /// The previous header.
         was: Header,
     },
-    /// A record becomes a ghost.
+    /// Turns a record into a ghost.
     Delete {
         /// Its key.
         key: &'b [u8],
-        /// The value that it had.
+        /// The previous value.
         before: &'b [u8],
-        /// The header that the record had; none if there was none.
+        /// The previous header.
         was: Header,
     },
     /// Undoes an `Insert`.
     Ghost {
-        /// Of this key.
+        /// The key.
         key: &'b [u8],
-        /// The header that the record had; none if there was none.
+        /// The header that the record had before; none if it did not exist.
         was: Header,
     },
     /// Undoes a `Replace` or a `Delete`.
     Restore {
-        /// Of this key.
+        /// The key.
         key: &'b [u8],
         /// The value that it had before.
         value: &'b [u8],
-        /// The header that the record had; none if there was none.
+        /// The header that it had before.
         was: Header,
     },
-    /// A ghost, or a child of an inner page, is taken away.
+    /// Removes a ghost, or a child of an inner page.
     Purge {
         /// Its key.
         key: &'b [u8],
     },
-    /// All ghosts that were written before an LSN are taken away, and room of other records that
-    /// their values do not take.
+    /// Removes all ghosts that were written before an LSN, and unused room of other records.
     Clear {
         /// The LSN.
         before: u64,
-        /// Whether it takes that room. Logs of earlier builds have it without.
+        /// Whether it removes that room. Logs of earlier builds do not have it.
         trims: bool,
     },
     /// The whole page.
     Image {
-        /// What [`image`](Self::image) made of it.
+        /// The image that [`image`](Self::image) created.
         image: &'b [u8],
     },
-    /// The upper part of the own page is on a new page now.
+    /// Moves the upper part of the own page to a new page.
     Split {
         /// The new page.
         right: u64,
@@ -121,22 +119,22 @@ pub enum Change<'b> {
         /// The new page, as an image; empty if another record has it.
         image: &'b [u8],
     },
-    /// The own page is told of a child, and the child's left sibling that it is complete.
+    /// Adds a child to the own page, and marks the child's left sibling as complete.
     Attach {
         /// The lowest key that belongs to the child.
         key: &'b [u8],
         /// The child.
         child: u64,
-        /// Its left sibling; 0 if it is told by another record.
+        /// The left sibling; 0 if another record marks it.
         left: u64,
         /// The LSN that the left sibling had.
         left_prev: u64,
     },
     /// The page's right sibling is in the parent.
     Complete,
-    /// The root has two new children, which have what it had.
+    /// Gives the root two new children with its content.
     Grow {
-        /// The root's level now.
+        /// The new level of the root.
         level: u8,
         /// The left child.
         left: u64,
@@ -149,24 +147,24 @@ pub enum Change<'b> {
         /// The right child, as an image; empty if another record has it.
         right_image: &'b [u8],
     },
-    /// The page's right sibling is in the parent, perhaps, and not to be relied upon there.
+    /// Marks that the page's right sibling may be missing in the parent.
     Incomplete,
-    /// The page has the range of its right sibling, which is empty, and leads to that one's.
+    /// Gives the page the range of its empty right sibling, and the link to the next one.
     Absorb {
-        /// The sibling that goes.
+        /// The sibling that is removed.
         gone: u64,
-        /// The right sibling from now on.
+        /// The new right sibling.
         right: u64,
-        /// The lowest key that belongs there.
+        /// The lowest key that belongs to it.
         high: &'b [u8],
-        /// The lowest key of the sibling that goes.
+        /// The lowest key of the removed sibling.
         key: &'b [u8],
-        /// The only child of that one; 0 if it is a leaf.
+        /// The only child of the removed sibling; 0 if it is a leaf.
         child: u64,
     },
 }
 
-/// Reads numbers and strings off a payload.
+/// Reads numbers and strings from a payload.
 struct Reader<'b>(&'b [u8]);
 
 impl<'b> Reader<'b> {
@@ -220,7 +218,7 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// Adds the change's bytes to `to`.
+    /// Appends the encoded change to `to`.
     pub fn encode(&self, to: &mut Vec<u8>) {
         to.push(self.code());
         match *self {
@@ -272,7 +270,8 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// The change that begins `bytes`, which may go on behind it: a log record is padded.
+    /// Decodes the change at the start of `bytes`. More bytes may follow, because log records are
+    /// padded.
     pub fn decode(bytes: &'b [u8]) -> Option<Self> {
         let mut from = Reader(bytes);
         let code = from.number(1)?;
@@ -324,7 +323,8 @@ impl<'b> Change<'b> {
         })
     }
 
-    /// Bytes of log that the change of a record takes, at most; none of those of other changes.
+    /// Returns an upper bound of the log bytes that the change of a record takes; zero for other
+    /// changes.
     pub fn bytes(&self) -> u64 {
         let strings = match self {
             Self::Insert { key, value, .. } | Self::Restore { key, value, .. } => {
@@ -338,7 +338,7 @@ impl<'b> Change<'b> {
         strings as u64 + RECORD_BYTES
     }
 
-    /// In which role the change touches `page`, where the log record names `own`.
+    /// Returns the role in which the change affects `page`, where the log record names `own`.
     pub fn role(&self, own: u64, page: u64) -> Option<Role> {
         let (left, right) = match *self {
             Self::Split { right, image, .. } => (None, (!image.is_empty()).then_some(right)),
@@ -357,8 +357,8 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// The LSN that the page in this role had before, where the log record says `own` for its own
-    /// page. None if the change has the page whole and needs nothing that was before.
+    /// Returns the LSN that the page in this role had before, where the log record has `own` for
+    /// its own page. None if the change contains the page whole.
     pub fn before(&self, role: Role, own: u64) -> Option<u64> {
         match (*self, role) {
             (Self::Image { .. } | Self::Grow { .. }, _) | (Self::Split { .. }, Role::Right) => None,
@@ -367,7 +367,7 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// What undoes the change, in place; none if nothing does.
+    /// Returns the change that undoes this one in place; none if it cannot be undone.
     pub fn undo(&self) -> Option<Change<'b>> {
         match *self {
             Self::Insert { key, was, .. } => Some(Change::Ghost { key, was }),
@@ -378,22 +378,22 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// Bytes of log that undoing it takes, at most, but for pages that are logged whole.
+    /// Returns an upper bound of the log bytes for undoing it, without whole pages.
     pub fn undo_bytes(&self) -> u64 {
         self.undo().map_or(0, |undo| undo.bytes())
     }
 
-    /// Whether it undoes another.
+    /// Whether it undoes another change.
     pub(crate) fn undoes(&self) -> bool {
         matches!(self, Self::Ghost { .. } | Self::Restore { .. })
     }
 
-    /// Does the change to the page that has this role, and counts it there. `header` names the log
-    /// record; what undoes gives the record back the header that it had.
+    /// Applies the change to the page that has this role, and counts it there. `header` names the
+    /// log record. An undoing change restores the record's earlier header.
     ///
     /// # Errors
     ///
-    /// What the same function of [`edit`] gives; [`Error::Malformed`] for an image that is none.
+    /// Those of the corresponding function of [`edit`]; [`Error::Malformed`] for an invalid image.
     pub fn apply<P: PageMut + ?Sized>(
         &self,
         role: Role,
@@ -409,8 +409,8 @@ impl<'b> Change<'b> {
         Ok(())
     }
 
-    /// Does the change of a record to its own page, where its key was searched for. As
-    /// [`apply`](Self::apply).
+    /// [`apply`](Self::apply) for the change of a record to its own page, at the place where its
+    /// key was searched.
     pub(crate) fn apply_at<P: PageMut + ?Sized>(
         &self,
         place: Result<usize, usize>,
@@ -436,8 +436,7 @@ impl<'b> Change<'b> {
         Ok(())
     }
 
-    /// Whether the change of a record, searched for at `place`, moves nothing of the page but
-    /// slots.
+    /// Whether the change of a record, searched at `place`, moves nothing but slots.
     pub(crate) fn is_easy<P: PageMut + ?Sized>(
         &self,
         place: Result<usize, usize>,
@@ -489,7 +488,7 @@ impl<'b> Change<'b> {
         }
     }
 
-    /// A page as bytes, without its first two words and without what is free in it.
+    /// Encodes a page as bytes, without its first two words and its free space.
     ///
     /// None if the page is malformed.
     pub fn image<P: Page + ?Sized>(page: &P) -> Option<Vec<u8>> {
@@ -505,7 +504,7 @@ impl<'b> Change<'b> {
     }
 }
 
-/// Makes a page of an image.
+/// Decodes an image into a page.
 fn unfold<P: PageMut + ?Sized>(image: &[u8], page: &mut P) -> Result<(), Error> {
     let wrong = Error::Malformed("an image of another size");
     let mut from = Reader(image);

@@ -1,18 +1,19 @@
-//! A tree that nobody knows gives its pages back: one whose [loading](Tree::load) failed, or was
-//! killed.
+//! Returns the pages of a tree that no other thread knows, because its [loading](Tree::load) failed
+//! or was killed.
 //!
-//! What such a tree has of a level is a chain: the page above leads to its first page, and that to
-//! the right. So pages go from left to right, the leaves first, and then level by level upwards:
+//! Each level of such a tree is a chain: the page above leads to its first page, and that to the
+//! right. So pages are removed from left to right, the leaves first, and then level by level
+//! upwards:
 //!
-//! | step | what | if it is the last that was done |
+//! | step | action | state if it is the last |
 //! |---|---|---|
 //! | 1 | the journal is asked for the page | it is still the [first](Tree::is_first) one |
-//! | 2 | the page above is logged, with the right sibling as its only child | nothing leads there |
-//! | 3 | the journal is told | it is anybody's |
+//! | 2 | the page above is logged, with the right sibling as its only child | no page leads to it |
+//! | 3 | the journal is notified | other threads may use it |
 //!
-//! A page is anybody's only when the tree has forgotten it: so a thread that goes on where another
-//! has died reads nothing that another tree has by now. For the same reason no page but the
-//! first one of a level is asked for its children: those of the others have gone before.
+//! A page can be reused only after the tree has removed it, so a thread that continues for a killed
+//! one reads no page of another tree. For the same reason only the first page of a level is asked
+//! for its children: those of the others were removed before.
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::Error as PoolError;
@@ -25,17 +26,17 @@ use crate::node::{Fences, Node};
 use crate::root::Tree;
 use crate::{Error, Kind};
 
-/// What a page says of those that it leads to.
+/// The links of a page.
 struct Links {
     kind: Kind,
     level: u8,
-    /// Whether it is the first one of its level.
+    /// Whether it is the first page of its level.
     first: bool,
     child: Option<u64>,
     right: Option<u64>,
 }
 
-/// The page that goes next.
+/// The page that is removed next.
 struct Next {
     page: u64,
     right: Option<u64>,
@@ -43,20 +44,21 @@ struct Next {
 }
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
-    /// Gives all pages back but the root, which is an empty leaf then. Returns how many there were.
-    /// Nobody else knows the tree. O(pages), and for each the page above without its records in the
-    /// log.
+    /// Returns all pages except the root, which then is an empty leaf. Returns their number. No
+    /// other thread may know the tree. O(pages), and for each page the one above is logged without
+    /// its records.
     ///
-    /// A page that the journal refuses, for it is in somebody's hand, is forgotten by the tree.
+    /// If the journal refuses a page because another thread uses it, the tree removes the page
+    /// without returning it.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`]. What has not gone yet goes when it is
-    /// called again.
+    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`]. A repeated call continues with the
+    /// remaining pages.
     pub fn dismantle(&self) -> Result<u64, Error> {
         let mut gone = 0;
         while let Some(next) = self.next_to_go()? {
-            // Damaged links may lead in a circle over pages that the journal refuses.
+            // Damaged links may form a cycle over pages that the journal refuses.
             if gone > self.handle.pool().pages(self.file)? {
                 return Err(Error::Level { page: next.page });
             }
@@ -72,7 +74,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         Ok(gone)
     }
 
-    /// Whether this page is the next that [`dismantle`](Self::dismantle) would give back.
+    /// Returns whether this page is the next that [`dismantle`](Self::dismantle) would return.
     ///
     /// # Errors
     ///
@@ -83,14 +85,15 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
 
     fn next_to_go(&self) -> Result<Option<Next>, Error> {
         let mut above = self.root;
-        // What names the root may be memory that anybody writes: a page beside others is none.
+        // The root's number may come from shared memory that any process can write. A page with
+        // siblings is no root.
         let root = self.links(above)?.filter(|root| root.first && root.right.is_none());
         let Some(mut links) = root else { return Ok(None) };
         loop {
             let Some(page) = links.child.filter(|_| links.kind == Kind::Inner) else {
                 return Ok(None);
             };
-            // One that was taken for this tree, and is not written yet, is a leaf.
+            // A page that was taken for this tree and is not written yet is a leaf.
             let below = self.links(page)?.filter(|it| it.level.checked_add(1) == Some(links.level));
             match below {
                 Some(below) if below.first && below.child.is_some() => {
@@ -104,12 +107,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
-    /// What a page says; none if it is no page of a tree, or not any more.
+    /// The links of a page; none if it is no page of a tree, or no longer.
     fn links(&self, page: u64) -> Result<Option<Links>, Error> {
         let read = self.handle.read(self.file, page, |view| {
             let links = Node::of(view).and_then(|node| {
                 let (kind, level) = (node.kind(), node.level());
-                // One that leads to itself would go for ever.
+                // A page that leads to itself would never end.
                 let right = node.right()?.filter(|right| *right != page);
                 let first = node.low()?.is_empty();
                 let child = node.first_child().filter(|child| *child != 0);
@@ -125,7 +128,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
-    /// Logs the page above the one that goes without it.
+    /// Logs the page above without the removed one.
     fn forget_first(&self, next: &Next) -> Result<(), Error> {
         let page = self.handle.write(self.file, next.above)?;
         let view = page.view();

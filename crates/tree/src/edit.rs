@@ -1,14 +1,14 @@
-//! Changing a page, by a thread that has it to itself.
+//! Changing a page that one thread holds exclusively.
 //!
-//! What a sound page may refuse is found before a record is changed: after such an error the page
-//! has what it had, packed perhaps. That a page is damaged may be found in the middle of a change,
-//! so a thread tries a change before it is logged (`held`), and then a page that is half changed is
-//! poisoned. Optimistic readers may see any words of a change; they validate afterwards.
+//! All reasons for which an intact page may refuse a change are found before a record is changed.
+//! After such an error the page has its content, possibly compacted. Damage may be found in the
+//! middle of a change, so a thread tries a change before it is logged (`held`), and a half-changed
+//! page is poisoned. Optimistic readers may see any words of a change; they validate afterwards.
 //!
-//! | what | words written | may find the page full |
+//! | operation | words written | can find the page full |
 //! |---|---|---|
 //! | [`insert`] | the record, the slots behind it, two words of the header | yes |
-//! | [`replace`], value no longer than its capacity | the record | no |
+//! | [`replace`], value within its capacity | the record | no |
 //! | [`replace`], longer | as a removal and an insert | yes |
 //! | [`set_ghost`] | a slot and the record's header | no |
 //! | [`remove`] | the slots behind it, two words of the header | no |
@@ -19,19 +19,19 @@ use crate::layout::*;
 use crate::node::{Fences, Node};
 use crate::words::{Page, PageMut, copy_in, copy_out, words_of};
 
-/// A record, apart from its page.
+/// A record outside its page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) key: Vec<u8>,
     pub(crate) ghost: bool,
-    /// The header of a leaf's record; the child of an inner page's.
+    /// The header of a leaf's record, or the child of an inner page's.
     pub(crate) first: u64,
-    /// Of a leaf's record.
+    /// The value of a leaf's record.
     pub(crate) value: Vec<u8>,
     pub(crate) capacity: usize,
 }
 
-/// Made where it is needed: one that is made for each call, just in case, is dropped by each.
+/// Created where it is needed: an error created in advance would be dropped by every call.
 #[cold]
 pub(crate) fn malformed() -> Error {
     Error::Malformed("a number leads out of the page")
@@ -47,11 +47,11 @@ fn node<P: PageMut + ?Sized>(page: &P, kind: Kind) -> Result<Node<'_, P>, Error>
     if node.kind() == kind { Ok(node) } else { Err(Error::Malformed("a page of another kind")) }
 }
 
-/// Makes the words an empty page, but for the first two, which are the pool's.
+/// Formats the words as an empty page, except the first two, which belong to the pool.
 ///
 /// # Errors
 ///
-/// [`Error::Malformed`] if the page has no size for a page; [`Error::KeyTooLong`] for a fence.
+/// [`Error::Malformed`] if the page size is invalid; [`Error::KeyTooLong`] for a fence.
 pub fn format<P: PageMut + ?Sized>(
     page: &mut P,
     kind: Kind,
@@ -98,12 +98,12 @@ fn set_heap<P: PageMut + ?Sized>(page: &mut P, heap: usize) {
 }
 
 fn add_dead<P: PageMut + ?Sized>(page: &mut P, words: usize) {
-    // Never that many, but in damaged memory: it is not to reach the changes.
+    // Larger values occur only in damaged memory; they must not reach the changes.
     let word = page.word(DEAD).unwrap_or(0);
     page.set(DEAD, word & !0xffff | ((word & 0xffff) + words as u64).min(0xffff));
 }
 
-/// Says how often the page has changed since it was logged whole.
+/// Sets how often the page has changed since it was logged whole.
 pub(crate) fn set_changes<P: PageMut + ?Sized>(page: &mut P, changes: u64) {
     let dead = page.word(DEAD).unwrap_or(0) & 0xffff;
     page.set(DEAD, dead | changes.min(0xffff) << 16);
@@ -116,7 +116,7 @@ pub fn set_right<P: PageMut + ?Sized>(page: &mut P, right: u64) -> Result<(), Er
     Ok(())
 }
 
-/// Says whether the right sibling is still missing in the parent.
+/// Sets whether the right sibling is missing in the parent.
 pub fn set_incomplete<P: PageMut + ?Sized>(page: &mut P, incomplete: bool) -> Result<(), Error> {
     let mut parts = Node::of(page).ok_or_else(malformed)?.parts;
     parts.flags = parts.flags & !INCOMPLETE | if incomplete { INCOMPLETE } else { 0 };
@@ -135,7 +135,7 @@ pub fn set_first_child<P: PageMut + ?Sized>(page: &mut P, child: u64) -> Result<
 ///
 /// # Errors
 ///
-/// [`Error::Exists`] if the key is there and no ghost, [`Error::Full`], [`Error::OutOfRange`] if
+/// [`Error::Exists`] if the key exists and is no ghost, [`Error::Full`], [`Error::OutOfRange`] if
 /// the key belongs on another page, [`Error::KeyTooLong`], [`Error::RecordTooLong`],
 /// [`Error::Malformed`].
 pub fn insert<P: PageMut + ?Sized>(
@@ -150,7 +150,7 @@ pub fn insert<P: PageMut + ?Sized>(
     insert_at(page, place, key, value, header)
 }
 
-/// The same where the key was searched for.
+/// [`insert`] at the place where the key was searched.
 pub(crate) fn insert_at<P: PageMut + ?Sized>(
     page: &mut P,
     place: Result<usize, usize>,
@@ -171,7 +171,7 @@ pub(crate) fn insert_at<P: PageMut + ?Sized>(
     }
 }
 
-/// Whether a record is put in, or gets a value, without anything else being moved but slots.
+/// Whether a record can be inserted, or get a value, by moving nothing but slots.
 pub(crate) fn fits<P: PageMut + ?Sized>(
     page: &P,
     place: Result<usize, usize>,
@@ -196,11 +196,11 @@ pub(crate) fn fits<P: PageMut + ?Sized>(
     })
 }
 
-/// Inserts a child into an inner page: `key` is the lowest that belongs to it.
+/// Inserts a child into an inner page. `key` is the lowest key that belongs to it.
 ///
 /// # Errors
 ///
-/// As [`insert`].
+/// The errors of [`insert`].
 pub fn insert_child<P: PageMut + ?Sized>(
     page: &mut P,
     key: &[u8],
@@ -221,7 +221,7 @@ fn check_key<P: PageMut + ?Sized>(node: &Node<'_, P>, key: &[u8]) -> Result<(), 
     if node.covers(key).ok_or_else(malformed)? { Ok(()) } else { Err(Error::OutOfRange) }
 }
 
-/// Puts a record at `index`, with all behind it one further.
+/// Puts a record at `index` and moves the following slots.
 pub(crate) fn put<P: PageMut + ?Sized>(
     page: &mut P,
     index: usize,
@@ -266,8 +266,8 @@ pub(crate) fn put<P: PageMut + ?Sized>(
     Ok(())
 }
 
-/// Makes the skip no longer than what `suffix`, which is to be put in, has in common with the
-/// others, and all heads what is behind it. Returns the skip, which is not longer than the suffix.
+/// Shortens the skip to the common beginning of `suffix`, which will be inserted, and the other
+/// suffixes, and updates all heads. Returns the skip, which is at most as long as the suffix.
 fn narrow<P: PageMut + ?Sized>(page: &mut P, suffix: &[u8]) -> Result<usize, Error> {
     let view = Node::of(page).ok_or_else(malformed)?;
     let (count, old) = (view.count(), view.skip().ok_or_else(malformed)?);
@@ -314,12 +314,12 @@ fn write_record<P: PageMut + ?Sized>(
     copy_in(page, bytes, suffix.len(), &record.value);
 }
 
-/// Replaces the value of a key; one that was a ghost is none any more.
+/// Replaces the value of a key. A ghost becomes a record.
 ///
 /// # Errors
 ///
-/// [`Error::Missing`], [`Error::Full`] if the value is longer than any that was here,
-/// [`Error::RecordTooLong`], [`Error::Malformed`].
+/// [`Error::Missing`], [`Error::Full`] if the value exceeds the capacity, [`Error::RecordTooLong`],
+/// [`Error::Malformed`].
 pub fn replace<P: PageMut + ?Sized>(
     page: &mut P,
     key: &[u8],
@@ -330,7 +330,7 @@ pub fn replace<P: PageMut + ?Sized>(
     replace_at(page, found.map_err(|_| Error::Missing)?, value, header)
 }
 
-/// The same where the key was found.
+/// [`replace`] at the place where the key was found.
 pub(crate) fn replace_at<P: PageMut + ?Sized>(
     page: &mut P,
     index: usize,
@@ -365,7 +365,7 @@ pub(crate) fn replace_at<P: PageMut + ?Sized>(
     put(page, index, &Record { key, ghost: false, first, value, capacity })
 }
 
-/// Makes the record of a key a ghost, or no ghost any more. Its value stays.
+/// Turns the record of a key into a ghost, or back. Its value stays.
 ///
 /// # Errors
 ///
@@ -380,7 +380,7 @@ pub fn set_ghost<P: PageMut + ?Sized>(
     set_ghost_at(page, found.map_err(|_| Error::Missing)?, ghost, header)
 }
 
-/// The same where the key was found.
+/// [`set_ghost`] at the place where the key was found.
 pub(crate) fn set_ghost_at<P: PageMut + ?Sized>(
     page: &mut P,
     index: usize,
@@ -409,8 +409,8 @@ pub fn remove<P: PageMut + ?Sized>(page: &mut P, key: &[u8]) -> Result<(), Error
     take_out(page, index, words)
 }
 
-/// How many words of a leaf its ghosts have that were written before an LSN, and records beyond
-/// their values.
+/// Returns how many words of a leaf belong to ghosts that were written before an LSN, and to unused
+/// capacity.
 pub(crate) fn cleared<P: Page + ?Sized>(node: &Node<'_, P>, before: u64) -> Option<usize> {
     let mut words = 0;
     for index in 0..node.count() {
@@ -428,8 +428,9 @@ pub(crate) fn cleared<P: Page + ?Sized>(node: &Node<'_, P>, before: u64) -> Opti
     Some(words)
 }
 
-/// Takes away all ghosts of a leaf that were written before an LSN, and packs what is left: with
-/// `trims` also records that were, for a longer value comes back by undoing a later change alone.
+/// Removes all ghosts of a leaf that were written before an LSN and compacts the rest. `trims` also
+/// removes the unused capacity of records written before it, because only undoing a later change
+/// restores a longer value.
 ///
 /// # Errors
 ///
@@ -445,7 +446,7 @@ pub fn clear<P: PageMut + ?Sized>(page: &mut P, before: u64, trims: bool) -> Res
     remake(page, &all)
 }
 
-/// Takes the slot at `index` out, and counts its record's words as dead.
+/// Removes the slot at `index`, and counts its record's words as dead.
 fn take_out<P: PageMut + ?Sized>(page: &mut P, index: usize, words: usize) -> Result<(), Error> {
     let mut parts = Node::of(page).ok_or_else(malformed)?.parts;
     for slot in index + 1..parts.count {
@@ -458,7 +459,7 @@ fn take_out<P: PageMut + ?Sized>(page: &mut P, index: usize, words: usize) -> Re
     Ok(())
 }
 
-/// All records of a page.
+/// Returns all records of a page.
 pub(crate) fn records<P: PageMut + ?Sized>(page: &P) -> Result<Vec<Record>, Error> {
     let view = Node::of(page).ok_or_else(malformed)?;
     let mut all = Vec::with_capacity(view.count());
@@ -476,7 +477,7 @@ pub(crate) fn records<P: PageMut + ?Sized>(page: &P) -> Result<Vec<Record>, Erro
     Ok(all)
 }
 
-/// Makes a page anew: what it is with other fences, another sibling, and these records.
+/// Rebuilds a page with other fences, another sibling, and these records.
 ///
 /// Writes nothing if they do not fit.
 pub(crate) fn make<P: PageMut + ?Sized>(
@@ -506,7 +507,7 @@ pub(crate) fn make<P: PageMut + ?Sized>(
     Ok(())
 }
 
-/// Packs the records, so that all words that are not used are free.
+/// Packs the records, so that all unused words are free.
 ///
 /// # Errors
 ///
@@ -516,7 +517,7 @@ pub fn compact<P: PageMut + ?Sized>(page: &mut P) -> Result<(), Error> {
     remake(page, &all)
 }
 
-/// Makes a page anew, as it is, with these records.
+/// Rebuilds a page with these records.
 fn remake<P: PageMut + ?Sized>(page: &mut P, all: &[Record]) -> Result<(), Error> {
     let view = Node::of(page).ok_or_else(malformed)?;
     let parts = (view.kind(), view.level(), view.parts.flags);

@@ -1,57 +1,57 @@
-//! What can go wrong with a page, and with a tree of them.
+//! Errors of a page and of a tree.
 
 use core::fmt;
 
 use latchwork_pool::{Cause, Error as PoolError};
 
-/// Why a page or a tree could not be read or changed. Its records are as they were.
+/// The reason why a page or a tree could not be read or changed. Its records are unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The record does not fit: split the page, and try again.
+    /// The record does not fit: split the page and try again.
     Full,
     /// The key is too long for pages of this size.
     KeyTooLong {
         /// Its bytes.
         length: usize,
-        /// The most there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Key and value together are too long to lie in the page.
+    /// Key and value together are too long for the page.
     RecordTooLong {
         /// Their bytes.
         length: usize,
-        /// The most there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// The key is there already.
+    /// The key already exists.
     Exists,
-    /// The key is not there.
+    /// The key does not exist.
     Missing,
     /// The key does not belong on this page.
     OutOfRange,
-    /// A key that is loaded is not above the one before it.
+    /// A loaded key is not greater than the one before it.
     OutOfOrder {
         /// The key.
         key: Vec<u8>,
     },
     /// The page has too few records to be split.
     Unsplittable,
-    /// The page does not say what a page says: what is wrong with it.
+    /// The page is damaged: the description names the fault.
     Malformed(&'static str),
     /// The bytes are no change that this version knows.
     UnknownChange,
-    /// The pool, which says what page it is about.
+    /// An error of the pool, which names the page.
     Pool(PoolError),
-    /// The journal says that records may not be changed now; nothing was changed.
+    /// The journal does not allow changes of records now; nothing was changed.
     Refused,
-    /// The journal says that a record with this value may not be changed now; nothing was changed.
+    /// The journal does not allow a change of a record with this value now; nothing was changed.
     Kept,
-    /// The journal has less room than the change takes; nothing was changed.
+    /// The journal has less room than the change needs; nothing was changed.
     Room,
-    /// The journal did not take the change, for this reason.
+    /// The journal did not accept the change for this reason.
     Journal(Cause),
-    /// A page is not of the level that the page above it, or beside it, says.
+    /// A page has another level than its parent or its sibling says.
     Level {
         /// The page.
         page: u64,

@@ -1,8 +1,8 @@
-//! A page of the pool as the page of a tree, and a change that is logged and then done.
+//! A page of the pool as the page of a tree, and a change that is logged and then applied.
 //!
-//! The order is the write-ahead rule's: whether the change fits is found out first, then the page
-//! is marked, the record goes into the log, and the page is changed. A thread that dies after the
-//! mark leaves a page that is rebuilt as the log has it.
+//! The order follows the write-ahead rule: check that the change fits, mark the page, append the
+//! record to the log, change the page. A thread that dies after the mark leaves a page that is
+//! rebuilt from the log.
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::{PageMut as PoolPage, PageView};
@@ -33,7 +33,7 @@ impl<M: ConstMachine> Page for PageView<'_, M> {
     }
 }
 
-/// A page in hand whose change was begun.
+/// A held page whose change has begun.
 struct Held<'p, 'h, 't, M: ConstMachine>(&'p mut PoolPage<'h, 't, M>);
 
 impl<M: ConstMachine> Page for Held<'_, '_, '_, M> {
@@ -51,7 +51,7 @@ impl<M: ConstMachine> Page for Held<'_, '_, '_, M> {
 
 impl<M: ConstMachine> PageMut for Held<'_, '_, '_, M> {
     fn set(&mut self, index: usize, word: u64) {
-        // False beyond the end alone, where `set` does nothing.
+        // False only beyond the end, where `set` has no effect.
         let _ = self.0.set(index, word);
     }
     fn set_run(&mut self, at: usize, words: &[[u8; 8]]) {
@@ -60,7 +60,7 @@ impl<M: ConstMachine> PageMut for Held<'_, '_, '_, M> {
     }
 }
 
-/// A page that only seems to change: for finding out whether a change of a record fits.
+/// A page that only appears to change, to find out whether a change of a record fits.
 struct Dry<'p, P: Page>(&'p P);
 
 impl<P: Page> Page for Dry<'_, P> {
@@ -79,20 +79,20 @@ impl<P: Page> PageMut for Dry<'_, P> {
     fn set(&mut self, _: usize, _: u64) {}
 }
 
-/// Where a key is on a page, or would be.
+/// The place of a key on a page, or where it would be.
 type Place = Result<usize, usize>;
 
-/// All words of a page.
+/// Returns all words of a page.
 pub(crate) fn copy<M: ConstMachine>(page: &PoolPage<'_, '_, M>) -> Vec<u64> {
     (0..page.len()).map(|index| page.word(index).unwrap_or(0)).collect()
 }
 
-/// Whether `change` can be done to a page; an error says why not.
+/// Checks that `change` can be applied to a page.
 ///
-/// A change of one record does not look at what it has written, unless the page must be compacted
-/// for it: then it is tried on a copy, as all others are.
+/// A change of one record does not read what it has written, unless the page must be compacted for
+/// it; then it is tried on a copy, like all other changes.
 ///
-/// `place` is where the key of a record was found on the page, if it was searched for.
+/// `place` is the place of the record's key on the page, if it was searched.
 pub(crate) fn check<M: ConstMachine>(
     change: &Change<'_>,
     page: &PoolPage<'_, '_, M>,
@@ -120,8 +120,8 @@ pub(crate) fn check<M: ConstMachine>(
     change.apply(Role::Own, &mut copy(page), Header::NONE)
 }
 
-/// Logs a change that was checked, does it, and lets the page go. Returns its LSN. There is credit
-/// for it. `place` is as in [`check`].
+/// Logs a change that was checked, applies it, and releases the page. Returns its LSN. Credit for
+/// it exists. `place` is as in [`check`].
 pub(crate) fn log_and_do<J: Journal, M: ConstMachine>(
     journal: &J,
     change: &Change<'_>,
@@ -131,7 +131,7 @@ pub(crate) fn log_and_do<J: Journal, M: ConstMachine>(
     log_and_keep(journal, change, &mut page, place)
 }
 
-/// The same, and keeps the page.
+/// [`log_and_do`] that keeps the page.
 pub(crate) fn log_and_keep<J: Journal, M: ConstMachine>(
     journal: &J,
     change: &Change<'_>,
@@ -144,7 +144,7 @@ pub(crate) fn log_and_keep<J: Journal, M: ConstMachine>(
     if whole {
         edit::set_changes(&mut Held(page), 0);
     }
-    // After an error the page is dropped as it is, which poisons it: it is not what the log says.
+    // After an error the page is dropped, which poisons it: it does not match the log.
     let header = Header::new(journal.slot(), lsn);
     match place {
         Some(place) => change.apply_at(place, &mut Held(page), header)?,
@@ -154,12 +154,12 @@ pub(crate) fn log_and_keep<J: Journal, M: ConstMachine>(
     Ok(lsn)
 }
 
-/// Does a change of the log again to the page that its record names, which this thread has in hand
-/// and keeps: for recovery. `slot` and `lsn` are the record's.
+/// Applies a change of the log to the page that its record names, which this thread holds and
+/// keeps, for recovery. `slot` and `lsn` are the record's.
 ///
 /// # Errors
 ///
-/// What the change gives. Then the page is poisoned when it is dropped.
+/// The error of the change. The page is then poisoned when it is dropped.
 pub fn redo<M: ConstMachine>(
     change: &Change<'_>,
     page: &mut PoolPage<'_, '_, M>,
@@ -172,19 +172,19 @@ pub fn redo<M: ConstMachine>(
     Ok(())
 }
 
-/// Puts a change into the journal, and before it the whole page if that must be there. Returns the
-/// LSN of the change, and whether the page is there.
+/// Appends a change to the journal, and before it the whole page if necessary. Returns the LSN of
+/// the change, and whether the page was logged.
 fn append<J: Journal, M: ConstMachine>(
     journal: &J,
     change: &Change<'_>,
     page: &PoolPage<'_, '_, M>,
 ) -> Result<(u64, bool), Error> {
     loop {
-        // A page that is made anew has nothing, and what its number was before is over.
+        // A new page has no content, and the earlier history of its number does not count.
         let (since, mut prev) = (journal.since(), if page.is_new() { 0 } else { page.lsn() });
         let whole = prev != 0 && is_logged_whole(page, since, change.undoes());
         if whole {
-            // The journal may have been marked since room was asked for.
+            // The journal may have been marked since room was reserved.
             let bytes = change.bytes() + change.undo_bytes();
             if !journal.has(image_bytes(page.len()) + bytes) {
                 return Err(Error::Room);
@@ -204,8 +204,8 @@ fn append<J: Journal, M: ConstMachine>(
     }
 }
 
-/// Whether a page is logged whole before its next change: the first one `since`, or one of many.
-/// What `undoes` may have no room for more than it must.
+/// Whether a page is logged whole before its next change: before the first one after `since`, and
+/// again after many. An undoing change may have room for no more than it needs.
 pub(crate) fn is_logged_whole<M: ConstMachine>(
     page: &PoolPage<'_, '_, M>,
     since: u64,
@@ -215,7 +215,7 @@ pub(crate) fn is_logged_whole<M: ConstMachine>(
     lsn != 0 && (lsn < since || !undoes && changes(&page.view()) >= CHANGES_MAX)
 }
 
-/// Bytes of log that a change of a record may take beside its own: the page whole, before it.
+/// Log bytes that a change of a record may take in addition to its own: the whole page, before it.
 pub(crate) fn image_bytes(words: usize) -> u64 {
     words as u64 * 8 + RECORD_BYTES
 }

@@ -1,20 +1,20 @@
-//! The log, as a tree sees it.
+//! The log's interface to a tree.
 
 use latchwork_pool::Cause;
 
 use crate::Error;
 use crate::change::Change;
 
-/// Where changes are put in order.
+/// The log to which a tree appends its changes.
 pub trait Journal {
     /// Appends a change of `page`, which had the LSN `page_prev`, and returns the LSN of its
-    /// record: a multiple of 16, greater than that of every record before it. None if
-    /// [`since`](Self::since) is not `since` any more: then nothing was appended. Called with the
-    /// page in hand, so it must not wait for anything that waits for a page.
+    /// record: a multiple of 16, greater than that of every earlier record. Returns none, without
+    /// appending, if [`since`](Self::since) is no longer `since`. The caller holds the page, so
+    /// this must not wait for anything that waits for a page.
     ///
     /// # Errors
     ///
-    /// Why it could not. Then the page is as it was.
+    /// The reason of the failure. The page is then unchanged.
     fn append(
         &self,
         page: u64,
@@ -23,106 +23,104 @@ pub trait Journal {
         since: u64,
     ) -> Result<Option<u64>, Cause>;
 
-    /// The thread slot that the headers of records name.
+    /// Returns the thread slot that the headers of records name.
     fn slot(&self) -> u16;
 
-    /// A page whose LSN is lower is logged whole before it changes: what the disk has of it may be
-    /// torn by the next write. Zero where that cannot be.
+    /// Returns the LSN below which a page is logged whole before it changes, because the next write
+    /// may tear its image on disk. Zero if that is impossible.
     fn since(&self) -> u64 {
         0
     }
 
-    /// Makes sure that records of so many bytes can be appended. Called with no page in hand, so
-    /// it may wait.
+    /// Reserves room for records of `bytes` bytes. The caller holds no page, so this may wait.
     ///
     /// # Errors
     ///
-    /// Why they cannot.
+    /// The reason of the failure.
     fn reserve(&self, bytes: u64) -> Result<(), Cause> {
         let _ = bytes;
         Ok(())
     }
 
-    /// Keeps no more room than a thread may that turns to something else: called between the
-    /// changes of what may take long.
+    /// Releases all but the room that an idle thread may keep. Called between the changes of a long
+    /// operation.
     fn keep_little(&self) {}
 
-    /// Whether records of so many bytes can be appended now.
+    /// Returns whether records of `bytes` bytes can be appended now.
     fn has(&self, bytes: u64) -> bool {
         let _ = bytes;
         true
     }
 
-    /// Makes sure that [`page`](Self::page) has so many. Called with no page in hand, so it may
-    /// wait and change other trees.
+    /// Ensures that [`page`](Self::page) can return `count` pages. The caller holds no page, so
+    /// this may wait and change other trees.
     ///
     /// # Errors
     ///
-    /// Why there is none.
+    /// The reason of the failure.
     fn reserve_pages(&self, count: usize) -> Result<(), Error> {
         let _ = count;
         Ok(())
     }
 
-    /// Whether [`page`](Self::page) has so many now.
+    /// Returns whether [`page`](Self::page) can return `count` pages now.
     fn has_pages(&self, count: usize) -> bool {
         let _ = count;
         true
     }
 
-    /// The number of a page that nobody uses: this thread's until it is [linked](Self::linked).
-    /// None if the tree is to ask the pool for one.
+    /// Returns the number of an unused page, which belongs to this thread until it is
+    /// [linked](Self::linked). None if the tree must ask the pool for one.
     fn page(&self) -> Option<u64> {
         None
     }
 
-    /// Says that a page leads to this one now.
+    /// Reports that a page now leads to this one.
     fn linked(&self, page: u64) {
         let _ = page;
     }
 
-    /// Asks for a page that is about to be unlinked: false if it must not be, for another thread is
-    /// at work with its number. Called with it in hand.
+    /// Asks whether a held page may be unlinked: false if another thread works with its number.
     ///
     /// # Errors
     ///
-    /// Why it can not be said whether.
+    /// The reason why this is unknown.
     fn unlink(&self, page: u64) -> Result<bool, Cause> {
         let _ = page;
         Ok(true)
     }
 
-    /// Says that the thread is done with a page that it asked for: no page leads to it any more, or
-    /// nothing has become of it. Called with no page in hand. False if the tree is to give it back
-    /// to the pool.
+    /// Reports that the thread is done with a page that it asked for: no page leads to it any more,
+    /// or it was not changed. The caller holds no page. Returns false if the tree must return it to
+    /// the pool.
     ///
     /// # Errors
     ///
-    /// Why it is not given back.
+    /// The reason why it is not returned.
     fn unlinked(&self, page: u64) -> Result<bool, Error> {
         let _ = page;
         Ok(false)
     }
 
-    /// Ghosts that were written before this LSN nobody asks for any more: no transaction undoes
-    /// what made them ghosts, and no snapshot sees what they were. Nor does one undo what made
-    /// other records what they are since before it. Asked with the leaf in hand.
+    /// Returns the LSN before which ghosts are no longer needed: no transaction undoes the change
+    /// that made them ghosts, and no snapshot sees their earlier state. Nor is a change of other
+    /// records from before it undone. The caller holds the leaf.
     fn forgotten(&self) -> u64 {
         0
     }
 
-    /// Whether records may be inserted, changed or deleted now. Asked with the leaf in hand;
-    /// what undoes is not asked for.
+    /// Returns whether records may be inserted, changed or deleted now. The caller holds the leaf.
+    /// Undoing changes do not ask.
     ///
     /// # Errors
     ///
-    /// Why that cannot be said.
+    /// The reason why this is unknown.
     fn may_write(&self) -> Result<bool, Cause> {
         Ok(true)
     }
 
-    /// Whether a record that has this value may be changed or deleted now. Asked as
-    /// [`may_write`](Self::may_write) is, and behind it.
+    /// Returns whether a record that has this value may be changed or deleted now. Called like
+    /// [`may_write`](Self::may_write), after it.
     fn may_replace(&self, key: &[u8], before: &[u8]) -> bool {
         let _ = (key, before);
         true

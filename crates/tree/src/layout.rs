@@ -1,4 +1,4 @@
-//! What each word of a page means.
+//! The meaning of each word of a page.
 //!
 //! ```text
 //!  word  63                48 47             32 31             16 15      8 7       0
@@ -20,16 +20,15 @@
 //!  inner record   child, 48 bits                suffix
 //! ```
 //!
-//! Keys of a page have the bytes that its two fences have in common at their front, so records
-//! leave them out (prefix truncation); what is left of a key is its *suffix*. A slot has the
-//! first bytes in which suffixes of the page differ (Graefe and Larson's poor man's normalized
-//! keys, ICDE 2001), so that most steps of a search load one word. The first suffix has the bytes
-//! before those.
+//! All keys of a page begin with the bytes that its two fences have in common, so records omit them
+//! (prefix truncation); the rest of a key is its *suffix*. A slot contains the first bytes in which
+//! suffixes of the page differ (poor man's normalized keys: Graefe and Larson, ICDE 2001), so most
+//! steps of a search load one word. The first suffix has the bytes before those.
 //!
-//! Records are packed from the end of the page downwards; one that is left behind is *dead* until
-//! the page is compacted. A value may be shorter than its capacity, so that the longer one that it
-//! replaced can come back in place; where nobody can bring it back a full leaf has that room. A
-//! *ghost* is a record that is deleted and not yet gone.
+//! Records are packed from the end of the page downwards. An abandoned record is *dead* until the
+//! page is compacted. A value may be shorter than its capacity, so that the longer value that it
+//! replaced can be restored in place. When no transaction can restore it, a full leaf reuses that
+//! room. A *ghost* is a deleted record that still exists.
 
 use core::fmt;
 
@@ -58,7 +57,7 @@ pub(crate) const INCOMPLETE: u64 = 1;
 
 const _: () = assert!(SLOTS * 8 == 64);
 
-/// What a page is.
+/// The kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -92,35 +91,35 @@ impl Kind {
     }
 }
 
-/// Who wrote a record last: the thread slot of a transaction, and the LSN of the log record.
+/// The last writer of a record: the thread slot of its transaction, and the LSN of the log record.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Header(u64);
 
 impl Header {
-    /// Of nobody: older than every transaction.
+    /// No writer: older than every transaction.
     pub const NONE: Self = Self(0);
 
-    /// From a slot and an LSN, which is a multiple of 16 below 2^52.
+    /// Creates a header from a slot and an LSN, which is a multiple of 16 below 2^52.
     pub const fn new(slot: u16, lsn: u64) -> Self {
         Self((slot as u64) << 48 | (lsn >> 4) & (PAGE_NUMBERS - 1))
     }
 
-    /// The thread slot.
+    /// Returns the thread slot.
     pub const fn slot(self) -> u16 {
         (self.0 >> 48) as u16
     }
 
-    /// The LSN.
+    /// Returns the LSN.
     pub const fn lsn(self) -> u64 {
         (self.0 & (PAGE_NUMBERS - 1)) << 4
     }
 
-    /// As a word of memory.
+    /// Returns it as a word of memory.
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// From a word of memory.
+    /// Creates it from a word of memory.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -132,7 +131,7 @@ impl fmt::Debug for Header {
     }
 }
 
-/// How long keys and records may be, by the size of pages.
+/// Limits of keys and records, by page size.
 ///
 /// Two records and both fences always fit, so a full page can always be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,25 +143,25 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits of pages with so many words: 64 (512 bytes) to 8,192 (64 KiB).
+    /// Returns the limits of pages with `words` words: 64 (512 bytes) to 8,192 (64 KiB).
     pub const fn of(words: usize) -> Self {
         let record = (words.saturating_sub(SLOTS) / 4 * 8).saturating_sub(LEAF_WORDS * 8);
         Self { key: record - record / 16, record }
     }
 }
 
-/// A page that has changed so often since it was logged whole is logged whole again: so much is
-/// read at most to make it anew.
+/// A page that has changed this often since it was logged whole is logged whole again, which bounds
+/// the log that a rebuild reads.
 pub(crate) const CHANGES_MAX: u64 = 512;
 
-/// Bytes of a record of the log, at most, beside what its change has of keys and values.
+/// Upper bound of the bytes of a log record without the keys and values of its change.
 pub(crate) const RECORD_BYTES: u64 = 256;
 
 /// The smallest page, and the largest, in words.
 pub(crate) const SMALLEST: usize = 64;
 pub(crate) const LARGEST: usize = 8192;
 
-/// The word that says what a page is, taken apart.
+/// The word with the kind of a page, decoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Word2 {
     pub(crate) kind: Kind,
@@ -193,7 +192,7 @@ impl Word2 {
     }
 }
 
-/// A slot, taken apart.
+/// A decoded slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) at: usize,
@@ -221,19 +220,19 @@ impl Slot {
     }
 }
 
-/// How often a page has changed since it was logged whole.
+/// Returns how often a page has changed since it was logged whole.
 pub(crate) fn changes<P: Page + ?Sized>(page: &P) -> u64 {
     page.word(DEAD).unwrap_or(0) >> 16 & 0xffff
 }
 
-/// Where a fence lies.
+/// The position of a fence.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fence {
     pub(crate) at: usize,
     pub(crate) length: usize,
 }
 
-/// Both fences; the upper one may be missing.
+/// Returns both fences; the upper one may be missing.
 pub(crate) fn fences<P: Page + ?Sized>(page: &P) -> Option<(Fence, Option<Fence>)> {
     let word = page.word(FENCES)?;
     let part = |shift: u32| (word >> shift & 0xffff) as usize;
@@ -242,7 +241,7 @@ pub(crate) fn fences<P: Page + ?Sized>(page: &P) -> Option<(Fence, Option<Fence>
     Some((low, (high.length != NO_FENCE).then_some(high)))
 }
 
-/// The first 4 bytes of a suffix.
+/// Returns the first 4 bytes of a suffix.
 #[inline(always)]
 pub(crate) fn head(suffix: &[u8]) -> u32 {
     (crate::words::ordered(suffix) >> 32) as u32

@@ -1,9 +1,9 @@
-//! B+trees on the pages of a pool, every change of which is logged.
+//! B+trees on the pages of a pool, with every change logged.
 //!
-//! A page is words, read one at a time through [`Page`], so that an optimistic reader, a holder of
-//! the page and a recovery that has the bytes to itself use the same code. Nothing that a page says
-//! is believed: each number is checked before it is used, a torn or damaged page gives `None` or
-//! [`Error::Malformed`], and every loop is bounded by the size of the page.
+//! A page consists of words that are read one at a time through [`Page`], so an optimistic reader,
+//! a holder of the page and a recovery that has the bytes to itself use the same code. The content
+//! of a page is not trusted: each number is checked before it is used, a torn or damaged page gives
+//! `None` or [`Error::Malformed`], and every loop is bounded by the size of the page.
 //!
 //! ```
 //! use latchwork_tree::{Fences, Header, Kind, Node, edit};
@@ -18,27 +18,27 @@
 //! # Ok::<(), latchwork_tree::Error>(())
 //! ```
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `words` | the words of a page, and bytes on them |
-//! | `layout` | what each word of a page means |
+//! | `layout` | the meaning of each word of a page |
 //! | `node` | reading a page: search, keys, values, children, verifying |
 //! | `edit` | changing a page: insert, replace, ghosts, compaction |
 //! | `split` | dividing a page in two, the shortest separator between two keys |
-//! | `change` | a change as it stands in the log, and doing it again |
-//! | `held` | a page of the pool as the page of a tree; a change that is logged and then done |
-//! | `root` | a tree, and where it begins |
-//! | `operate` | what is done to a key: get, insert, replace, delete, undo |
-//! | `journal` | the log, as a tree sees it |
-//! | `walk` | from the root to a page, and along the leaves in either direction |
-//! | `pass` | records of a copied leaf, as they lie there |
-//! | `batch` | some records of one leaf, as they were at one moment |
-//! | `structure` | splits in two steps, which any thread finishes; a root that grows |
-//! | `unlink` | leaves that are empty go, and give their pages back |
-//! | `verify` | whether a tree is whole, also while others change it |
-//! | `load` | a tree of records that come in order |
-//! | `dismantle` | a tree that nobody knows gives its pages back |
-//! | `rebuild` | a page made anew from a base and the log's records of it |
+//! | `change` | a change as recorded in the log, and its repetition |
+//! | `held` | a page of the pool as the page of a tree; a change that is logged and then applied |
+//! | `root` | a tree and its root page |
+//! | `operate` | operations on a key: get, insert, replace, delete, undo |
+//! | `journal` | the log's interface to a tree |
+//! | `walk` | from the root to a page, and along the leaves in both directions |
+//! | `pass` | records of a copied leaf, in place |
+//! | `batch` | records of one leaf, as they were at one moment |
+//! | `structure` | splits in two steps, which any thread completes; a growing root |
+//! | `unlink` | unlinking empty leaves and returning their pages |
+//! | `verify` | consistency check of a tree, also during changes |
+//! | `load` | building a tree from sorted records |
+//! | `dismantle` | returning the pages of a tree that no other thread knows |
+//! | `rebuild` | rebuilding a page from a base and its log records |
 
 #![warn(clippy::all)]
 

@@ -1,17 +1,17 @@
-//! Bulk load: a tree of records that come in order.
+//! Bulk load: builds a tree from sorted records.
 //!
-//! Pages are filled from left to right, level by level, in memory; a page that is full gets its
-//! right fence, goes into the log whole, and is never touched again. So a record costs its bytes in
-//! one image, and no search. Until the last page the root leads to the first page of the highest
-//! level, and says no more.
+//! Pages are filled from left to right, level by level, in memory. A full page gets its right
+//! fence, is logged whole, and is not touched again. So a record costs its bytes in one image, and
+//! no search. Until the last page is written, the root leads only to the first page of the highest
+//! level.
 //!
 //! ```text
 //!   level 1      │ 5 9 ..          next key and child are added at the right
 //!   level 0   1-4│5-8│9 ..         full pages are out; the last one of each level is open
 //! ```
 //!
-//! A death, or an error, leaves a tree of which all pages are found by the first one of each level
-//! and the links to the right (`dismantle`), and at most two that are in hand.
+//! A death or an error leaves a tree whose pages are all found by the first one of each level and
+//! the links to the right (`dismantle`), and at most two pages in hand.
 
 use core::mem::take;
 
@@ -28,7 +28,7 @@ use crate::split::separator;
 use crate::words::words_of;
 use crate::{Error, Header, Kind};
 
-/// The part of a page that is left free.
+/// The share of a page that is left free.
 const FREE_SHARE: usize = 16;
 
 /// The page of a level that is being filled.
@@ -39,7 +39,8 @@ struct Open {
     low: Vec<u8>,
     first_child: u64,
     records: Vec<Record>,
-    /// How many bytes its keys have in common with its lower fence, and the words of its records.
+    /// The length of the common beginning of its keys and its lower fence, and the words of its
+    /// records.
     prefix: usize,
     words: usize,
 }
@@ -63,14 +64,14 @@ impl Open {
         self.records.push(record);
     }
 
-    /// Whether it has as many records as it should have, of a page with so many words.
+    /// Whether it has as many records as it should have, in a page of `words` words.
     fn is_full(&self, words: usize) -> bool {
         let fences = words_of(self.low.len()) + words_of(self.low.len() + 8);
         self.records.len() > 2 && SLOTS + fences + self.words > words - words / FREE_SHARE
     }
 }
 
-/// A tree that is being made.
+/// A tree that is being built.
 struct Load<'l, 'h, 't, J: Journal, M: ConstMachine> {
     tree: &'l Tree<'h, 't, J, M>,
     words: usize,
@@ -78,14 +79,14 @@ struct Load<'l, 'h, 't, J: Journal, M: ConstMachine> {
 }
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
-    /// Fills a tree that is empty, and that nobody else knows, with records in ascending order of
-    /// their keys, each of which gets this header. Returns how many there were. O(records).
+    /// Fills an empty tree that no other thread knows with records in ascending order of their
+    /// keys, each with this header. Returns their number. O(records).
     ///
     /// # Errors
     ///
     /// [`Error::OutOfOrder`]; [`Error::KeyTooLong`], [`Error::RecordTooLong`]; [`Error::Pool`],
-    /// [`Error::Journal`]; those of the records. Then the tree is good for
-    /// [`dismantle`](Self::dismantle) only.
+    /// [`Error::Journal`]; errors of the records. The tree can then only be
+    /// [dismantled](Self::dismantle).
     pub fn load<E: From<Error>>(
         &self,
         header: Header,
@@ -125,13 +126,13 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
         if open.is_full(self.words) { self.next_page(level) } else { Ok(()) }
     }
 
-    /// A number for a page. That is empty until it is written: what it was before may look like a
-    /// page of this tree, to which the one before leads.
+    /// Reserves a number for a page, which is empty until it is written: its earlier content may
+    /// look like a page of this tree to which the previous one leads.
     fn number(&self) -> Result<u64, Error> {
         empty_leaf(self.tree.handle, self.tree.file, self.tree.journal)
     }
 
-    /// Writes a level's page, without its last record, and begins the next page with that.
+    /// Writes a level's page without its last record, and begins the next page with that.
     fn next_page(&mut self, level: usize) -> Result<(), Error> {
         let right = self.number()?;
         let known = self.levels[level].number;
@@ -164,7 +165,7 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
         let next = &mut self.levels[level];
         (next.number, next.low) = (Some(right), high.clone());
         if level != 0 {
-            // The key between two inner pages is the parent's; its child begins the right one.
+            // The key between two inner pages moves to the parent; its child begins the right one.
             next.first_child = over.pop().ok_or_else(edit::malformed)?.first;
         }
         over.into_iter().rev().for_each(|record| next.add(record));
@@ -172,7 +173,7 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
         self.add(level + 1, Record { key: high, ghost: false, first: right, value, capacity })
     }
 
-    /// A level's page.
+    /// Returns a level's page.
     fn page(
         &self,
         level: usize,
@@ -190,17 +191,17 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
 
     fn write(&self, number: u64, words: &Vec<u64>) -> Result<(), Error> {
         let tree = self.tree;
-        // The page is there already, and may be logged as it was before.
+        // The page already exists, and may first be logged with its earlier content.
         tree.journal.reserve(3 * image_bytes(self.words)).map_err(Error::Journal)?;
         let image = Change::image(words).ok_or_else(edit::malformed)?;
         let page = tree.handle.write(tree.file, number)?;
         log_and_do(tree.journal, &Change::Image { image: &image }, page, None)?;
-        // The records may be long in coming.
+        // The next records may take long to arrive.
         tree.journal.keep_little();
         Ok(())
     }
 
-    /// Has the root lead to the first page of a level.
+    /// Makes the root lead to the first page of a level.
     fn lead_to(&self, first: u64, level: usize) -> Result<(), Error> {
         let root = Open { first_child: first, ..Open::default() };
         self.write(self.tree.root, &self.page(level + 1, &root, None, 0)?)?;
@@ -208,14 +209,14 @@ impl<J: Journal, M: ConstMachine> Load<'_, '_, '_, J, M> {
         Ok(())
     }
 
-    /// Writes the pages that are open; the last one is the root.
+    /// Writes the open pages; the last one is the root.
     fn end(mut self) -> Result<(), Error> {
         let mut level = 0;
         while level < self.levels.len() {
             let (open, top) = (&self.levels[level], level + 1 == self.levels.len());
             let number = if top { Some(self.tree.root) } else { open.number };
             match self.page(level, open, None, 0) {
-                // The last page of a level has no upper fence, so its keys are there whole.
+                // The last page of a level has no upper fence, so its keys are stored whole.
                 Err(Error::Full) if open.records.len() > 1 => self.next_page(level)?,
                 page => {
                     self.write(number.ok_or_else(edit::malformed)?, &page?)?;

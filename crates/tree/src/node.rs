@@ -1,4 +1,4 @@
-//! Reading a page: every number is checked, for it may be torn or damaged.
+//! Reading a page. Every number is checked, because the page may be torn or damaged.
 
 use core::cmp::Ordering;
 use core::hint::select_unpredictable;
@@ -7,7 +7,7 @@ use crate::Error;
 use crate::layout::*;
 use crate::words::{Page, compare, copy_out, words_of};
 
-/// The keys that belong on a page: from `low` on, and below `high` if there is one.
+/// The range of keys that belong on a page: from `low` on, and below `high` if it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fences<'k> {
     /// The lowest key.
@@ -17,17 +17,17 @@ pub struct Fences<'k> {
 }
 
 impl Fences<'_> {
-    /// Of a page that is alone on its level.
+    /// The fences of a page that is alone on its level.
     pub const ALL: Fences<'static> = Fences { low: &[], high: None };
 
-    /// How many bytes all keys between them begin with alike.
+    /// The length of the common beginning of all keys between them.
     pub(crate) fn prefix(&self) -> usize {
         let Some(high) = self.high else { return 0 };
         self.low.iter().zip(high).take_while(|(a, b)| a == b).count()
     }
 }
 
-/// A page to be read. All its methods give none if the page is torn or malformed.
+/// A page to be read. All its methods return none if the page is torn or malformed.
 #[derive(Debug)]
 pub struct Node<'p, P: Page + ?Sized> {
     pub(crate) page: &'p P,
@@ -43,7 +43,7 @@ impl<P: Page + ?Sized> Clone for Node<'_, P> {
 impl<P: Page + ?Sized> Copy for Node<'_, P> {}
 
 impl<'p, P: Page + ?Sized> Node<'p, P> {
-    /// A view of `page`, if it is a page of a tree at all.
+    /// Creates a view of `page`, if it is a page of a tree.
     #[inline]
     pub fn of(page: &'p P) -> Option<Self> {
         let parts = Word2::of(page.word(KIND)?)?;
@@ -51,27 +51,27 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         fits.then_some(Self { page, parts })
     }
 
-    /// What the page is.
+    /// Returns the kind of the page.
     pub fn kind(&self) -> Kind {
         self.parts.kind
     }
 
-    /// Its height above the leaves.
+    /// Returns its height above the leaves.
     pub fn level(&self) -> u8 {
         self.parts.level
     }
 
-    /// How many records it has, ghosts included.
+    /// Returns how many records it has, including ghosts.
     pub fn count(&self) -> usize {
         self.parts.count
     }
 
-    /// Whether its right sibling is not in the parent yet: who meets it puts it there.
+    /// Returns whether its right sibling is missing in the parent. The next writer adds it.
     pub fn is_incomplete(&self) -> bool {
         self.parts.flags & INCOMPLETE != 0
     }
 
-    /// The number of the right sibling; none if it is the last of its level.
+    /// Returns the number of the right sibling; none if it is the last page of its level.
     pub fn right(&self) -> Option<Option<u64>> {
         let right = self.page.word(RIGHT)? & (PAGE_NUMBERS - 1);
         Some((right != 0).then_some(right))
@@ -85,15 +85,15 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(Slot::of(self.page.word(SLOTS + index)?))
     }
 
-    /// Where a record's suffix begins, and how long it is.
+    /// The position and length of a record's suffix.
     #[inline(always)]
     pub(crate) fn suffix(&self, slot: Slot) -> (usize, usize) {
         (slot.at + self.parts.kind.record_words(), slot.suffix)
     }
 
-    /// Where `key` is, or would be.
+    /// Returns the place of `key`, or where it would be.
     ///
-    /// O(log n) looks, most of which load one word.
+    /// O(log n) steps, most of which load one word.
     #[inline]
     pub fn search(&self, key: &[u8]) -> Option<Result<usize, usize>> {
         let prefix = self.parts.prefix;
@@ -112,14 +112,14 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         self.search_suffix(suffix)
     }
 
-    /// Where `key` is, or would be, if it is known to belong on this page: then it begins as all
-    /// keys do, and that need not be looked at.
+    /// Returns the place of `key`, or where it would be, if it is known to belong on this page: its
+    /// beginning need not be compared.
     #[inline(always)]
     pub(crate) fn search_inside(&self, key: &[u8]) -> Option<Result<usize, usize>> {
         self.search_suffix(key.get(self.parts.prefix..)?)
     }
 
-    /// Where the key with this suffix is, or would be.
+    /// Returns the place of the key with this suffix, or where it would be.
     #[inline]
     fn search_suffix(&self, suffix: &[u8]) -> Option<Result<usize, usize>> {
         let skip = self.skip()?;
@@ -133,8 +133,8 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
             }
         }
         let wanted = head(suffix.get(skip..).unwrap_or_default());
-        // Heads alone at first. Which way it goes on is data, and no branch to be guessed: a wrong
-        // guess costs more than the look, and every second one would be wrong.
+        // Compares only heads at first. The direction is computed without a branch: a mispredicted
+        // branch costs more than a step, and every second one would be.
         let (mut low, mut left) = (0, self.parts.count);
         while left > 1 {
             let half = left / 2;
@@ -151,21 +151,23 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         self.search_alike(suffix, wanted, low)
     }
 
-    /// How many bytes all suffixes begin with alike, at least: what is behind them is in the slots.
+    /// The minimum length of the common beginning of all suffixes: the bytes behind it are in the
+    /// slots.
     #[inline(always)]
     pub(crate) fn skip(&self) -> Option<usize> {
         Some((self.page.word(SKIP)? & 0xffff) as usize)
     }
 
-    /// What the slot at `index`, which is less than `count`, has of its suffix.
+    /// The part of the suffix in the slot at `index`, which is less than `count`.
     #[inline(always)]
     fn head(&self, index: usize) -> Option<u32> {
         Some((self.page.word(SLOTS + index)? >> 32) as u32)
     }
 
-    /// Where the suffix is, or would be, among those from `low` on that have its head.
+    /// Returns the place of the suffix, or where it would be, among those from `low` on that have
+    /// its head.
     fn search_alike(&self, suffix: &[u8], wanted: u32, low: usize) -> Option<Result<usize, usize>> {
-        // They are few, as a rule: so the end is looked for in steps that double.
+        // There are usually few, so the end is searched in doubling steps.
         let (mut low, mut step) = (low, 1);
         while low + step < self.parts.count && self.order(low + step, suffix, wanted)?.is_le() {
             low += step;
@@ -183,7 +185,7 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(Err(low))
     }
 
-    /// How the suffix at `index` compares to `suffix`, which has the head `wanted`.
+    /// Compares the suffix at `index` to `suffix`, which has the head `wanted`.
     #[inline(always)]
     fn order(&self, index: usize, suffix: &[u8], wanted: u32) -> Option<Ordering> {
         let slot = Slot::of(self.page.word(SLOTS + index)?);
@@ -196,20 +198,21 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         }
     }
 
-    /// Whether `key` belongs to the right of this page: then its place is on the right sibling.
+    /// Returns whether `key` belongs to the right of this page, on its right sibling.
     #[inline]
     pub fn is_beyond(&self, key: &[u8]) -> Option<bool> {
         Some(self.high_to(key)?.is_some_and(Ordering::is_le))
     }
 
-    /// Whether `key` is greater than the lowest key of this page, or the page is the first one.
+    /// Returns whether `key` is greater than the lowest key of this page, or the page is the first
+    /// one.
     #[inline]
     pub(crate) fn is_above(&self, key: &[u8]) -> Option<bool> {
         let (low, _) = fences(self.page)?;
         Some(low.length == 0 || compare(self.page, low.at, low.length, key)?.is_lt())
     }
 
-    /// How the upper fence, if there is one, compares to `key`.
+    /// Compares the upper fence, if it exists, to `key`.
     #[inline]
     pub(crate) fn high_to(&self, key: &[u8]) -> Option<Option<Ordering>> {
         match fences(self.page)?.1 {
@@ -218,20 +221,20 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         }
     }
 
-    /// Whether `key` belongs on this page.
+    /// Returns whether `key` belongs on this page.
     pub fn covers(&self, key: &[u8]) -> Option<bool> {
         let (low, _) = fences(self.page)?;
         let begun = compare(self.page, low.at, low.length, key)? != Ordering::Greater;
         Some(begun && !self.is_beyond(key)?)
     }
 
-    /// Adds the lowest key that belongs on this page to `to`.
+    /// Appends the lowest key that belongs on this page to `to`.
     pub(crate) fn low_into(&self, to: &mut Vec<u8>) -> Option<()> {
         let (low, _) = fences(self.page)?;
         copy_out(self.page, low.at, 0, low.length, to)
     }
 
-    /// Adds the lowest key of the right sibling to `to`, and says whether there is one.
+    /// Appends the lowest key of the right sibling to `to`; returns whether it exists.
     pub(crate) fn high_into(&self, to: &mut Vec<u8>) -> Option<bool> {
         match fences(self.page)?.1 {
             None => Some(false),
@@ -239,19 +242,19 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         }
     }
 
-    /// The byte at which the lower fence begins, and with it what all keys begin with.
+    /// The byte at which the lower fence begins, and with it the common beginning of all keys.
     pub(crate) fn low_at(&self) -> Option<usize> {
         let (low, _) = fences(self.page)?;
         (self.parts.prefix <= low.length).then_some(low.at * 8)
     }
 
-    /// The lowest key that belongs on this page.
+    /// Returns the lowest key that belongs on this page.
     pub fn low(&self) -> Option<Vec<u8>> {
         let (low, _) = fences(self.page)?;
         self.bytes(low.at, 0, low.length)
     }
 
-    /// The lowest key of the right sibling, if there is one.
+    /// Returns the lowest key of the right sibling, if it exists.
     pub fn high(&self) -> Option<Option<Vec<u8>>> {
         match fences(self.page)?.1 {
             None => Some(None),
@@ -265,14 +268,14 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(bytes)
     }
 
-    /// The key at `index`.
+    /// Returns the key at `index`.
     pub fn key(&self, index: usize) -> Option<Vec<u8>> {
         let mut key = Vec::new();
         self.key_into(index, &mut key)?;
         Some(key)
     }
 
-    /// Adds the key at `index` to `to`.
+    /// Appends the key at `index` to `to`.
     pub fn key_into(&self, index: usize, to: &mut Vec<u8>) -> Option<()> {
         let (low, _) = fences(self.page)?;
         if self.parts.prefix > low.length {
@@ -283,32 +286,32 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         copy_out(self.page, at, 0, length, to)
     }
 
-    /// Whether the record at `index` is deleted.
+    /// Returns whether the record at `index` is deleted.
     pub fn is_ghost(&self, index: usize) -> Option<bool> {
         Some(self.slot(index)?.ghost)
     }
 
-    /// Who wrote the record at `index` of a leaf last.
+    /// Returns the last writer of the record at `index` of a leaf.
     pub fn header(&self, index: usize) -> Option<Header> {
         self.leaf()?;
         self.page.word(self.slot(index)?.at).map(Header::from_bits)
     }
 
-    /// The value at `index` of a leaf; that of a ghost is what it was.
+    /// Returns the value at `index` of a leaf; for a ghost its last value.
     pub fn value(&self, index: usize) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         self.value_into(index, &mut value)?;
         Some(value)
     }
 
-    /// Adds the value at `index` of a leaf to `to`.
+    /// Appends the value at `index` of a leaf to `to`.
     pub fn value_into(&self, index: usize, to: &mut Vec<u8>) -> Option<()> {
         let slot = self.slot(index)?;
         let (length, _) = self.lengths(slot)?;
         copy_out(self.page, slot.at + LEAF_WORDS, slot.suffix, length, to)
     }
 
-    /// Adds the value at `index` of a leaf to `to`; returns who wrote it last, and whether it is
+    /// Appends the value at `index` of a leaf to `to`; returns its last writer, and whether it is
     /// deleted.
     #[inline(always)]
     pub(crate) fn record_into(&self, index: usize, to: &mut Vec<u8>) -> Option<(Header, bool)> {
@@ -318,7 +321,7 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some((Header::from_bits(self.page.word(slot.at)?), slot.ghost))
     }
 
-    /// Bytes of a value, and bytes that there are for it.
+    /// Length and capacity of a value in bytes.
     pub(crate) fn lengths(&self, slot: Slot) -> Option<(usize, usize)> {
         self.leaf()?;
         let word = self.page.word(slot.at + 1)?;
@@ -330,7 +333,7 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         (self.parts.kind == Kind::Leaf).then_some(())
     }
 
-    /// The child to the right of the key at `index` of an inner page.
+    /// Returns the child to the right of the key at `index` of an inner page.
     pub fn child(&self, index: usize) -> Option<u64> {
         if self.parts.kind != Kind::Inner {
             return None;
@@ -338,7 +341,7 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(self.page.word(self.slot(index)?.at)? & (PAGE_NUMBERS - 1))
     }
 
-    /// The child to the left of all keys of an inner page.
+    /// Returns the child to the left of all keys of an inner page.
     pub fn first_child(&self) -> Option<u64> {
         if self.parts.kind != Kind::Inner {
             return None;
@@ -346,13 +349,13 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         Some(self.page.word(FIRST)? & (PAGE_NUMBERS - 1))
     }
 
-    /// The child of an inner page to which `key` belongs.
+    /// Returns the child of an inner page to which `key` belongs.
     #[inline]
     pub fn child_of(&self, key: &[u8]) -> Option<u64> {
         self.child_at(self.search(key)?)
     }
 
-    /// The child of an inner page to which a key belongs that was searched for there.
+    /// Returns the child of an inner page for a key that was searched with this result.
     #[inline(always)]
     pub(crate) fn child_at(&self, place: Result<usize, usize>) -> Option<u64> {
         match place {
@@ -376,21 +379,21 @@ impl<'p, P: Page + ?Sized> Node<'p, P> {
         (SLOTS + self.parts.count <= heap && heap <= self.page.len()).then_some(heap)
     }
 
-    /// Words of the heap that nothing uses.
+    /// Words of the heap that are unused.
     pub(crate) fn dead(&self) -> Option<usize> {
         Some((self.page.word(DEAD)? & 0xffff) as usize)
     }
 
-    /// Bytes that new records and their slots may take, after a compaction.
+    /// Returns the bytes that new records and their slots may take, after a compaction.
     pub fn room(&self) -> Option<usize> {
         Some((self.heap()? - SLOTS - self.parts.count + self.dead()?) * 8)
     }
 
-    /// Looks at everything that the page says.
+    /// Checks the whole page.
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] names the first thing that is wrong.
+    /// [`Error::Malformed`] names the first fault.
     pub fn verify(&self) -> Result<(), Error> {
         let wrong = |what| move || Error::Malformed(what);
         if self.page.len() < SMALLEST || self.page.len() > LARGEST {

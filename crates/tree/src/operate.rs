@@ -1,8 +1,8 @@
-//! What is done to a key: get, insert, replace, delete, undo.
+//! Operations on a key: get, insert, replace, delete, undo.
 //!
-//! Readers hold nothing. A writer goes to the leaf as a reader does and takes that leaf alone; a
-//! leaf that is full is split (`structure`), and the writer begins again. What a record was is part
-//! of its change, so that any thread can undo it, in place.
+//! Readers hold no latch. A writer goes to the leaf like a reader and latches only that leaf. A
+//! full leaf is split (`structure`), and the writer starts again. A change contains the record's
+//! previous state, so that any thread can undo it in place.
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::PageMut as PoolPage;
@@ -19,16 +19,16 @@ use crate::structure::pages_to_split;
 use crate::walk::{Missing, To};
 use crate::{Error, Header, Kind, Page};
 
-/// What a change did.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
     /// The LSN of its record.
     pub lsn: u64,
-    /// The value that the key had, if it had one.
+    /// The previous value of the key, if it had one.
     pub before: Option<Vec<u8>>,
-    /// The header that its record had, ghost or not.
+    /// The previous header of its record, ghost or not.
     pub was: Header,
-    /// Whether the leaf has no record any more, but ghosts.
+    /// Whether the leaf now has only ghosts.
     pub emptied: bool,
 }
 
@@ -38,23 +38,23 @@ impl Written {
     }
 }
 
-/// A record as it is now, but for its value.
+/// The current state of a record, without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Newest {
-    /// Who wrote it.
+    /// The last writer.
     pub header: Header,
     /// Whether it is deleted.
     pub ghost: bool,
 }
 
-/// The part of a page that ghosts, and room that nobody needs, must be for a full page to be
-/// cleared of them, and not split.
+/// The share of a full page that ghosts and unused room must have for the page to be cleared of
+/// them instead of split.
 const CLEARED_SHARE: usize = 16;
 
-/// A full leaf with no more records than these has large ones.
+/// A full leaf with no more records than this has large ones.
 const LARGE: usize = 8;
 
-/// What is to be done to a key.
+/// An operation on a key.
 #[derive(Clone, Copy)]
 enum Operation<'v> {
     Insert(&'v [u8]),
@@ -65,15 +65,15 @@ enum Operation<'v> {
     Undo(Change<'v>),
 }
 
-/// A value made of what is there; none if that is to stay.
+/// Computes a value from the existing one; none keeps it.
 type Made<'m> = &'m dyn Fn(Option<&[u8]>) -> Option<Vec<u8>>;
 
-/// Bytes of a value that is made of what is there.
+/// The most bytes of a computed value.
 const MADE_BYTES: usize = 256;
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
-    /// Adds the value of `key` to `value`, and returns its header; none if the key is not there. A
-    /// ghost counts as not there. Stores nothing that other threads load.
+    /// Appends the value of `key` to `value` and returns its header; none if the key does not exist
+    /// or is a ghost. Stores nothing that other threads load.
     ///
     /// # Errors
     ///
@@ -89,8 +89,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         })
     }
 
-    /// The record of `key`, ghost or not; its value is added to `value`. Stores nothing that other
-    /// threads load.
+    /// Returns the record of `key`, ghost or not, and appends its value to `value`. Stores nothing
+    /// that other threads load.
     ///
     /// # Errors
     ///
@@ -133,12 +133,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     ///
     /// # Errors
     ///
-    /// As [`insert`](Self::insert), but for [`Error::Exists`].
+    /// The errors of [`insert`](Self::insert) except [`Error::Exists`].
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Written, Error> {
         self.write(key, Operation::Put(value))
     }
 
-    /// Makes the record of a key a ghost.
+    /// Turns the record of a key into a ghost.
     ///
     /// # Errors
     ///
@@ -147,22 +147,23 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         self.write(key, Operation::Delete)
     }
 
-    /// Makes the value of a key what `make` makes of it, which nobody else changes meanwhile; false
-    /// if that is none, and nothing was changed. For values of 256 bytes at most.
+    /// Replaces the value of a key by the one that `make` computes from it, atomically. Returns
+    /// false, without a change, if `make` returns none. For values of at most 256 bytes.
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put).
+    /// The errors of [`put`](Self::put).
     pub fn alter(&self, key: &[u8], make: Made<'_>) -> Result<bool, Error> {
         Ok(self.write(key, Operation::Alter(make))?.lsn != 0)
     }
 
-    /// Undoes a change of this tree, wherever its key is now: in place, so no page becomes full.
+    /// Undoes a change of this tree, wherever its key is now, in place, so that no page becomes
+    /// full.
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] if nothing undoes the change, or the key is gone; [`Error::Pool`],
-    /// [`Error::Journal`], [`Error::Level`].
+    /// [`Error::Malformed`] if the change cannot be undone, or the key does not exist any more;
+    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`].
     pub fn undo(&self, change: &Change<'_>) -> Result<Written, Error> {
         let undo = change.undo().ok_or(Error::Malformed("nothing undoes this change"))?;
         match undo {
@@ -183,7 +184,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 self.journal.reserve_pages(core::mem::take(&mut pages))?;
             }
             let (met, place) = self.walk(To::Key(key), 0, |_, place| Some(place))?;
-            // What undoes changes no page's form: there may be no room for it.
+            // An undoing change does not restructure pages: there may be no room for it.
             if let Some(missing) = met.missing.as_ref().filter(|_| !undoes) {
                 self.finish_some(missing, &mut rounds)?;
             }
@@ -196,7 +197,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 continue;
             }
             if found.is_err() && matches!(operation, Operation::Undo(Change::Ghost { .. })) {
-                // It was undone before, and the ghost is gone.
+                // It was undone before, and the ghost was removed.
                 return Ok(Written::nothing(None, Header::NONE));
             }
             let (before, was) = there(&node, found).ok_or_else(edit::malformed)?;
@@ -210,7 +211,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 _ => operation,
             };
             let change = change(key, operation, before.as_deref(), was, found.is_ok())?;
-            // The value is logged, and once more if it is undone.
+            // The value is logged, and once more if the change is undone.
             let old = if undoes { 0 } else { 2 * before.as_ref().map_or(0, Vec::len) as u64 };
             let whole = image_bytes(page.len());
             match check(&change, &page, Some(found)) {
@@ -242,8 +243,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 }
 
-/// Where a full leaf is divided. Keys seem to come in ascending order if this one is behind all of
-/// the leaf: at the end of the tree, or where records are so large that one more or less matters.
+/// The place at which a full leaf is divided. Keys seem to arrive in ascending order if this one is
+/// greater than all keys of the leaf: at the end of the tree, or where records are so large that
+/// one more matters.
 fn split_at<'k, P: Page + ?Sized>(
     node: &Node<'_, P>,
     key: &'k [u8],
@@ -254,7 +256,7 @@ fn split_at<'k, P: Page + ?Sized>(
 }
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
-    /// Finishes a split, which cannot be for ever.
+    /// Completes a split, a bounded number of times.
     pub(crate) fn finish_some(&self, missing: &Missing, rounds: &mut u32) -> Result<(), Error> {
         *rounds += 1;
         match *rounds > ROUNDS {
@@ -263,7 +265,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
-    /// Asks whether a record may be changed that has this value.
+    /// Checks that a record with this value may be changed.
     fn ask(&self, key: &[u8], before: Option<&[u8]>) -> Result<(), Error> {
         if !self.journal.may_write().map_err(Error::Journal)? {
             return Err(Error::Refused);
@@ -274,14 +276,14 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
-    /// How many pages must be at hand to split this one, if they are not.
+    /// How many pages are needed to split this one and are not available.
     fn lacks_pages(&self, page: &PoolPage<'_, '_, M>) -> Option<usize> {
         let pages = pages_to_split(self.root, page);
         (!self.journal.has_pages(pages)).then_some(pages)
     }
 
-    /// What makes room in a full leaf without splitting it: its ghosts go that nobody asks for, and
-    /// room for longer values that nobody brings back, if that is a part of it that is worth it.
+    /// The change that makes room in a full leaf without a split, by removing unneeded ghosts and
+    /// unused room, if that frees enough.
     fn clears<P: crate::Page + ?Sized>(&self, node: &Node<'_, P>) -> Option<Change<'static>> {
         let before = self.journal.forgotten();
         let words = edit::cleared(node, before)?;
@@ -289,8 +291,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 }
 
-/// Where a key is on a page in hand: where it was, if the page is as it was read. None if the page
-/// was split since, or is the root and has grown.
+/// The place of a key on a held page: the known one if the page is unchanged since it was read.
+/// None if the page was split since, or is the root and has grown.
 fn found_on<P: crate::Page + ?Sized>(
     node: &Node<'_, P>,
     key: &[u8],
@@ -305,7 +307,7 @@ fn found_on<P: crate::Page + ?Sized>(
     node.search(key).ok_or_else(edit::malformed).map(Some)
 }
 
-/// The value and the header that the record has which was searched for; no value of a ghost.
+/// The value and the header of the record that was searched; no value for a ghost.
 fn there<P: crate::Page + ?Sized>(
     node: &Node<'_, P>,
     found: Result<usize, usize>,
@@ -315,7 +317,7 @@ fn there<P: crate::Page + ?Sized>(
     Some((value, node.header(index)?))
 }
 
-/// Whether a change leaves nothing in a leaf but ghosts.
+/// Whether a change leaves only ghosts in a leaf.
 fn empties<P: crate::Page + ?Sized>(
     change: &Change<'_>,
     node: &Node<'_, P>,
@@ -327,7 +329,7 @@ fn empties<P: crate::Page + ?Sized>(
 
 /// Whether the record at `index` is the only one of a leaf that is no ghost.
 fn is_last<P: crate::Page + ?Sized>(node: &Node<'_, P>, index: usize) -> Option<bool> {
-    // Its neighbours first: records go from an end of the leaf, or from anywhere.
+    // Neighbours first: records are removed from an end of the leaf, or from anywhere.
     for near in [index.wrapping_sub(1), index + 1] {
         if near < node.count() && !node.is_ghost(near)? {
             return Some(false);
@@ -342,7 +344,7 @@ fn is_last<P: crate::Page + ?Sized>(node: &Node<'_, P>, index: usize) -> Option<
 }
 
 impl Operation<'_> {
-    /// What an alteration makes of a value.
+    /// The value that an alteration computes.
     fn made(&self, before: Option<&[u8]>) -> Option<Vec<u8>> {
         match self {
             Self::Alter(make) => make(before),
@@ -350,8 +352,8 @@ impl Operation<'_> {
         }
     }
 
-    /// Bytes of log that it takes, but for the value that is there, and as many to undo it; of what
-    /// undoes, those that were set aside for it.
+    /// Log bytes of the operation, without the existing value, and as many to undo it; for an
+    /// undoing change, those that were reserved for it.
     fn bytes(&self, key: &[u8]) -> u64 {
         let value = match self {
             Self::Insert(value) | Self::Replace(value) | Self::Put(value) => value.len(),
@@ -363,7 +365,7 @@ impl Operation<'_> {
     }
 }
 
-/// The change that fulfils an operation.
+/// The change that implements an operation.
 fn change<'c>(
     key: &'c [u8],
     operation: Operation<'c>,

@@ -1,29 +1,29 @@
-//! Records of a copied leaf, from one to the next, as they lie there.
+//! Passes records of a copied leaf in place.
 
 use crate::Header;
 use crate::layout::{LEAF_WORDS, Slot};
 
-/// What a scan calls with each key and value; it goes on while that returns `true`.
+/// The callback of a scan for each key and value; the scan continues while it returns `true`.
 pub type Each<'e, E> = dyn FnMut(&[u8], &[u8]) -> Result<bool, E> + 'e;
 
 /// Bytes of a record before its suffix.
 pub(crate) const HEADER: usize = 8 * LEAF_WORDS;
 
-/// Records that are passed as they lie on a page.
+/// Records of a page that are passed in place.
 pub(crate) struct Pass<'b> {
     /// The copy of the leaf.
     pub(crate) page: &'b [u8],
-    /// How many bytes the page's keys have in common, with which `key` begins.
+    /// The length of the keys' common beginning, which `key` begins with.
     pub(crate) prefix: usize,
     /// The records were written before this position of the log.
     pub(crate) low: u64,
-    /// None has as many bytes of key and value.
+    /// None has this many bytes of key and value.
     pub(crate) max: usize,
     pub(crate) key: &'b mut Vec<u8>,
 }
 
 impl Pass<'_> {
-    /// See [`crate::Batch::pass`]; calls `passed` for each that was passed, before `each` has it.
+    /// See [`crate::Batch::pass`]; calls `passed` for each record, before `each`.
     #[inline(always)]
     pub(crate) fn all<'s, E>(
         &mut self,
@@ -62,7 +62,7 @@ struct Rest<'b> {
     short: Option<&'b [u8; HEADER]>,
 }
 
-/// Where the record of a slot was written, and what lies behind its header.
+/// The position of a slot's record's last change, and the bytes behind its header.
 #[inline(always)]
 fn record(page: &[u8], slot: Slot) -> Option<(u64, Rest<'_>)> {
     let (head, rest) = page.get(8 * slot.at..)?.split_first_chunk::<HEADER>()?;

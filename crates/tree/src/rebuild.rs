@@ -1,37 +1,37 @@
-//! A page made anew, from a base and the log's records of it: bytes in, words out.
+//! Rebuilds a page from a base and its log records.
 //!
-//! Each record of the log has the LSN that its page had before, so the records of one page are a
-//! chain that is walked backwards. It ends at a record that has the page whole, or at the base: the
-//! page as the disk has it, which says by its own LSN how far it goes.
+//! Each record of the log has the LSN that its page had before, so the records of one page form a
+//! chain that is walked backwards. It ends at a record that contains the page whole, or at the
+//! base: the page on disk, whose own LSN says up to which change it goes.
 
 use crate::Error;
 use crate::change::Change;
 use crate::layout::Header;
 
-/// A record of the log, as far as pages go.
+/// The parts of a log record that concern pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Where it begins.
+    /// Its position.
     pub lsn: u64,
     /// The thread slot that wrote it.
     pub slot: u16,
     /// The page that it names.
     pub page: u64,
-    /// The LSN that this page had.
+    /// The LSN that this page had before.
     pub page_prev: u64,
     /// The change.
     pub payload: Vec<u8>,
 }
 
-/// The records of `page` from `newest` back to the last that has it whole, or to `base`, the LSN of
-/// a page that the caller has; oldest first.
+/// Returns the records of `page` from `newest` back to the last that contains it whole, or to
+/// `base`, the LSN of a page that the caller has; oldest first.
 ///
 /// `read` reads the record at an LSN. O(records) reads.
 ///
 /// # Errors
 ///
-/// Those of `read`; [`Error::UnknownChange`], and [`Error::Malformed`] if a record does not touch
-/// the page, or the chain does not lead backwards or does not end.
+/// Errors of `read`; [`Error::UnknownChange`]; [`Error::Malformed`] if a record does not affect the
+/// page, or the chain does not lead backwards or does not end.
 pub fn chain<E: From<Error>>(
     page: u64,
     newest: u64,
@@ -57,7 +57,7 @@ pub fn chain<E: From<Error>>(
     Ok(links)
 }
 
-/// The LSN that `page` had before this record; none if the record has it whole.
+/// The LSN that `page` had before this record; none if the record contains it whole.
 fn step(link: &Link, page: u64) -> Result<Option<u64>, Error> {
     let change = Change::decode(&link.payload).ok_or(Error::UnknownChange)?;
     let role = change.role(link.page, page);
@@ -65,12 +65,12 @@ fn step(link: &Link, page: u64) -> Result<Option<u64>, Error> {
     Ok(change.before(role, link.page_prev))
 }
 
-/// Makes `page` in `into`: the words of `base` if there are any, then each of `links` that is
-/// newer, oldest first. Returns the page's LSN, which is also in its second word.
+/// Builds `page` in `into`: copies the words of `base`, if given, then applies each newer record of
+/// `links`, oldest first. Returns the page's LSN, which is also in its second word.
 ///
 /// # Errors
 ///
-/// Those of [`Change::apply`]; then `into` is of no use.
+/// The errors of [`Change::apply`]; `into` is then invalid.
 pub fn rebuild(
     page: u64,
     base: Option<&[u64]>,

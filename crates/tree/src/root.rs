@@ -1,4 +1,4 @@
-//! A tree, and where it begins: the root keeps its page for as long as there is a tree.
+//! A tree and its root, which keeps its page as long as the tree exists.
 
 use core::cell::Cell;
 use core::fmt;
@@ -13,11 +13,10 @@ use crate::journal::Journal;
 use crate::node::Fences;
 use crate::{Error, Kind};
 
-/// How often a split is finished, or a page met anew, before it is said that the page only seems to
-/// be so.
+/// How often a split is completed, or a page met again, before it counts as damage.
 pub(crate) const ROUNDS: u32 = 1 << 16;
 
-/// A tree, as one thread uses it.
+/// A thread's handle to a tree.
 pub struct Tree<'h, 't, J: Journal, M: ConstMachine = Native> {
     pub(crate) handle: &'h Handle<'t, M>,
     pub(crate) file: FileId,
@@ -28,7 +27,7 @@ pub struct Tree<'h, 't, J: Journal, M: ConstMachine = Native> {
 }
 
 impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
-    /// Makes an empty tree in `file` and returns it; [`root`](Self::root) finds it again.
+    /// Creates an empty tree in `file`; [`root`](Self::root) finds it again.
     ///
     /// # Errors
     ///
@@ -38,24 +37,24 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
         Ok(Self::open(handle, file, root, journal))
     }
 
-    /// The tree whose root is this page.
+    /// Opens the tree with this root page.
     pub fn open(handle: &'h Handle<'t, M>, file: FileId, root: u64, journal: &'h J) -> Self {
         Self { handle, file, root, journal, careful: Cell::new(false) }
     }
 
-    /// The page number of the root, which stays as long as the tree.
+    /// Returns the page number of the root, which does not change.
     pub fn root(&self) -> u64 {
         self.root
     }
 }
 
-/// Makes a leaf without records that nothing leads to, and returns its number.
+/// Creates an empty leaf to which no page leads, and returns its number.
 pub(crate) fn empty_leaf<J: Journal, M: ConstMachine>(
     handle: &Handle<'_, M>,
     file: FileId,
     journal: &J,
 ) -> Result<u64, Error> {
-    // Before the log's room, which a journal that gets pages may not have any more.
+    // Before the log's room, which a journal may use up to get pages.
     journal.reserve_pages(1)?;
     journal.reserve(image_bytes(file.page_bytes() as usize / 8)).map_err(Error::Journal)?;
     let page = new_page(handle, file, journal)?;
@@ -67,7 +66,7 @@ pub(crate) fn empty_leaf<J: Journal, M: ConstMachine>(
     Ok(number)
 }
 
-/// A page that nothing leads to.
+/// Creates a page to which no page leads.
 pub(crate) fn new_page<'h, 't, J: Journal, M: ConstMachine>(
     handle: &'h Handle<'t, M>,
     file: FileId,

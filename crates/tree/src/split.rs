@@ -1,9 +1,10 @@
 //! Dividing a page in two.
 //!
-//! The first of the two steps of a split as Lehman and Yao have it (1981): the right half goes to a
-//! new page, and the left one gets it as its right sibling and says that the parent does not know
-//! of it yet. A reader that looks for a key of the right half goes there by way of the left. The
-//! second step, putting the separator into the parent, is anybody's.
+//! This is the first of the two steps of a split by Lehman and Yao (1981): the right half moves to
+//! a new page, which becomes the right sibling of the left page, and the left page is marked as
+//! having a sibling that the parent does not know yet. A reader that searches for a key of the
+//! right half gets there by way of the left page. Any thread can do the second step, which adds the
+//! separator to the parent.
 
 use crate::Error;
 use crate::edit::{self, Record, make, malformed, records};
@@ -11,24 +12,24 @@ use crate::layout::{FIRST, INCOMPLETE, KIND, Kind};
 use crate::node::{Fences, Node};
 use crate::words::{PageMut, words_of};
 
-/// Where to divide.
+/// The place of the division.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitAt<'k> {
-    /// Where both halves have as many bytes.
+    /// Into halves with as many bytes each.
     Middle,
-    /// Behind the last record of a leaf, before this key, which is greater: for keys that come in
-    /// ascending order, which fill the left page. The right one has no record then, or the last.
+    /// Behind the last record of a leaf, before this greater key, for keys that arrive in ascending
+    /// order: they fill the left page. The right page then has no record, or the last one.
     Before(&'k [u8]),
 }
 
-/// What a split did.
+/// The result of a split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// The lowest key that belongs to the right page.
     pub separator: Vec<u8>,
 }
 
-/// The shortest key above `left` that is not above `right`, where `left < right`.
+/// Returns the shortest key above `left` that is not above `right`, where `left < right`.
 pub fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
     let alike = left.iter().zip(right).take_while(|(a, b)| a == b).count();
     &right[..(alike + 1).min(right.len())]
@@ -37,12 +38,12 @@ pub fn separator<'k>(left: &[u8], right: &'k [u8]) -> &'k [u8] {
 /// Moves the upper half of `left` to `right`, a page of the same size with the number
 /// `right_number`. Both keep their first two words.
 ///
-/// The left page says then that it is incomplete. If its own right sibling is not in the parent yet
-/// either, that is said by the right page, whose sibling it is now.
+/// The left page is then marked incomplete. If its own right sibling is missing in the parent as
+/// well, the right page, whose sibling it now is, is also marked.
 ///
 /// # Errors
 ///
-/// [`Error::Unsplittable`] if there are fewer than two records; [`Error::Malformed`].
+/// [`Error::Unsplittable`] with fewer than two records; [`Error::Malformed`].
 pub fn split<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     left: &mut L,
     right: &mut R,
@@ -62,14 +63,14 @@ pub fn split<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     }
     let count = all.len();
     match divide(left, right, right_number, all, (count, Some(key))) {
-        // The page has no room for an upper fence, which is new.
+        // The page has no room for the new upper fence.
         Err(Error::Full) => divide(left, right, right_number, records(left)?, (count - 1, None)),
         done => done,
     }
 }
 
-/// Moves the records from the index `middle` on; `next` is the key of what comes behind the others,
-/// if that is not a record of the page.
+/// Moves the records from the index `middle` on; `next` is the key after the others, if it is not a
+/// record of the page.
 fn divide<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     left: &mut L,
     right: &mut R,
@@ -97,7 +98,7 @@ fn divide<L: PageMut + ?Sized, R: PageMut + ?Sized>(
         }
     };
     let higher = Fences { low: &separator, high: high.as_deref() };
-    // On the side first: an error must leave both as they are.
+    // In a copy first: an error must leave both unchanged.
     let mut made = vec![0; right.len()];
     make(&mut made, parts, higher, sibling, right_first, &upper)?;
     cut(left, &separator, right_number)?;
@@ -107,8 +108,9 @@ fn divide<L: PageMut + ?Sized, R: PageMut + ?Sized>(
     Ok(Split { separator })
 }
 
-/// Makes `separator` the upper fence of a page and `right` its right sibling, without what belongs
-/// there: what a split does to the left page, also when it is done again from the log.
+/// Makes `separator` the upper fence of a page and `right` its right sibling, and removes the
+/// records that belong there: the effect of a split on the left page, also when it is repeated from
+/// the log.
 pub(crate) fn cut<P: PageMut + ?Sized>(
     page: &mut P,
     separator: &[u8],
@@ -123,8 +125,8 @@ pub(crate) fn cut<P: PageMut + ?Sized>(
     make(page, parts, Fences { low: &low, high: Some(separator) }, right, first, &all)
 }
 
-/// Gives a page the range of its right sibling, which has nothing but one child if it is an inner
-/// page: the reverse of [`cut`]. `moved` is where that range began, and the child.
+/// Gives a page the range of its right sibling, which contains at most one child if it is an inner
+/// page: the reverse of [`cut`]. `moved` is the start of that range, and the child.
 pub(crate) fn absorb<P: PageMut + ?Sized>(
     page: &mut P,
     high: &[u8],
@@ -146,7 +148,7 @@ pub(crate) fn absorb<P: PageMut + ?Sized>(
     make(page, parts, Fences { low: &low, high: Some(high) }, right, first, &all)
 }
 
-/// The index at which the records behind have about as many words as those before: 1 to n - 1.
+/// The index that divides the records into parts with about as many words: 1 to n - 1.
 fn middle(all: &[Record]) -> usize {
     let words = |record: &Record| 3 + words_of(record.key.len() + record.capacity);
     let sum: usize = all.iter().map(words).sum();
@@ -160,9 +162,9 @@ fn middle(all: &[Record]) -> usize {
     all.len() - 1
 }
 
-/// Makes a root of level `level + 1` whose only key divides two children.
+/// Makes a root of level `level + 1` whose only key separates two children.
 ///
-/// The root keeps its number for the life of a tree: what it had goes to the page `left` first.
+/// The root keeps its number for the life of a tree: its content first moves to the page `left`.
 ///
 /// # Errors
 ///

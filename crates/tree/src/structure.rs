@@ -1,21 +1,21 @@
-//! Splits in two steps, which any thread finishes, and a root that grows.
+//! Splits in two steps, which any thread completes, and a growing root.
 //!
-//! | step | records | if it is the last that was done |
+//! | step | records | state if it is the last |
 //! |---|---|---|
-//! | 1 | `Image` of the new page | a page that nothing leads to |
-//! | 2 | `Split` of the left one | the left one leads to the new page, and says `INCOMPLETE` |
-//! | 3 | `Attach` to the parent | the left one says that it is incomplete, and is not |
-//! | 4 | `Complete` of the left one | all is done |
+//! | 1 | `Image` of the new page | a page to which no page leads |
+//! | 2 | `Split` of the left one | the left one leads to the new page and is `INCOMPLETE` |
+//! | 3 | `Attach` to the parent | the left one is marked incomplete, and is not |
+//! | 4 | `Complete` of the left one | complete |
 //!
-//! Each record is of one page, so a death leaves at most one page to be rebuilt. Steps 3 and 4 are
-//! anybody's: a thread that comes by an incomplete page on its way to write does them. A thread
-//! holds the page that it splits and the new one, which nobody else knows; for steps 3 and 4 the
-//! parent, and then the left one. While it holds a parent, no child of it is unlinked (`unlink`):
-//! so what it finds below by way of the parent is of this tree, whatever happened since it learnt
-//! that something is missing.
+//! Each record is of one page, so a death leaves at most one page to be rebuilt. Any thread can do
+//! steps 3 and 4: a thread that meets an incomplete page on its way to write does them. A thread
+//! holds the page that it splits and the new one, which no other thread knows; for steps 3 and 4 it
+//! holds the parent and then the left one. While it holds a parent, no child of it is unlinked
+//! (`unlink`), so what it finds below the parent belongs to this tree, whatever happened since it
+//! learnt that a page is missing.
 //!
-//! The root keeps its number: what it has goes to two new pages, `Image` each, and `Grow` makes it
-//! their parent.
+//! The root keeps its number: its content moves to two new pages, with an `Image` each, and `Grow`
+//! makes it their parent.
 
 use core::cmp::Ordering;
 
@@ -32,20 +32,20 @@ use crate::split::{SplitAt, split};
 use crate::walk::{Missing, To};
 use crate::{Error, Kind};
 
-/// What comes of an attempt.
+/// The result of an attempt.
 enum Attempt {
     Done,
-    /// It is to be made again, with so many pages at hand.
+    /// It must be repeated with this many pages available.
     Again(usize),
 }
 
-/// How many pages a split of this page takes.
+/// How many pages a split of this page needs.
 pub(crate) fn pages_to_split<M: ConstMachine>(root: u64, page: &PoolPage<'_, '_, M>) -> usize {
     if page.page() == root { 2 } else { 1 }
 }
 
 impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
-    /// Splits a page in hand, and finishes that.
+    /// Splits a held page and completes the split.
     pub(crate) fn split(&self, page: PoolPage<'_, '_, M>, at: SplitAt<'_>) -> Result<(), Error> {
         if page.page() == self.root {
             return self.grow(page, at);
@@ -68,7 +68,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         log_and_do(self.journal, &Change::Image { image: &image }, page, None).map(drop)
     }
 
-    /// Puts two pages below the root, which have what it has.
+    /// Moves the content of the root to two pages below it.
     fn grow(&self, page: PoolPage<'_, '_, M>, at: SplitAt<'_>) -> Result<(), Error> {
         let mut left = copy(&page);
         let mut right = vec![0; left.len()];
@@ -79,8 +79,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         edit::set_incomplete(&mut left, false)?;
         let level = Node::of(&left).and_then(|node| node.level().checked_add(1));
         let level = level.ok_or(Error::Malformed("a tree of 256 levels"))?;
-        // In their order: where the log has a page that follows another new one, it has that, too,
-        // or a crash would leave a page that nothing tells of.
+        // In this order: if the log has the second new page, it also has the first. Otherwise a
+        // crash would leave a page that nothing refers to.
         self.log_image(lower, &left)?;
         self.log_image(upper, &right)?;
         let change = Change::Grow {
@@ -96,12 +96,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         Ok(())
     }
 
-    /// Puts a page into the parent, where it was missing when that was seen.
+    /// Adds a page to the parent in which it was seen to be missing.
     pub(crate) fn finish(&self, missing: &Missing) -> Result<(), Error> {
         let level = missing.level.checked_add(1).ok_or_else(edit::malformed)?;
         let (mut pages, mut rounds) = (0, 0);
         loop {
-            // Before the log's room, which a journal that gets pages may not have any more.
+            // Before the log's room, which a journal may use up to get pages.
             if pages != 0 {
                 self.journal.reserve_pages(pages)?;
             }
@@ -121,20 +121,20 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
-    /// Reserves the log's room for two pages that change: each may have to be logged whole.
+    /// Reserves log room for two changed pages: each may have to be logged whole.
     fn reserve_for_two(&self) -> Result<(), Error> {
         let whole = image_bytes(self.file.page_bytes() as usize / 8);
         self.journal.reserve(5 * whole).map_err(Error::Journal)
     }
 
-    /// Puts a page further up into its parent first, which takes of the room.
+    /// First adds a page further up to its parent, which uses some of the room.
     fn finish_before(&self, upper: Option<&Missing>) -> Result<(), Error> {
         let Some(upper) = upper else { return Ok(()) };
         self.finish(upper)?;
         self.reserve_for_two()
     }
 
-    /// Tells the parent of a page, and then its left sibling.
+    /// Adds a page to its parent, and then marks its left sibling as complete.
     fn attach(
         &self,
         mut parent: PoolPage<'_, '_, M>,
@@ -150,7 +150,7 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
         let place = node.search(separator).ok_or_else(edit::malformed)?;
         if place.is_err() && node.low().as_ref() == Some(separator) {
-            // It is the first child: the parent was split there when it was known to that.
+            // It is the first child: the parent was split there when it already had it.
             drop(parent);
             return self.complete_before(missing, level);
         }
@@ -184,12 +184,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         Ok(Attempt::Done)
     }
 
-    /// The page that says that `missing` is: `child` or one to the right of it. Nothing below a
-    /// parent in hand is unlinked.
+    /// The page that refers to `missing`: `child` or a page to the right of it. No page below a
+    /// held parent is unlinked.
     fn left_of(&self, child: u64, parent: u64, missing: &Missing) -> Result<Option<u64>, Error> {
         let (mut page, mut steps) = (child, 0);
         loop {
-            // What damaged links lead to: to wait for itself would be for ever.
+            // Damaged links can lead to these pages, and the thread would wait for itself for ever.
             if page == parent || steps > self.handle.pool().pages(self.file)? {
                 return Err(Error::Level { page });
             }
@@ -210,8 +210,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
-    /// Takes the mark off a page whose right sibling is the first child of its parent: with that
-    /// one's left sibling in hand, to which the page belongs.
+    /// Clears the mark of a page whose right sibling is the first child of its parent, while
+    /// holding that parent's left sibling, to which the page belongs.
     fn complete_before(&self, missing: &Missing, level: u8) -> Result<Attempt, Error> {
         let Missing { separator, right, .. } = missing;
         let (met, ()) = self.walk(To::Before(separator), level, |_, _| Some(()))?;
@@ -235,12 +235,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         Ok(Attempt::Done)
     }
 
-    /// Takes the mark off a page whose right sibling is in the parent, which is in hand.
+    /// Clears the mark of a page whose right sibling is in the held parent.
     fn complete(&self, left: u64, missing: &Missing) -> Result<(), Error> {
         let page = self.handle.write(self.file, left)?;
         let view = page.view();
         let node = Node::of(&view).ok_or_else(edit::no_page)?;
-        // Split again meanwhile: the mark is of another sibling.
+        // It was split again: the mark is of another sibling.
         let same = node.high_to(&missing.separator) == Some(Some(Ordering::Equal));
         if same && node.is_incomplete() && node.right() == Some(Some(missing.right)) {
             log_and_do(self.journal, &Change::Complete, page, None)?;

@@ -1,31 +1,31 @@
-//! Leaves that are empty are unlinked, and their pages used again: a split, backwards.
+//! Unlinks empty leaves so that their pages can be used again: a split in reverse.
 //!
-//! | step | record | if it is the last that was done |
+//! | step | record | state if it is the last |
 //! |---|---|---|
 //! | 1 | `Incomplete` of the left sibling | the sibling says that the parent may lack the page |
 //! | 2 | `Purge` of its key in the parent | as after step 2 of a split: the left one leads to it |
-//! | 3 | `Absorb` by the left sibling | as after step 1 of a split: nothing leads to it |
-//! | 4 | the journal is told | the page is anybody's |
+//! | 3 | `Absorb` by the left sibling | as after step 1 of a split: no page leads to it |
+//! | 4 | the journal is notified | the page can be reused |
 //!
-//! So whatever a death leaves of it is what a death may leave of a split, and is put right as that
-//! is: by the next thread that writes there, which puts the page back into the parent; and a page
-//! that nothing leads to by the journal, which was told of it before.
+//! So a death leaves only states that a death may leave of a split, which are repaired in the same
+//! way: the next thread that writes there adds the page to the parent again, and the journal, which
+//! was asked before, returns a page to which no page leads.
 //!
-//! The left sibling takes the range, and nothing else: what goes has no record but ghosts that
-//! nobody asks for. An inner page goes when it has one child left, which the left sibling takes,
-//! too. The first child of its parent has no left sibling there: it stays until its parent goes.
-//! The last page of a level stays: to it go the keys that ascend.
+//! The left sibling takes over the range and nothing else: the removed page has only ghosts that
+//! are no longer needed. An inner page is removed when it has one child left, which the left
+//! sibling also takes over. The first child of its parent has no left sibling there and stays until
+//! its parent is removed. The last page of a level stays, because ascending keys are added to it.
 //!
-//! Of a queue, whose leaves become empty from the left, the first leaf stays and takes one range
-//! after the other; the second inner page loses its children but the first, and then goes to the
-//! first inner page, whose second child the remaining leaf is then.
+//! In a queue, whose leaves become empty from the left, the first leaf stays and takes over one
+//! range after the other. The second inner page loses all children but the first, and is then
+//! merged into the first inner page, whose second child is then the remaining leaf.
 //!
 //! A thread that unlinks holds the parent, the left sibling and the page, in this order. No thread
-//! that holds a page waits for one above it or to its left, so nobody waits in a circle.
+//! that holds a page waits for one above it or to its left, so no deadlock arises.
 //!
-//! Undoing does not miss the page: it looks for its key anew, and finds the left sibling. It puts
-//! no record back into a range that was unlinked: a ghost goes only when the transaction that made
-//! it one is over, and the record that an insert is undone to is a ghost as well, or gone.
+//! Undoing finds the right page: it searches its key again and reaches the left sibling. It puts no
+//! record back into an unlinked range: a ghost is removed only when the transaction that made it
+//! one has ended, and the record to which an insert is undone is also a ghost, or removed.
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::PageMut as PoolPage;
@@ -39,16 +39,16 @@ use crate::root::{ROUNDS, Tree};
 use crate::walk::To;
 use crate::{Error, Kind};
 
-/// What became of a page.
+/// The result for a page.
 enum Outcome {
     Unlinked,
     /// It is empty, and the first child of its parent.
     First,
-    /// It is not empty, or may not be unlinked.
+    /// It is not empty, or must not be unlinked.
     Stays,
 }
 
-/// The three pages, and where the one that goes begins.
+/// The three pages, and the start of the removed page's range.
 struct Trio<'h, 't, M: ConstMachine> {
     parent: PoolPage<'h, 't, M>,
     left: PoolPage<'h, 't, M>,
@@ -56,28 +56,27 @@ struct Trio<'h, 't, M: ConstMachine> {
     low: Vec<u8>,
 }
 
-/// What is left of a page that goes.
+/// The remaining content of a removed page.
 struct Rest {
     right: u64,
     high: Vec<u8>,
     child: u64,
 }
 
-/// The children of an inner page on either side of a key.
+/// The children of an inner page on both sides of a key.
 fn pair<P: crate::Page + ?Sized>(node: &Node<'_, P>, index: usize) -> Option<(u64, u64)> {
     Some((node.child_at(Err(index))?, node.child(index)?))
 }
 
 impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
-    /// Unlinks the leaf to which `key` belongs, if it is empty, and what of the pages above it has
-    /// become empty with that, and the empty leaves to its left: `most` pages at most. Returns how
-    /// many there were; if as many as `most`, there may be more. O(log n) for each, and four pages
-    /// are changed.
+    /// Unlinks the leaf to which `key` belongs, if it is empty, the pages above it that become
+    /// empty with it, and the empty leaves to its left: at most `most` pages. Returns their number;
+    /// if it is `most`, more may exist. O(log n) for each, with four pages changed.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`], [`Error::Room`]. The tree is whole
-    /// then, and has what it had.
+    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`], [`Error::Room`]. The tree is then
+    /// intact and has the same content.
     pub fn unlink(&self, key: &[u8], most: u64) -> Result<u64, Error> {
         let (mut level, mut unlinked) = (0, 0);
         while unlinked < most {
@@ -104,9 +103,9 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             if met.page == self.root || low.is_empty() {
                 return Ok(Outcome::Stays);
             }
-            // Nothing for a leaf that stays. Three records, whose three keys are of a quarter of a
-            // page at most, and before each of them the page whole; if the journal is marked
-            // meanwhile, one of these twice.
+            // Nothing for a leaf that stays. Otherwise three records, whose three keys have at most
+            // a quarter of a page, and before each of them the whole page; if the journal is marked
+            // in between, one of these twice.
             let whole = image_bytes(self.file.page_bytes() as usize / 8);
             self.journal.reserve(6 * whole).map_err(Error::Journal)?;
             let above = level.checked_add(1).ok_or_else(edit::malformed)?;
@@ -124,7 +123,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             let node = Node::of(&view).ok_or_else(edit::no_page)?;
             let place = node.search(&low).ok_or_else(edit::malformed)?;
             let now = place.ok().and_then(|index| pair(&node, index));
-            // It may have been split, be another page or have other children, since it was met.
+            // It may have been split, replaced, or got other children since it was met.
             let moved = node.is_beyond(&low).ok_or_else(edit::malformed)? || now != known;
             if node.kind() != Kind::Inner || node.level() != above || moved {
                 rounds += 1;
@@ -139,7 +138,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
                 return Ok(if first { Outcome::First } else { Outcome::Stays });
             }
             let (left, gone) = now.ok_or_else(edit::malformed)?;
-            // What damaged links lead to: to wait for itself would be for ever.
+            // Damaged links can lead to these pages, and the thread would wait for itself for ever.
             if left == gone || [left, gone].contains(&parent.page()) {
                 return Err(Error::Level { page: gone });
             }
@@ -152,9 +151,9 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
         }
     }
 
-    /// Whether two children are of a level and meet at a key, as the page above has it. They are
-    /// read before that is in hand: damaged memory may name pages whose holders wait for it, or for
-    /// each other.
+    /// Whether two children are of a level and meet at a key, as the parent says. They are read
+    /// before the parent is latched: damaged memory may name pages whose holders wait for it, or
+    /// for each other.
     fn meet(&self, (left, gone): (u64, u64), level: u8, low: &[u8]) -> Result<bool, Error> {
         let fence = |page: u64, is_high: bool| {
             let (found, fence) = self.handle.read(self.file, page, |view| {
@@ -168,7 +167,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
             && fence(gone, false)?.as_deref() == Some(low))
     }
 
-    /// Unlinks the page, if it can be.
+    /// Unlinks the page, if possible.
     fn unlink_one(&self, trio: Trio<'h, 't, M>) -> Result<Outcome, Error> {
         let (page, low) = (trio.gone.page(), trio.low.clone());
         let Some(rest) = self.rest(&trio)? else { return Ok(Outcome::Stays) };
@@ -192,8 +191,8 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
         Ok(Outcome::Unlinked)
     }
 
-    /// What the left sibling takes; none if the page is not empty, or one of the two is not as the
-    /// parent has it.
+    /// The content that the left sibling takes over; none if the page is not empty, or one of the
+    /// two does not match the parent.
     fn rest(&self, trio: &Trio<'h, 't, M>) -> Result<Option<Rest>, Error> {
         let (left, gone) = (trio.left.view(), trio.gone.view());
         let (left, gone) = (Node::of(&left), Node::of(&gone));
@@ -211,8 +210,8 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
         Ok(if may { rest(&gone) } else { None })
     }
 
-    /// Whether a page may go: a leaf without records that anybody asks for, an inner page with one
-    /// child; not the last page of its level.
+    /// Whether a page may be removed: a leaf without records or needed ghosts, or an inner page
+    /// with one child; not the last page of its level.
     fn is_empty<P: crate::Page + ?Sized>(&self, node: &Node<'_, P>) -> Option<bool> {
         if node.is_incomplete() || node.right()?.is_none() {
             return Some(false);
@@ -230,13 +229,13 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
         Some(true)
     }
 
-    /// The three records, each with the pages as they are to be then.
+    /// Logs the three records, each with the resulting state of its page.
     fn log_unlink(&self, trio: Trio<'h, 't, M>, absorb: &Change<'_>) -> Result<(), Error> {
         let Trio { mut parent, mut left, mut gone, low } = trio;
         log_and_keep(self.journal, &Change::Incomplete, &mut left, None)?;
         log_and_keep(self.journal, &Change::Purge { key: &low }, &mut parent, None)?;
         log_and_keep(self.journal, absorb, &mut left, None)?;
-        // A reader that took its version before must not find it the same.
+        // A reader that took its version before must not validate it.
         gone.touch();
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Whether a tree is whole, also while others change it.
+//! Checks the consistency of a tree, also during changes.
 //!
-//! Each level is looked at from its least key on. A page is found from the root, by the key where
-//! the page before ended, and compared with that one. What two pages say of each other is worth
-//! something only if both are still as they were read, for then they were so at one moment; where
-//! one was changed meanwhile, both are looked at again. Pages are pinned, so that one that was
-//! evicted is not taken for one that was changed.
+//! Each level is examined from its lowest key on. A page is found from the root by the key at which
+//! the page before ended, and compared with that page. The comparison of two pages counts only if
+//! both are unchanged since they were read, because they then existed at one moment. If one was
+//! changed, both are read again. Pages are pinned, so that an evicted page is not taken for a
+//! changed one.
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::{Error as PoolError, PageView, Pin, Snapshot};
@@ -15,10 +15,10 @@ use crate::root::Tree;
 use crate::walk::To;
 use crate::{Error, Kind};
 
-/// How often two pages are compared anew that others change all the time.
+/// How often two pages that change continuously are compared again.
 const TRIES: usize = 64;
 
-/// What a page says of itself and its neighbours.
+/// A page's statements about itself and its neighbours.
 struct Seen {
     low: Vec<u8>,
     high: Option<Vec<u8>>,
@@ -34,16 +34,15 @@ struct Looked<'h, 't, M: ConstMachine> {
 }
 
 impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
-    /// Looks at every page that the tree leads to, and returns how many there are; others may
-    /// change the tree meanwhile.
+    /// Checks every page that the tree leads to, and returns their number. Other threads may change
+    /// the tree at the same time.
     ///
-    /// Each level is one chain of pages whose fences meet, and the tree leads to each of them. A
-    /// pair of pages that others never leave alone for as long as it takes to compare them is not
-    /// compared. O(pages log pages).
+    /// Each level must be one chain of pages whose fences meet, and the tree must lead to each of
+    /// them. Two pages that change continuously are not compared. O(pages log pages).
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] with what is wrong; [`Error::Pool`], [`Error::Level`].
+    /// [`Error::Malformed`] with the fault; [`Error::Pool`], [`Error::Level`].
     pub fn verify(&self) -> Result<u64, Error> {
         let mut pages = 0;
         self.verify_each(&mut |_| {
@@ -53,12 +52,12 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         Ok(pages)
     }
 
-    /// As [`verify`](Self::verify), and calls `each` with the number of every page; twice with one
-    /// that took its neighbour's keys meanwhile.
+    /// [`verify`](Self::verify) that calls `each` with the number of every page; twice for a page
+    /// that absorbed its neighbour in between.
     ///
     /// # Errors
     ///
-    /// As there; what `each` returns.
+    /// The errors of [`verify`](Self::verify) and of `each`.
     pub fn verify_each(&self, each: &mut dyn FnMut(u64) -> Result<(), Error>) -> Result<(), Error> {
         let level = |view: &PageView<'_, M>| Some(Node::of(view)?.level());
         let top = self.handle.read(self.file, self.root, level)?;
@@ -84,7 +83,7 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         }
     }
 
-    /// Looks at the page to which `low` belongs, and whether the one before leads to it.
+    /// Reads the page to which `low` belongs, and checks that the page before leads to it.
     fn look_behind<'a>(
         &'a self,
         mut before: Option<Looked<'a, 't, M>>,
@@ -106,17 +105,17 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
 
     fn look(&self, to: To<'_>, level: u8) -> Result<Looked<'_, 't, M>, Error> {
         let (met, seen) = self.walk(to, level, |node, _| Some(Seen::of(node)))?;
-        // Without a pin it is compared if it is still there.
+        // Without a pin it is compared if it is still cached.
         let pin = self.handle.pin(self.file, met.page).ok();
         Ok(Looked { page: met.page, seen: seen?, snapshot: met.seen, _pin: pin })
     }
 
-    /// Whether the tree leads to a page.
+    /// Returns whether the tree leads to a page.
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`], [`Error::Level`] for the pages on the way; what is wrong with the page
-    /// itself says that nothing leads to it.
+    /// [`Error::Pool`], [`Error::Level`] for the pages on the way; a fault of the page itself means
+    /// that nothing leads to it.
     pub fn leads_to(&self, page: u64) -> Result<bool, Error> {
         if page == self.root {
             return Ok(true);
@@ -141,8 +140,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
 }
 
 impl<M: ConstMachine> Looked<'_, '_, M> {
-    /// Whether the page behind this one is that one, both being as they were read; or they are one,
-    /// which has the keys on either side by now.
+    /// Checks that the page after this one is `next`, both as they were read, or that they are now
+    /// one page with the keys of both.
     fn meets(&self, next: &Self) -> Result<(), Error> {
         if self.page == next.page {
             return Ok(());

@@ -1,26 +1,26 @@
-//! From the root to a page, and along the leaves in either direction.
+//! From the root to a page, and along the leaves in both directions.
 //!
-//! A reader stores nothing, so a page that is unlinked (`unlink`) may be given to anything else
-//! while a reader is on its way to it. Each step is therefore tied to the one before (optimistic
-//! lock coupling: Cha and others, VLDB 2001; Leis and others, 2016): the page that leads on is read
-//! and validated; the version of the next page is taken; then the page before is validated once
-//! more. If it is as it was, it led to the next page when that had this version. A page is unlinked
-//! by changes of the pages that lead to it, before it is anybody else's: so a reader either finds
-//! one of those changed, and begins again at the root, or has the version of a page of the tree,
-//! and what it reads there is validated against that. The root is never unlinked.
+//! A reader stores nothing, so a page that is unlinked (`unlink`) may be reused while a reader is
+//! on its way to it. Each step is therefore tied to the one before (optimistic lock coupling: Cha
+//! and others, VLDB 2001; Leis and others, 2016): the page that leads on is read and validated, the
+//! version of the next page is taken, then the page before is validated once more. If it is
+//! unchanged, it led to the next page when that had this version. Unlinking a page first changes
+//! the pages that lead to it. So a reader either finds one of those changed and starts again at the
+//! root, or has the version of a page of the tree, against which it validates what it reads there.
+//! The root is never unlinked.
 //!
-//! A page that was evicted counts as one that was changed. In a pool that is small for its threads
-//! the next page may come in where the page before was, again and again; so a thread that had to
-//! begin anew pins the page before until it has the next.
+//! An evicted page counts as changed. In a pool that is small for its threads, the next page may
+//! repeatedly take the frame of the page before. So a thread that had to start again pins the page
+//! before until it has the next.
 //!
-//! A writer takes the page and then validates the page that led to it (`take`): a page in hand is
-//! not unlinked, for that takes it in hand, too.
+//! A writer latches the page and then validates the page that led to it (`take`): a held page is
+//! not unlinked, because that needs its latch.
 //!
-//! To the right leads the upper fence, where the parent does not know of a page yet (Lehman and
-//! Yao, 1981).
+//! The upper fence leads to the right where the parent does not know of a page yet (Lehman and Yao,
+//! 1981).
 //!
-//! There are no links to the left. Going down, the page before a key is the one below which lies
-//! the greatest separator that is less than the key.
+//! There are no links to the left. On the way down, the page before a key is the one below the
+//! greatest separator that is less than the key.
 
 use core::cmp::Ordering;
 
@@ -35,32 +35,32 @@ use crate::layout::LINE_WORDS;
 use crate::node::Node;
 use crate::root::Tree;
 
-/// Where a walk goes.
+/// The target of a walk.
 #[derive(Clone, Copy)]
 pub(crate) enum To<'k> {
-    /// To where this key belongs.
+    /// The page to which this key belongs.
     Key(&'k [u8]),
-    /// To where the keys below this one end.
+    /// The page at which the keys below this one end.
     Before(&'k [u8]),
-    /// To the last page.
+    /// The last page.
     Last,
 }
 
-/// How many cache lines of a leaf the processor is told to fetch before the leaf is searched. A
-/// leaf is rarely in its cache, and a binary search would wait for one line after the other.
+/// How many cache lines of a leaf are prefetched before the leaf is searched. A leaf is rarely in
+/// the processor's cache, and a binary search would wait for one line after the other.
 const FIRST_LINES: usize = 8;
 
-/// What a page says to one that walks.
+/// The result of reading a page on a walk.
 enum Step {
     Right(u64),
     Down(u64),
     Here,
     Lost,
-    /// The page before leads here no more.
+    /// The page before does not lead here any more.
     Stale,
 }
 
-/// A page that the parent did not know of when its left sibling was read.
+/// A page that was missing in the parent when its left sibling was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Missing {
     /// The lowest key that belongs to it.
@@ -71,14 +71,14 @@ pub(crate) struct Missing {
     pub(crate) level: u8,
 }
 
-/// A page that was met, and what was missing in a parent on the way.
+/// A page that was met, and a page that was missing in a parent on the way.
 pub(crate) struct Met<'h, 't, M: ConstMachine> {
     pub(crate) page: u64,
     /// The page as it was read.
     pub(crate) seen: Snapshot<'h, M>,
-    /// The page that led to it; none if it is the root.
+    /// The page that led to it; none for the root.
     via: Option<Snapshot<'h, M>>,
-    /// Keeps that one from being evicted.
+    /// Keeps that page from being evicted.
     _pin: Option<Pin<'h, 't, M>>,
     pub(crate) missing: Option<Missing>,
 }
@@ -87,7 +87,7 @@ fn is_stale<M: ConstMachine>(via: &Option<Snapshot<'_, M>>) -> bool {
     via.as_ref().is_some_and(|via| !via.validate())
 }
 
-/// Where it is on a page; for [`To::Before`] and [`To::Last`], behind which child it goes down.
+/// Its place on a page; for [`To::Before`] and [`To::Last`], behind which child the walk continues.
 type Place = Result<usize, usize>;
 
 fn missing_of<P: crate::Page + ?Sized>(node: &Node<'_, P>) -> Option<Missing> {
@@ -103,7 +103,7 @@ fn search<P: crate::Page + ?Sized>(node: &Node<'_, P>, to: To<'_>) -> Option<Pla
     }
 }
 
-/// Whether it lies to the right of the page. Nothing does that has a record of the page behind it.
+/// Whether the target lies to the right of the page. It does not if the page has a greater record.
 #[inline(always)]
 fn is_beyond<P: crate::Page + ?Sized>(
     node: &Node<'_, P>,
@@ -121,8 +121,8 @@ fn is_beyond<P: crate::Page + ?Sized>(
 }
 
 impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
-    /// Goes to the page of `level` that `to` means, and returns what `at` makes of it and of the
-    /// place there, with its number and what was missing in a parent on the way.
+    /// Walks to the page of `level` that `to` means. Returns what `at` computes from it and the
+    /// place there, with its number and a page that was missing in a parent on the way.
     #[inline]
     pub(crate) fn walk<R>(
         &self,
@@ -141,12 +141,11 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
             made = at(node, place);
             made.is_some()
         })?;
-        // It is made by the look at the page that was met, which was the last.
+        // `at` set it at the page that was met, which was the last.
         made.map(|made| (met, made)).ok_or_else(edit::malformed)
     }
 
-    /// As [`walk`](Self::walk), whatever is in the way. `at` says whether it made something of the
-    /// page.
+    /// [`walk`](Self::walk) for all cases. `at` returns whether it computed a result.
     #[inline(never)]
     fn walk_by_steps(
         &self,
@@ -158,14 +157,14 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         let (mut missing, mut says, mut steps) = (None, None, 0);
         let mut pin = None;
         loop {
-            // What fails is found by the reading.
+            // An error is found again by the read.
             let pinned = self.careful.get().then(|| self.handle.pin(self.file, page).ok());
             let read = self.handle.read_known(self.file, page, |view| {
                 // The version of this page was taken before.
                 if is_stale(&via) {
                     return Some((Step::Stale, 0));
                 }
-                // What a look said that was torn is not so.
+                // The result of a torn read is discarded.
                 says = None;
                 let node = Node::of(view)?;
                 let lost = expected.is_some_and(|expected| node.level() != expected);
@@ -205,7 +204,7 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
             };
             (page, expected) = match step {
                 Step::Right(right) => {
-                    // Damaged links could lead in a circle; there are so many pages.
+                    // Damaged links could form a cycle; the number of pages bounds the steps.
                     steps += 1;
                     if steps > self.handle.pool().pages(self.file)? {
                         return Err(Error::Level { page });
@@ -218,12 +217,12 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         }
     }
 
-    /// Goes straight down to the page of `level` to which `key` belongs. None if there is anything
-    /// on the way that [`walk_by_steps`](Self::walk_by_steps) is made for: a page that is not in
-    /// the pool, or that somebody changes; a split that is not finished.
+    /// Descends directly to the page of `level` to which `key` belongs. None for the cases that
+    /// need [`walk_by_steps`](Self::walk_by_steps): a page that is not cached or is being changed,
+    /// or an incomplete split.
     ///
-    /// Where no split is unfinished, what leads to a page says what belongs on it, and has just
-    /// been seen to: so the key is not compared with the page's fences.
+    /// Without an incomplete split, the page that leads to another one determines its range and has
+    /// just been validated, so the key is not compared with the page's fences.
     #[inline(always)]
     fn descend<R>(
         &self,
@@ -259,8 +258,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         }
     }
 
-    /// Takes a page that was met, unless it is another's by now. Says whether it is as it was read:
-    /// as a rule it is, and what was found there need not be looked for again.
+    /// Latches a page that was met, unless it was reused. Returns whether it is unchanged since it
+    /// was read, which is the usual case and saves another search.
     pub(crate) fn take<'a>(
         &'a self,
         met: &Met<'a, 't, M>,
@@ -277,8 +276,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         Ok(Some(taken?))
     }
 
-    /// The records from `from` on that the leaf of `from` has, at most `limit` of them, ghosts
-    /// included. O(log n) and a copy of the leaf.
+    /// Reads the records from `from` on in the leaf of `from`, at most `limit`, including ghosts.
+    /// O(log n) and a copy of the leaf.
     ///
     /// # Errors
     ///
@@ -288,12 +287,12 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         batch.forwards(first, limit).ok_or_else(edit::malformed)
     }
 
-    /// The records below `before`, the greatest first, that one leaf has; at most `limit` of them,
-    /// and from the end of the tree if `before` is none.
+    /// Reads the records below `before` in one leaf, the greatest first; at most `limit`, and from
+    /// the end of the tree if `before` is none.
     ///
     /// # Errors
     ///
-    /// As [`scan`](Self::scan).
+    /// The errors of [`scan`](Self::scan).
     pub fn scan_back(
         &self,
         before: Option<&[u8]>,
@@ -304,8 +303,8 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         batch.backwards(end, limit).ok_or_else(edit::malformed)
     }
 
-    /// Copies the leaf that `to` means, or as many records as are wanted in a direction, and
-    /// returns the place there.
+    /// Copies the leaf that `to` means, or the wanted records in a direction, and returns the place
+    /// there.
     fn copy_leaf(
         &self,
         to: To<'_>,
@@ -313,7 +312,7 @@ impl<'t, J: Journal, M: ConstMachine> Tree<'_, 't, J, M> {
         batch: &mut Batch,
     ) -> Result<usize, Error> {
         let (_, place) = self.walk(to, 0, |node, place| {
-            // A page that is damaged in shared memory could lead a scan back to where it was.
+            // A damaged page could lead a scan back to its start.
             let goes_on = match to {
                 To::Key(key) => !node.is_beyond(key)?,
                 To::Before(key) => node.is_above(key)?,

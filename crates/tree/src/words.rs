@@ -7,34 +7,34 @@ use core::cmp::Ordering;
 
 /// Words that may change while they are read.
 pub trait Page {
-    /// How many there are.
+    /// Returns how many words it has.
     fn len(&self) -> usize;
 
-    /// The word at `index`, none beyond the end.
+    /// Returns the word at `index`, none beyond the end.
     fn word(&self, index: usize) -> Option<u64>;
 
-    /// So many words from `at` on, none beyond the end.
+    /// Returns `count` words from `at` on, none beyond the end.
     fn run(&self, at: usize, count: usize) -> Option<impl Iterator<Item = u64>>;
 
-    /// Adds so many words from `at` on to `to` as bytes, none beyond the end.
+    /// Appends `count` words from `at` on to `to` as bytes, none beyond the end.
     #[inline(always)]
     fn append(&self, at: usize, count: usize, to: &mut Vec<u8>) -> Option<()> {
         to.extend(self.run(at, count)?.flat_map(u64::to_le_bytes));
         Some(())
     }
 
-    /// Whether there is none.
+    /// Returns whether it has none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Words that the caller alone changes.
+/// Words that only the caller changes.
 pub trait PageMut: Page {
-    /// Writes the word at `index`; nothing beyond the end.
+    /// Stores the word at `index`; no effect beyond the end.
     fn set(&mut self, index: usize, word: u64);
 
-    /// Writes words from `at` on, as bytes; nothing beyond the end.
+    /// Stores words from `at` on, as bytes; no effect beyond the end.
     #[inline]
     fn set_run(&mut self, at: usize, words: &[[u8; 8]]) {
         for (index, word) in words.iter().enumerate() {
@@ -89,18 +89,18 @@ impl PageMut for Vec<u64> {
     }
 }
 
-/// The words that `bytes` fill.
+/// Returns the number of words that `bytes` bytes fill.
 pub(crate) const fn words_of(bytes: usize) -> usize {
     bytes.div_ceil(8)
 }
 
-/// The first eight bytes, or fewer and zeros, as a number that orders as they do.
+/// Returns the first eight bytes, padded with zeros, as a number that orders like them.
 #[inline(always)]
 pub(crate) fn ordered(bytes: &[u8]) -> u64 {
     if let Some(eight) = bytes.first_chunk() {
         return u64::from_be_bytes(*eight);
     }
-    // Fewer: the first ones, and the last ones, which may be some of the same.
+    // Fewer: combines the first and the last ones, which may overlap.
     let behind = 64 - 8 * bytes.len() as u32;
     match (bytes.first_chunk(), bytes.last_chunk()) {
         (Some(first), Some(last)) => {
@@ -117,7 +117,7 @@ pub(crate) fn ordered(bytes: &[u8]) -> u64 {
     }
 }
 
-/// How `length` bytes that begin with the word at `at` compare to `key`.
+/// Compares `length` bytes that begin with the word at `at` to `key`.
 #[inline]
 pub(crate) fn compare<P: Page + ?Sized>(
     page: &P,
@@ -145,7 +145,7 @@ pub(crate) fn compare<P: Page + ?Sized>(
     Some(length.cmp(&key.len()))
 }
 
-/// Adds to `to` the `length` bytes that begin `skip` bytes after the word at `at`.
+/// Appends to `to` the `length` bytes that begin `skip` bytes after the word at `at`.
 #[inline]
 pub(crate) fn copy_out<P: Page + ?Sized>(
     page: &P,
@@ -154,8 +154,8 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     length: usize,
     to: &mut Vec<u8>,
 ) -> Option<()> {
-    // Whole words, with what lies behind the bytes in the last one: that goes away again, which
-    // costs less than to take words apart.
+    // Appends whole words, including the bytes behind the end in the last one, and truncates. That
+    // costs less than splitting words.
     let (first, before) = (at + skip / 8, skip % 8);
     let (begun, words) = (to.len(), words_of(before + length));
     if first.checked_add(words)? > page.len() {
@@ -173,7 +173,7 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     Some(())
 }
 
-/// Writes `bytes` from `skip` bytes after the word at `at`, and leaves the bytes around them.
+/// Stores `bytes` from `skip` bytes after the word at `at`, and preserves the bytes around them.
 #[inline]
 pub(crate) fn copy_in<P: PageMut + ?Sized>(
     page: &mut P,
@@ -198,7 +198,7 @@ pub(crate) fn copy_in<P: PageMut + ?Sized>(
     }
 }
 
-/// Writes a few bytes of a word, from its byte `begin` on.
+/// Stores a few bytes of a word, from its byte `begin` on.
 fn patch<P: PageMut + ?Sized>(
     page: &mut P,
     index: usize,

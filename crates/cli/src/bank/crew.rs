@@ -1,4 +1,4 @@
-//! The processes of the bank: started, killed, replaced, and heard.
+//! The processes of the bank: starting, killing, replacing and reading them.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, PipeWriter};
@@ -13,12 +13,12 @@ use anyhow::Context;
 
 use super::teller::{Dice, News, Part, Tick, What};
 
-/// A process from which nothing is heard for so long is stuck.
+/// A process that has sent nothing for this long is stuck.
 const SILENCE: Duration = Duration::from_secs(10);
 /// How many of the last events are kept.
 const EVENTS: usize = 5;
 
-/// A place for a process, which others take when it is killed.
+/// A position for a process, which its replacement takes over.
 pub(super) struct Seat {
     child: Child,
     pub(super) part: Part,
@@ -43,15 +43,15 @@ fn name(part: Part) -> String {
     format!("{} {}", if part.audits { "auditor" } else { "teller" }, part.seat)
 }
 
-/// What has come of it so far.
+/// The totals so far.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) done: Tick,
     pub(super) kills: u64,
-    /// Transfers undone, and those of them of which one half was written.
+    /// Transfers that were rolled back, and those of them that were half written.
     pub(super) undone: u64,
     pub(super) half: u64,
-    /// Wrong sums that were seen: how many, and the first.
+    /// The number of wrong sums, and the first.
     pub(super) wrong: u64,
     pub(super) wrong_sum: Option<i64>,
     pub(super) fault: Option<String>,
@@ -72,7 +72,7 @@ impl Tally {
     }
 }
 
-/// All of them.
+/// All processes.
 pub(super) struct Crew {
     program: PathBuf,
     folder: PathBuf,
@@ -84,13 +84,14 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts them.
+    /// Starts the processes.
     pub(super) fn new(folder: &Path, parts: &[Part], seed: u64) -> anyhow::Result<Self> {
         let (ears, voice) = std::io::pipe()?;
         let (to, news) = channel();
         thread::spawn(move || {
             for line in BufReader::new(ears).lines().map_while(Result::ok) {
-                // Who is killed as it writes leaves a line or none; what is no line is no news.
+                // A process that is killed while it writes leaves a whole line or none; an invalid
+                // line is ignored.
                 let Ok(said) = serde_json::from_str(&line) else { continue };
                 if to.send(said).is_err() {
                     break;
@@ -128,19 +129,19 @@ impl Crew {
         ];
         command.args(flags.iter().filter(|(is, _)| *is).map(|(_, flag)| flag));
         command.stdin(Stdio::piped()).stdout(self.voice.try_clone()?);
-        // Ctrl-C is for us; they end when we do, for their stdin does.
+        // Ctrl-C is for this process; the others end when their stdin does.
         command.process_group(0);
         command.spawn().with_context(|| self.program.display().to_string())
     }
 
-    /// Kills one of them in the middle of whatever it does, and starts another in its place.
+    /// Kills a random process in the middle of its work, and starts a replacement.
     pub(super) fn kill_one(&mut self) -> anyhow::Result<()> {
         let at = self.dice.below(self.seats.len() as u64) as usize;
         let pid = self.kill(at)?;
         self.replace(at, pid)
     }
 
-    /// Kills all of them, so that for a moment nobody is there, and starts others.
+    /// Kills all processes, so that for a moment none exists, and starts replacements.
     pub(super) fn kill_all(&mut self) -> anyhow::Result<()> {
         let pids: Vec<_> =
             (0..self.seats.len()).map(|at| self.kill(at)).collect::<Result<_, _>>()?;
@@ -172,7 +173,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Hears what they say, until an instant.
+    /// Reads their reports until an instant.
     pub(super) fn hear(&mut self, until: Instant) {
         while let Ok(news) = self.news.recv_timeout(until.saturating_duration_since(Instant::now()))
         {
@@ -213,8 +214,8 @@ impl Crew {
         }
     }
 
-    /// Looks whether all of them live and do something. One that was killed by somebody else, from
-    /// another terminal or for want of memory, is replaced as if it had been killed from here.
+    /// Checks that all processes are alive and work. A process that was killed from outside, or for
+    /// lack of memory, is replaced as if it had been killed from here.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
         for at in 0..self.seats.len() {
             let seat = &mut self.seats[at];
@@ -235,7 +236,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Tells all to end, and waits until they have; the last they say is heard.
+    /// Ends all processes, waits for them, and reads their last reports.
     pub(super) fn end(mut self) -> anyhow::Result<(Vec<Seat>, Tally)> {
         for seat in &mut self.seats {
             drop(seat.child.stdin.take());
@@ -265,8 +266,8 @@ impl Crew {
     }
 }
 
-/// Whether a process was ended by a signal that a person sends, or the system for want of memory:
-/// none that its own fault would send.
+/// Whether a process was ended by a signal that a person sends, or by the system for lack of
+/// memory, and not by a fault of its own.
 fn was_killed(status: ExitStatus) -> bool {
     let sent = [libc::SIGKILL, libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
     status.signal().is_some_and(|signal| sent.contains(&signal))

@@ -1,13 +1,12 @@
-//! The shared file: accounts, and for each owner of locks a note of how to undo what it began.
+//! The shared file: accounts, and for each owner of locks a note of how to undo its transfer.
 //!
-//! Records of 64 bytes, so that none crosses a page, each written by one system call: a process
-//! that is killed leaves a record as it was or as it was to be. (Of a power cut nothing is said
-//! here.)
+//! Records have 64 bytes, so none crosses a page, and each is written by one system call: a killed
+//! process leaves a record in its old or its new state. (Power failures are not covered.)
 //!
-//! | record | what |
+//! | record | content |
 //! |---|---|
-//! | 0 | how many accounts there are |
-//! | 1.. | accounts: balance, and how often it was changed |
+//! | 0 | number of accounts |
+//! | 1.. | accounts: balance, and number of changes |
 //! | then | notes, by the slot of the owner |
 
 use std::fs::{File, OpenOptions};
@@ -19,15 +18,15 @@ use latchwork_lockmgr::OwnerId;
 
 const WORDS: usize = 8;
 const BYTES: u64 = WORDS as u64 * 8;
-/// Owners with a slot beyond this cannot leave a note. There are never as many here.
+/// Owners with a slot beyond this cannot leave a note. There are never that many here.
 const NOTES: u32 = 1 << 20;
 
-/// What every account begins with.
+/// The first balance of every account.
 pub(super) const OPENING: i64 = 1000;
 
 type Record = [u64; WORDS];
 
-/// What so many accounts have together, for ever.
+/// Returns the constant total of so many accounts.
 pub(super) fn expected(accounts: u64) -> i64 {
     accounts as i64 * OPENING
 }
@@ -39,7 +38,7 @@ pub(super) struct Account {
     pub(super) changes: u64,
 }
 
-/// A transfer, as noted before it begins: both accounts as they were.
+/// A transfer, as recorded before it begins: both accounts in their old state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Undo {
     pub(super) amount: i64,
@@ -48,7 +47,7 @@ pub(super) struct Undo {
 }
 
 impl Undo {
-    /// The accounts as they are to be.
+    /// Returns the accounts in their new state.
     pub(super) fn after(&self) -> [(u64, Account); 2] {
         let moved = |(number, account): (u64, Account), amount| {
             (number, Account { balance: account.balance + amount, changes: account.changes + 1 })
@@ -64,7 +63,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// Makes the file.
+    /// Creates the file.
     pub(super) fn create(path: &Path, accounts: u64) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -83,7 +82,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Opens a file that `create` has made.
+    /// Opens a file that `create` created.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         let mut ledger = Self { file, accounts: 0 };
@@ -91,7 +90,7 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// What all accounts have together, for ever.
+    /// Returns the constant total of all accounts.
     pub(super) fn expected(&self) -> i64 {
         expected(self.accounts)
     }
@@ -107,13 +106,13 @@ impl Ledger {
         self.file.write_all_at(words.map(u64::to_ne_bytes).as_flattened(), record * BYTES)
     }
 
-    /// An account, for whoever has it locked.
+    /// Reads an account, which the caller has locked.
     pub(super) fn account(&self, number: u64) -> io::Result<Account> {
         let words = self.read(1 + number)?;
         Ok(Account { balance: words[0] as i64, changes: words[1] })
     }
 
-    /// Changes an account, for whoever has it locked exclusively.
+    /// Changes an account, which the caller has locked exclusively.
     pub(super) fn set(&self, number: u64, account: Account) -> io::Result<()> {
         let mut words = Record::default();
         (words[0], words[1]) = (account.balance as u64, account.changes);
@@ -127,7 +126,7 @@ impl Ledger {
         Ok(1 + self.accounts + u64::from(owner.index))
     }
 
-    /// Notes how to undo what the owner is about to do.
+    /// Records how to undo the owner's next transfer.
     pub(super) fn note(&self, owner: OwnerId, undo: &Undo) -> io::Result<()> {
         let (from, to) = (undo.from, undo.to);
         let words = [
@@ -143,21 +142,21 @@ impl Ledger {
         self.write(self.note_of(owner)?, words)
     }
 
-    /// The owner has done it all: nothing is to be undone.
+    /// Erases the note of a completed transfer.
     pub(super) fn forget(&self, owner: OwnerId) -> io::Result<()> {
         self.write(self.note_of(owner)?, Record::default())
     }
 
-    /// Undoes what a dead owner had begun, while its locks are still its own. Says what that was,
-    /// if anything, and whether one account was changed and the other not. May be done again:
-    /// whoever does it may be killed, too.
+    /// Undoes the transfer that a dead owner began, while it still has its locks. Returns the
+    /// transfer, if any, and whether only one account was changed. May be repeated, because the
+    /// process that does it may also be killed.
     pub(super) fn undo(&self, owner: OwnerId) -> io::Result<Option<(Undo, bool)>> {
         let words = match self.read(self.note_of(owner)?) {
-            // No note was ever so far behind in the file.
+            // No note was ever written that far behind in the file.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
             words => words?,
         };
-        // Else it is none, or one of an earlier owner of the slot.
+        // Otherwise it is none, or that of an earlier owner of the slot.
         if words[0] != u64::from(owner.generation) + 1 {
             return Ok(None);
         }

@@ -1,10 +1,10 @@
-//! `latchwork bank`: what the store is for, and the lock manager, as an example to read and to run.
+//! `latchwork bank`: an example of the store, and of the lock manager, to read and to run.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `vault` | the bank in a store: transfers and audits are transactions |
-//! | `ledger` | the bank in a file: accounts, and how to undo what was begun |
-//! | `teller` | a process, and the bank in a file under locks; what is done for the dead |
+//! | `ledger` | the bank in a file: accounts, and how to undo transfers |
+//! | `teller` | a process, and the bank in a file under locks; recovery after a death |
 //! | `crew` | starting and killing processes |
 //! | `show` | the table |
 
@@ -33,24 +33,24 @@ use self::teller::{Branch, Dice, Part, Tick};
 use crate::output;
 use crate::terminal;
 
-/// How often all are killed at once.
+/// How often all processes are killed at once.
 const ALL: Duration = Duration::from_secs(3);
 
-/// How long the tellers are listened to before the screen is drawn.
+/// How long reports are read before the screen is drawn.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// A process ends with this if it had to be torn out of a wait.
+/// The exit code of a process that had to be aborted during a wait.
 const STUCK: i32 = 3;
 
 /// Transfer money in many processes, and kill some of them all the time
 ///
-/// Tellers move money between accounts in a store that all write at the same time; auditors count
-/// it. Processes are killed (-9) at random and replaced, and all of them at once every few seconds;
-/// kill some yourself, by the pids in the table. The store undoes what the dead began. Exits with 1
-/// if the sum was ever wrong, or a process was stuck or failed.
+/// Tellers move money between accounts of a store that all processes write; auditors check the
+/// total. Processes are killed (-9) at random and replaced, and every few seconds all of them are;
+/// kill some yourself, by the pids in the table. The store rolls back the transfers of killed
+/// processes. Exits with 1 if the total was ever wrong, or a process was stuck or failed.
 ///
-/// With --in-file the accounts are in a file, and the lock manager alone protects them: the process
-/// that meets the locks of a dead one undoes its transfer first.
+/// With --in-file the accounts are in a file that only the lock manager protects: the process that
+/// finds the locks of a dead process first undoes its transfer.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork bank
@@ -61,23 +61,23 @@ const STUCK: i32 = 3;
   latchwork bank --without-locks                    # in a file: what would happen without
   latchwork bank --without-undo                     # locks alone do not repair")]
 pub(crate) struct Args {
-    /// How long
+    /// Duration in seconds
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 
-    /// How many processes; every fourth is an auditor
+    /// Number of processes; every fourth is an auditor
     #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(u32).range(2..=120))]
     processes: u32,
 
-    /// How many accounts
+    /// Number of accounts
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(2..=1_000_000))]
     accounts: u64,
 
-    /// How many processes are killed and replaced each second
+    /// How many processes are killed and replaced per second
     #[arg(long, value_name = "N", default_value = "20", value_parser = RangedU64ValueParser::<u32>::new().range(0..=1000))]
     kills_per_second: u32,
 
-    /// Who is killed and who pays whom; the system decides when
+    /// Seed for victims and transfers; the system decides the timing
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
 
@@ -85,23 +85,23 @@ pub(crate) struct Args {
     #[arg(long)]
     in_file: bool,
 
-    /// Take no locks in a file, and see what that does: fails
+    /// Take no locks in a file, to see the effect: fails
     #[arg(long)]
     without_locks: bool,
 
-    /// Release the locks of the dead without undoing what they began in a file: fails
+    /// Release the locks of dead processes in a file without undoing their transfers: fails
     #[arg(long)]
     without_undo: bool,
 
-    /// Where the files are made [default: /dev/shm, or the directory for temporary files]
+    /// Where to create the files [default: /dev/shm, or the directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 
-    /// Leave the files there
+    /// Keep the files
     #[arg(long)]
     keep: bool,
 
-    /// One JSON object in place of the table
+    /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
 
@@ -151,7 +151,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if summary.right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Makes the accounts.
+/// Creates the accounts.
 fn fill(args: &Args, folder: &Path) -> anyhow::Result<()> {
     if !args.in_file() {
         return Ok(vault::fill(folder, args.accounts)?);
@@ -162,7 +162,7 @@ fn fill(args: &Args, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// When the next one is killed: at random, so many a second.
+/// The random time until the next kill, for so many per second.
 fn pause(dice: &mut Dice, per_second: u32) -> Duration {
     Duration::from_nanos((1 + dice.below(2_000_000_000)) / u64::from(per_second.max(1)))
 }
@@ -183,8 +183,7 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
         if now >= until || terminal::over() || bad {
             break;
         }
-        // A kill may take longer than is from one to the next: then it is looked in between whether
-        // this is over.
+        // A kill may take longer than the time between two: the end is checked in between.
         let round = now + HEARD;
         while args.kills_per_second > 0 && next_kill <= Instant::now() && Instant::now() < round {
             crew.kill_one()?;
@@ -207,17 +206,17 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
         Left::default()
     });
     if args.in_file() {
-        // What the last audit undid was told to nobody else.
+        // The rollbacks of the last audit were reported to no other process.
         tally.undone += left.undone;
         tally.half += left.half;
     } else {
-        // A store counts for all.
+        // A store counts for all processes.
         tally.undone = tally.undone.max(left.undone);
     }
     Ok(Summary::new(args, seconds, seats.len(), &tally, &left, ledger::expected(args.accounts)))
 }
 
-/// What is there when all have ended.
+/// The state after all processes have ended.
 #[derive(Default)]
 struct Left {
     sum: i64,
@@ -228,8 +227,8 @@ struct Left {
     sound: bool,
 }
 
-/// Puts right what the last to die left, counts the money under locks, and looks for locks that
-/// nobody holds any more.
+/// Repairs what the last killed processes left, counts the money under locks, and looks for locks
+/// without a living holder.
 fn settle(args: &Args, folder: &Path) -> anyhow::Result<Left> {
     let ledger = &Arc::new(Ledger::open(&teller::accounts_file(folder))?);
     let (to, told) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! The table, live, and what came of it all.
+//! The live table, and the summary.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::{Args, Left};
 use crate::output::{self, count, time};
 use crate::terminal::{self, Screen, Stream};
 
-/// At most so many processes are shown each by itself.
+/// The most processes that are shown individually.
 const ROWS: usize = 16;
 
-/// A frame is not drawn before the last one was there for so long.
+/// The minimum time between two frames.
 const FRAME: Duration = Duration::from_millis(80);
 
-/// Stderr: a table that changes, or a line each second if it is no terminal.
+/// Output on stderr: a table that changes, or a line per second if it is no terminal.
 pub(super) struct Live {
     screen: Option<Screen>,
     plain: bool,
@@ -72,7 +72,7 @@ fn found(tally: &Tally, expected: i64) -> String {
     }
 }
 
-/// So many lines, if they are enough for one process.
+/// Returns at most so many lines, if they suffice for one process.
 fn frame(
     crew: &Crew,
     accounts: u64,
@@ -81,7 +81,7 @@ fn frame(
     rows: usize,
     colour: bool,
 ) -> String {
-    // All lines but those of processes and of what happened last.
+    // All lines except those of processes and recent events.
     let room = rows.saturating_sub(9);
     let seats = crew.seats.len().min(ROWS).min(room.max(1));
     let header = ["process", "pid", "lives", "done", "deadlocks", "longest", "killed", "undid"];
@@ -116,7 +116,7 @@ fn frame(
     text
 }
 
-/// What came of it all.
+/// The results of a run.
 #[derive(Serialize)]
 pub(super) struct Summary {
     seconds: f64,
@@ -126,13 +126,13 @@ pub(super) struct Summary {
     transfers: u64,
     killed: u64,
     undone: u64,
-    /// Those of them of which a file had one half; a store's are not told apart.
+    /// Those of them that a file had half of; a store does not distinguish them.
     half: Option<u64>,
     deadlocks: u64,
     audits: u64,
     wrong_audits: u64,
     expected: i64,
-    /// The first wrong sum, or else the last one.
+    /// The first wrong sum, or the last one.
     sum: i64,
     longest_ns: u64,
     left: u64,

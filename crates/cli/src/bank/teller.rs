@@ -1,4 +1,4 @@
-//! A process of the bank: a teller, who transfers money, or an auditor, who counts it.
+//! A process of the bank: a teller, which transfers money, or an auditor, which checks the total.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -19,12 +19,12 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Account, Ledger, Undo};
 use crate::output;
 
-/// How often a process says what it has done.
+/// How often a process reports.
 pub(super) const TICK: Duration = Duration::from_millis(50);
-/// How long a process that is told to end may take.
+/// How long a process may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a process is to be.
+/// The role of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) seat: u32,
@@ -32,11 +32,11 @@ pub(super) struct Part {
     pub(super) audits: bool,
     pub(super) locks: bool,
     pub(super) undoes: bool,
-    /// Whether the accounts are in a file, and not in a store.
+    /// Whether the accounts are in a file instead of a store.
     pub(super) in_file: bool,
 }
 
-/// What a process says, a line each.
+/// A report of a process, one line each.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct News {
     pub(super) seat: u32,
@@ -46,13 +46,13 @@ pub(super) struct News {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum What {
-    /// Since it last said so.
+    /// Its work since the last report.
     Tick(Tick),
-    /// It undid what a dead one had begun.
+    /// It undid a transfer of a dead process.
     Undid { dead: String, amount: i64, from: u64, to: u64, half: bool },
-    /// The sum was wrong.
+    /// The total was wrong.
     Wrong { sum: i64 },
-    /// It cannot go on.
+    /// It cannot continue.
     Fault(String),
 }
 
@@ -61,13 +61,14 @@ pub(super) struct Tick {
     pub(super) transfers: u64,
     pub(super) deadlocks: u64,
     pub(super) audits: u64,
-    /// The longest transfer or audit with all its waits, in nanoseconds.
+    /// The longest transfer or audit including waits, in nanoseconds.
     pub(super) longest: u64,
-    /// Of a store: how many transactions of the dead were undone so far, by all.
+    /// In a store: how many transactions of dead processes were rolled back so far, by all
+    /// processes.
     pub(super) undone: u64,
 }
 
-/// Says something; whoever does not listen has ended.
+/// Sends reports; exits if the reader has ended.
 pub(super) struct Voice {
     out: File,
     seat: u32,
@@ -78,7 +79,7 @@ impl Voice {
         Ok(Self { out: File::from(io::stdout().as_fd().try_clone_to_owned()?), seat })
     }
 
-    /// One write to a pipe, and short: the lines of several processes do not mix.
+    /// One short write to a pipe: the lines of several processes do not mix.
     pub(super) fn say(&self, what: What) {
         let news = News { seat: self.seat, pid: std::process::id(), what };
         if let Ok(line) = serde_json::to_string(&news) {
@@ -108,8 +109,8 @@ pub(super) fn accounts_file(folder: &Path) -> std::path::PathBuf {
     folder.join("accounts")
 }
 
-/// Opens the lock manager. Who meets a dead owner undoes its transfer before its locks are
-/// released; should that fail they are kept, so that nobody sees half a transfer.
+/// Opens the lock manager. A process that finds a dead owner undoes its transfer before its locks
+/// are released; if that fails the locks are kept, so that no process sees half a transfer.
 pub(super) fn open(
     folder: &Path,
     ledger: Arc<Ledger>,
@@ -139,10 +140,10 @@ pub(super) fn open(
     Manager::with_recovery(region, granular::modes(), Options::default(), Box::new(recovery))
 }
 
-/// What a process does until it is told to end.
+/// The work of a process until it is told to end.
 pub(super) type Work = fn(&Path, Part, &AtomicBool, &Arc<Voice>) -> anyhow::Result<()>;
 
-/// The life of a process: it works until its stdin ends.
+/// Runs a process, which works until its stdin ends.
 pub(super) fn run(folder: &Path, part: Part, work: Work) -> anyhow::Result<ExitCode> {
     let over = Arc::new(AtomicBool::new(false));
     let end = over.clone();
@@ -150,7 +151,7 @@ pub(super) fn run(folder: &Path, part: Part, work: Work) -> anyhow::Result<ExitC
         let _ = io::stdin().lock().read_to_end(&mut Vec::new());
         end.store(true, Relaxed);
         thread::sleep(PATIENCE);
-        // It waits for a lock that never comes, and who started it wants to know.
+        // It waits for a lock that is never released; the exit code reports that.
         std::process::exit(super::STUCK);
     });
     let voice = Arc::new(Voice::new(part.seat)?);
@@ -205,14 +206,14 @@ pub(super) fn work(
     Ok(())
 }
 
-/// What all accounts have together, and how many transfers led to that.
+/// The total of all accounts, and the number of transfers that led to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Counted {
     pub(super) sum: i64,
     pub(super) transfers: u64,
 }
 
-/// What a process works with.
+/// The state with which a process works.
 pub(super) struct Branch<'a> {
     pub(super) ledger: &'a Ledger,
     pub(super) session: &'a Session<Shared>,
@@ -225,8 +226,8 @@ fn name(account: u64) -> Vec<u8> {
 }
 
 impl Branch<'_> {
-    /// Does something with an owner of its own. Who is chosen to break a deadlock tries again with
-    /// another owner, which is as old as the first: so it is not chosen for ever.
+    /// Runs something with an owner of its own. The victim of a deadlock tries again with another
+    /// owner of the same age, so that it is not chosen for ever.
     pub(super) fn persist<T>(
         &self,
         tick: &mut Tick,
@@ -241,7 +242,7 @@ impl Branch<'_> {
                     owner.release_all()?;
                     return Ok(value);
                 }
-                // The second is `latchwork locks kill`.
+                // The second is caused by `latchwork locks kill`.
                 Err(Stop::Locks(Error::Deadlock(_) | Error::Aborted(_))) => {
                     tick.deadlocks += 1;
                     age = Some(owner.age()?);
@@ -277,7 +278,7 @@ impl Branch<'_> {
         ledger.note(owner.id(), &undo)?;
         let [taken, given] = undo.after();
         ledger.set(taken.0, taken.1)?;
-        // The money is nowhere now. This is where others run, and where most are killed.
+        // The transfer is half done. Other processes run here, and most kills happen here.
         thread::yield_now();
         ledger.set(given.0, given.1)?;
         ledger.forget(owner.id())?;
@@ -288,7 +289,7 @@ impl Branch<'_> {
     pub(super) fn count(&self, owner: &Owner<'_, Shared>, whole: bool) -> Result<Counted, Stop> {
         self.lock(owner, b"bank", if whole { S } else { IS })?;
         let (mut sum, mut changes) = (0i64, 0u64);
-        // All locks are kept to the end; else money could walk behind the auditor's back.
+        // All locks are kept to the end; otherwise money could move behind the auditor.
         for number in 0..self.ledger.accounts {
             if !whole {
                 self.lock(owner, &name(number), S)?;
@@ -300,7 +301,7 @@ impl Branch<'_> {
     }
 }
 
-/// Why something was not done.
+/// The reason why an operation was not done.
 pub(super) enum Stop {
     Locks(Error),
     File(io::Error),

@@ -1,6 +1,7 @@
 //! The bank in a store: accounts are records, transfers and audits are transactions.
 //!
-//! Nothing here undoes what the dead began, or looks for their locks: the store does.
+//! The store rolls back the transactions of dead processes and releases their locks; nothing here
+//! does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use super::Left;
 use super::ledger::{OPENING, expected};
 use super::teller::{Counted, Dice, Part, TICK, Tick, Voice, What};
 
-/// Balance, and how often it was changed.
+/// Balance, and number of changes.
 const ACCOUNTS: Table<u64, &[u8]> = Table::new("accounts");
 
 fn store_in(folder: &Path) -> PathBuf {
@@ -45,7 +46,7 @@ fn account(bytes: Option<Vec<u8>>) -> Result<(i64, u64), Error> {
     Ok((word(balance) as i64, word(changes)))
 }
 
-/// Makes the store, with so many accounts.
+/// Creates the store, with so many accounts.
 pub(super) fn fill(folder: &Path, accounts: u64) -> Result<(), Error> {
     let store = open(folder)?;
     for from in (0..accounts).step_by(1000) {
@@ -74,7 +75,7 @@ pub(super) fn work(
         let began = Instant::now();
         if part.audits {
             let counted = match dice.below(4) {
-                // Under locks, beside those who move money.
+                // Under locks, concurrently with transfers.
                 0 => {
                     let audit = persist(&store, &mut tick, |tx| {
                         tx.range(&ACCOUNTS, ..)?.try_fold(NOTHING, add)
@@ -82,7 +83,7 @@ pub(super) fn work(
                     tick.audits += 1;
                     audit
                 }
-                // In a snapshot, which waits for nobody.
+                // In a snapshot, which never waits.
                 _ => {
                     tick.audits += 1;
                     count(&store)?
@@ -99,7 +100,7 @@ pub(super) fn work(
             persist(&store, &mut tick, |tx| {
                 let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, from)?)?;
                 tx.put(&ACCOUNTS, from, &bytes(balance - amount, changes + 1))?;
-                // The money is nowhere now. This is where others run, and where most are killed.
+                // The transfer is half done. Other processes run here, and most kills happen here.
                 thread::yield_now();
                 let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, to)?)?;
                 tx.put_final(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
@@ -120,7 +121,7 @@ pub(super) fn work(
 
 type Tx<'x, 's> = latchwork_store::WriteTxn<'x, 's, latchwork_machine::Shared>;
 
-/// Runs a transaction until it commits, and counts how often it was chosen to break a deadlock.
+/// Runs a transaction until it commits, and counts how often it was a deadlock's victim.
 fn persist<R>(
     store: &Store,
     tick: &mut Tick,
@@ -139,12 +140,13 @@ fn add(so_far: Counted, row: Result<(u64, Vec<u8>), Error>) -> Result<Counted, E
     Ok(Counted { sum, transfers })
 }
 
-/// Counts all in a snapshot; `transfers` are changes of accounts, two for each.
+/// Counts the money in a snapshot; `transfers` are changes of accounts, two per transfer.
 fn count(store: &Store) -> Result<Counted, Error> {
     store.read(|tx| tx.range(&ACCOUNTS, ..)?.try_fold(NOTHING, add))
 }
 
-/// Puts right what the last to die left, and counts what is there when all have ended.
+/// Repairs what the last killed processes left, and counts what remains after all processes have
+/// ended.
 pub(super) fn settle(folder: &Path) -> anyhow::Result<Left> {
     let store = open(folder)?;
     store.sweep()?;

@@ -1,4 +1,4 @@
-//! `locks deadlocks`: the last ones, whole cycles.
+//! `locks deadlocks`: the last deadlocks with their cycles.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use super::scene::{Scene, clean};
 use super::svg::{self, Drawing};
 use crate::output;
 
-/// Show the last deadlocks: who waited for what, and who was the victim
+/// Show the last deadlocks: each waiter, its lock, and the victim
 ///
-/// A region keeps the last 16 that were broken by a victim. Deadlocks that were broken by moving a
-/// waiter before another are not among them. Of a long name the first 64 bytes are kept.
+/// A region keeps the last 16 deadlocks that were broken by a victim. Deadlocks that were broken by
+/// moving a waiter forward are not recorded. Names are cut to 64 bytes.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks deadlocks locks.region
@@ -24,10 +24,10 @@ use crate::output;
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// Only so many, the latest
+    /// Only the last N
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=16))]
     last: u32,
-    /// JSON lines, one object a deadlock
+    /// Print JSON lines, one object per deadlock
     #[arg(long)]
     json: bool,
     /// Draw the last one
@@ -137,7 +137,7 @@ fn who(waiter: &Waiter) -> String {
     }
 }
 
-/// What it waited for, and how.
+/// The lock and mode that it waited for.
 fn wish(scene: &Scene, waiter: &Waiter, width: usize) -> String {
     let cut = if waiter.name_length > waiter.link.object.len() { ".." } else { "" };
     let object = output::tail(&format!("{}{cut}", scene.object(&waiter.link.object, None)), width);
@@ -155,12 +155,12 @@ fn place(party: ThreadRef) -> String {
     }
 }
 
-/// An instant, as RFC 3339 writes it.
+/// Formats an instant by RFC 3339.
 fn date(unix_ns: u64) -> String {
     let (seconds, ms) = (unix_ns / 1_000_000_000, unix_ns / 1_000_000 % 1000);
     let (day, second) = (seconds / 86_400, seconds % 86_400);
-    // Years of the calendar repeat after 400, which have 146,097 days; each begins in March here,
-    // so that the day that may be missing is the last.
+    // Calendar years repeat after 400, which have 146,097 days; each begins in March here, so that
+    // a leap day is the last day.
     let day = day + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
     let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! `locks demo`: something to look at.
+//! `locks demo`: a region with locks to inspect.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,10 +18,10 @@ use latchwork_region::Region;
 use crate::output;
 use crate::terminal;
 
-/// Make a region in which some owners hold locks and others wait, to look at for a while
+/// Create a region in which some owners hold locks and others wait, to inspect for a while
 ///
-/// The file must not be there yet, and is removed at the end. An owner that is killed begins anew
-/// as another.
+/// The file must not exist, and is removed at the end. An owner that is killed is replaced by
+/// another.
 #[derive(clap::Args)]
 #[command(after_help = "Example, in one terminal:
   latchwork locks demo /tmp/locks.region
@@ -31,20 +31,20 @@ and in another:
   latchwork locks deadlocks /tmp/locks.region
   latchwork locks who /tmp/locks.region accounts/1")]
 pub(crate) struct Args {
-    /// The region to be made
+    /// The region to be created
     file: PathBuf,
-    /// How long it stays
+    /// How long it exists, in seconds
     #[arg(long, value_name = "N", default_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
 }
 
-/// It is over.
+/// Whether the demo has ended.
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// What an owner asks for, in turn.
+/// The requests of an owner, in order.
 type Wishes = &'static [(&'static str, Mode)];
 
-/// Owners, each with what it asks for. The pauses between them make their order.
+/// Owners and their requests. The pauses between them determine their order.
 const CAST: [(&str, Wishes); 8] = [
     ("transfer 1", &[("accounts", IX), ("accounts/1", X)]),
     ("reader", &[("catalogue", IS)]),
@@ -91,7 +91,7 @@ fn act(args: &Args, region: Region<Shared>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Two owners that take two locks crosswise, and one that is chosen to fail.
+/// Two owners that take two locks in opposite order, and a victim.
 fn clash(manager: &Manager<Shared>) -> anyhow::Result<()> {
     let both = Barrier::new(2);
     let take = |label: &str, first: &str, second: &str| -> Result<bool, Error> {
@@ -114,7 +114,7 @@ fn clash(manager: &Manager<Shared>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A thread that has one owner after another.
+/// A thread that creates one owner after another.
 fn play<'s>(
     scope: &'s Scope<'s, '_>,
     manager: &'s Manager<Shared>,
@@ -132,7 +132,7 @@ fn play<'s>(
     });
 }
 
-/// Takes all, and keeps it to the end.
+/// Takes all locks and keeps them to the end.
 fn hold(manager: &Manager<Shared>, label: &str, wishes: Wishes) -> Result<(), Error> {
     let session = manager.session()?;
     let owner = session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() })?;
@@ -141,7 +141,7 @@ fn hold(manager: &Manager<Shared>, label: &str, wishes: Wishes) -> Result<(), Er
     }
     while !OVER.load(Relaxed) {
         sleep(Duration::from_millis(20));
-        // One that was told to fail learns of it when it asks.
+        // An aborted owner gets the error at its next request.
         owner.lock(wishes[0].0.as_bytes(), wishes[0].1)?;
         owner.unlock(wishes[0].0.as_bytes())?;
     }

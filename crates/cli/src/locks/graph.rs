@@ -1,4 +1,4 @@
-//! `locks graph`: who waits for whom.
+//! `locks graph`: the graph of waits.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -14,11 +14,11 @@ use super::scene::{Scene, end, named};
 use super::svg::{self, Drawing};
 use crate::output;
 
-/// Show who waits for whom
+/// Show which owner waits for which
 ///
 /// A waiter waits for the owners that hold the object in a conflicting mode, and for the waiters
-/// before it that want one. Owners that wait for each other in a cycle are marked CYCLE; the
-/// manager breaks each cycle soon by itself. At most 120 owners and 500 arrows are drawn.
+/// before it that request one. Owners that wait for each other in a cycle are marked CYCLE; the
+/// manager breaks each cycle by itself. At most 120 owners and 500 arrows are drawn.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks graph locks.region
@@ -27,10 +27,10 @@ use crate::output;
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// As a graph for the program dot
+    /// Print a graph for the program dot
     #[arg(long, conflicts_with = "json")]
     dot: bool,
-    /// JSON lines, one object an edge
+    /// Print JSON lines, one object per edge
     #[arg(long)]
     json: bool,
     /// Draw it
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who waits, and who is in the way.
+/// The waiting owner, and the blocking one.
 pub(super) fn ends<'a>(picture: &'a Snapshot, edge: &Edge) -> (&'a LockInfo, &'a LockInfo) {
     (&picture.rows[edge.row], &picture.rows[edge.blocker])
 }
@@ -158,7 +158,7 @@ fn dot(
     writeln!(out, "}}")
 }
 
-/// The picture: a box an owner, an arrow from who waits to who is in its way.
+/// Draws a box for each owner, and an arrow from each waiter to its blocker.
 fn draw(
     scene: &Scene,
     picture: &Snapshot,
@@ -166,8 +166,8 @@ fn draw(
     cycle: &HashMap<u32, usize>,
     in_cycle: &dyn Fn(&Edge) -> bool,
 ) -> Drawing {
-    // By owner: its wish if it waits, else what is held. Those in a cycle come first, then those
-    // whom it matters to most.
+    // By owner: its request if it waits, otherwise a held lock. Those in a cycle come first, then
+    // those with the most edges.
     let mut rows: HashMap<u32, &LockInfo> = HashMap::new();
     let mut waited: HashMap<u32, u64> = HashMap::new();
     for edge in edges {
@@ -210,7 +210,7 @@ fn draw(
     let place = |row: usize| places.get(&picture.rows[row].owner.index).copied();
     let drawn: Vec<&Edge> =
         edges.iter().filter(|e| place(e.row).is_some() && place(e.blocker).is_some()).collect();
-    // Of those who merely want it before, the nearest are enough: the others are in their way.
+    // Of the earlier waiters, the nearest suffice: they wait for the others.
     let mut before: HashMap<usize, HashSet<usize>> = HashMap::new();
     for edge in drawn.iter().filter(|edge| !edge.hard) {
         before.entry(edge.row).or_default().insert(edge.blocker);
@@ -232,14 +232,14 @@ fn draw(
     drawing
 }
 
-/// Owners that wait for each other, each with the number of its cycle.
+/// Returns the owners that wait for each other, each with the number of its cycle.
 pub(super) fn cycles(picture: &Snapshot, edges: &[Edge]) -> HashMap<u32, usize> {
     let mut to: HashMap<u32, Vec<u32>> = HashMap::new();
     for edge in edges {
         let (waiter, blocker) = ends(picture, edge);
         to.entry(waiter.owner.index).or_default().push(blocker.owner.index);
     }
-    // Whoever nobody of the rest waits for, or who waits for nobody of it, is in no cycle.
+    // An owner for which none of the rest waits, or which waits for none of it, is in no cycle.
     loop {
         let waited: HashSet<u32> = to.values().flatten().copied().collect();
         let waiting: HashSet<u32> = to.keys().copied().collect();

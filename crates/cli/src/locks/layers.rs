@@ -1,37 +1,37 @@
-//! Where the boxes of a drawing go: layers from left to right, so that who waits is left of whom
-//! it waits for, but for one edge of each cycle (after Sugiyama, Tagawa and Toda, 1981).
+//! Layout of the boxes of a drawing: layers from left to right, with each waiter left of its
+//! blocker except for one edge of each cycle (after Sugiyama, Tagawa and Toda, 1981).
 
 use std::collections::HashMap;
 
-/// What is laid out: how high each box is, and who waits for whom.
+/// The input: the height of each box, and the edges.
 pub(super) struct Graph<'a> {
     pub(super) heights: &'a [f64],
     pub(super) edges: &'a [(usize, usize)],
 }
 
-/// Where things are. Edges that pass a layer have a place in it, too.
+/// The positions. Edges that pass a layer also have a position in it.
 pub(super) struct Layout {
-    /// By box: its layer, and the middle of it from the top.
+    /// By box: its layer, and its middle from the top.
     pub(super) places: Vec<(usize, f64)>,
-    /// By edge: what it passes, from the left; and whether it is drawn from right to left.
+    /// By edge: its positions from the left, and whether it is drawn from right to left.
     pub(super) routes: Vec<(Vec<(usize, f64)>, bool)>,
     pub(super) layers: usize,
     pub(super) height: f64,
 }
 
-/// Between two boxes, and around an edge that passes.
+/// The distance between two boxes, and around an edge that passes.
 const GAP: f64 = 26.0;
 const PASS: f64 = 16.0;
 /// How often the order is improved.
 const SWEEPS: usize = 12;
 
 impl Graph<'_> {
-    /// Lays it out.
+    /// Computes the layout.
     pub(super) fn lay_out(&self) -> Layout {
         let back = self.back_edges();
         let layer = self.layers(&back);
         let layers = layer.iter().max().map_or(0, |last| last + 1);
-        // Boxes first, then the places where edges pass a layer.
+        // Boxes first, then the positions where edges pass a layer.
         let mut heights = self.heights.to_vec();
         let mut of_layer = layer.clone();
         let mut chains = Vec::new();
@@ -78,7 +78,7 @@ impl Graph<'_> {
         }
         let mut back = vec![false; self.edges.len()];
         let mut state = vec![0u8; self.heights.len()];
-        // From those that nobody waits for first.
+        // Starting with owners for which none waits.
         let mut starts: Vec<usize> = (0..self.heights.len()).collect();
         starts.sort_by_key(|at| entered[*at]);
         for start in starts {
@@ -108,10 +108,10 @@ impl Graph<'_> {
         back
     }
 
-    /// Who waits for nobody is in the last layer; all others are left of whom they wait for.
+    /// Owners that wait for none are in the last layer; all others are left of their blockers.
     fn layers(&self, back: &[bool]) -> Vec<usize> {
         let mut from_right = vec![0usize; self.heights.len()];
-        // Each round settles one layer more.
+        // Each round settles one more layer.
         for _ in 0..self.heights.len() {
             let mut moved = false;
             for ((from, to), back) in self.edges.iter().zip(back) {
@@ -130,10 +130,10 @@ impl Graph<'_> {
     }
 }
 
-/// What stands left and right of each.
+/// The left and right neighbours of each.
 type Near = HashMap<usize, [Vec<usize>; 2]>;
 
-/// Sorts each layer so that neighbours of neighbours stand near, forth and back.
+/// Sorts each layer so that connected positions are near each other, alternating directions.
 fn sort(rows: &mut [Vec<usize>], near: &Near, count: usize) {
     let mut order = vec![0.0; count];
     let number = |row: &[usize], order: &mut [f64]| {
@@ -161,7 +161,7 @@ fn sort(rows: &mut [Vec<usize>], near: &Near, count: usize) {
     rows.clone_from_slice(&best.1);
 }
 
-/// Edges that cross another, between two layers.
+/// Counts the crossing edges between two layers.
 fn crossings(rows: &[Vec<usize>], near: &Near, order: &[f64]) -> usize {
     let mut count = 0;
     for row in rows {
@@ -183,8 +183,8 @@ fn mean(near: &Near, at: usize, side: usize, of: impl Fn(usize) -> f64) -> Optio
     (!others.is_empty()).then(|| sum / others.len() as f64)
 }
 
-/// The middle of each from the top, and the height of all: near to those beside, in order, with
-/// gaps.
+/// The middle of each position from the top, and the total height: near its neighbours, in order,
+/// with gaps.
 fn settle(rows: &[Vec<usize>], near: &Near, heights: &[f64]) -> (Vec<f64>, f64) {
     let mut middles = vec![0.0; heights.len()];
     for row in rows {
@@ -206,8 +206,8 @@ fn settle(rows: &[Vec<usize>], near: &Near, heights: &[f64]) -> (Vec<f64>, f64) 
                 }
             };
             let wishes: Vec<f64> = row.iter().map(|at| wish(*at)).collect();
-            // As the wishes are, pushed down where they overlap; and the same pushed up. Between
-            // the two lies an order with gaps, for both have them.
+            // The wanted positions, pushed down where they overlap, and the same pushed up. The
+            // mean of both is in order with gaps, because both are.
             let space = |a: usize, b: usize| (heights[row[a]] + heights[row[b]]) / 2.0 + GAP;
             let (mut down, mut up) = (wishes.clone(), wishes);
             for at in 1..row.len() {

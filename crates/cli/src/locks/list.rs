@@ -10,7 +10,7 @@ use super::print_json;
 use super::scene::{ObjectName, OwnerName, Scene, clean, seen_by};
 use crate::output::{self, Absent};
 
-/// List who holds and who waits for what
+/// List held and requested locks
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks list locks.region
@@ -23,18 +23,18 @@ Exits with 1 if there is no such owner.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// Only those who wait
+    /// Only waiting owners
     #[arg(long)]
     waiting: bool,
-    /// Only this owner's
+    /// Only this owner
     #[arg(long, value_name = "OWNER")]
     owner: Option<OwnerName>,
-    /// JSON lines, one object a row
+    /// Print JSON lines, one object per row
     #[arg(long)]
     json: bool,
 }
 
-/// Say who holds and who waits for one object
+/// List the holders and waiters of one object
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks who locks.region accounts/7
@@ -48,7 +48,7 @@ pub(crate) struct WhoArgs {
     /// The object's name; any byte can be written as \xNN, \ as \\. In a store: the key, or
     /// table/key
     name: ObjectName,
-    /// JSON lines, one object a row
+    /// Print JSON lines, one object per row
     #[arg(long)]
     json: bool,
 }
@@ -99,20 +99,20 @@ fn print(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says on stderr that not all was read at an instant.
+/// Prints on stderr that not all was read at one instant.
 pub(super) fn say_restless(picture: &Snapshot) {
     if picture.restless != 0 {
         output::complain(&format!("{} partitions changed while read", picture.restless));
     }
 }
 
-/// Whether stdout likes colours.
+/// Returns whether stdout supports colours.
 pub(super) fn colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && io::stdout().is_terminal()
 }
 
-/// Rows, for people.
+/// Returns rows for display.
 pub(super) fn table(scene: &Scene, rows: &[&LockInfo], colour: bool) -> comfy_table::Table {
     let header = ["object", "owner", "label", "pid/thread", "held", "wants", "times", "waited"];
     let mut table = output::table(&header, 6..8, colour);

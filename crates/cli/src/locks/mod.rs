@@ -1,8 +1,8 @@
-//! `latchwork locks`: who holds and who waits, in a region that others use or that is left of them.
+//! `latchwork locks`: holders and waiters in a region that is in use or was left by its processes.
 //!
-//! All but `kill` and `demo` read a view of the file, which takes no slot and stores nothing. The
-//! counters of sessions (requests, grants, how long they waited) are not here: they are in their
-//! processes' own memory.
+//! All commands except `kill` and `demo` read a view of the file, which takes no slot and stores
+//! nothing. The counters of sessions (requests, grants, wait times) are not available, because they
+//! are in the memory of their processes.
 
 mod deadlocks;
 mod demo;
@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::output;
 use scene::Scene;
 
-/// What to do with locks
+/// Inspect locks
 #[derive(Subcommand)]
 pub(crate) enum What {
     Stat(stat::Args),
@@ -39,12 +39,12 @@ pub(crate) enum What {
     Demo(demo::Args),
 }
 
-/// End an owner: its wait fails, and each later request; this command changes the region
+/// Abort an owner: its wait and each later request fail; this command changes the region
 ///
-/// The owner keeps its locks until its thread releases them. A transaction of a store that is ended
-/// so is rolled back, is not run again, and its caller gets the error "ended by an operator". To do
-/// this the command opens the region for writing, with a process slot and a thread slot, for a
-/// moment. Where the owner does not exist it changes nothing and exits with 1.
+/// The owner keeps its locks until its thread releases them. An aborted transaction of a store is
+/// rolled back and not repeated, and its caller gets the error "ended by an operator". The command
+/// opens the region for writing, with a process slot and a thread slot for a moment. If the owner
+/// does not exist it changes nothing and exits with 1.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork locks list locks.region --waiting       # shows the owners
@@ -54,12 +54,12 @@ pub(crate) struct KillArgs {
     file: PathBuf,
     /// The owner, as `list` shows it: slot and generation
     owner: scene::OwnerName,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     match what {
         What::Stat(args) => stat::run(&args),
@@ -95,12 +95,12 @@ fn kill(args: &KillArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Draws which owner waits for which, of the store in a folder.
+/// Draws which owner waits for which, in the store of a folder.
 pub(crate) fn draw_waits(path: &Path, to: &Path) -> anyhow::Result<()> {
     graph::draw_into(&Scene::open(path)?, to)
 }
 
-/// A line for each.
+/// Prints a line for each.
 fn print_json(rows: &[impl Serialize]) -> std::io::Result<()> {
     output::print(|out| {
         for row in rows {

@@ -1,4 +1,4 @@
-//! A region that is looked at, and what its names mean to people.
+//! A viewed region, and the meaning of its names.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use serde_json::{Value, json};
 
 use crate::store::region_of;
 
-/// Who may look is for the file's permissions to say.
+/// The file's permissions decide which users may look.
 fn options() -> Options {
     Options { mode: 0o777, ..Options::default() }
 }
 
-/// A manager in a file, looked at.
+/// A view of a manager in a file.
 pub(super) struct Scene {
     pub(super) view: View<Shared>,
-    /// Its modes and what they are called, if they are among those that this program knows.
+    /// Its modes and their names, if this program knows them.
     pub(super) modes: Option<(&'static str, Modes)>,
-    /// By thread slot: pid, and whether it lives.
+    /// By thread slot: pid, and whether it is alive.
     people: HashMap<u32, Person>,
-    /// Thread slots that no process has, and that are kept: of prepared transactions.
+    /// Retained thread slots, of prepared transactions.
     retained: HashSet<u32>,
     /// The region's file.
     path: PathBuf,
-    /// What a store calls its locks, if the region is a store's.
+    /// The names of a store's locks, if the region belongs to a store.
     names: Option<LockNames>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Person {
 }
 
 impl Scene {
-    /// Opens it to be looked at.
+    /// Opens a view.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let path = &region_of(path)?;
         let name = || path.display().to_string();
@@ -61,7 +61,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Looks anew who is there.
+    /// Reads the processes again.
     pub(super) fn greet(&mut self) -> anyhow::Result<()> {
         let region = self.view.region();
         region.refresh()?;
@@ -81,15 +81,15 @@ impl Scene {
         Ok(())
     }
 
-    /// A lock's object: in a store `table/key`, in words.
+    /// Describes a lock's object: in a store `table/key`.
     pub(super) fn of(&self, row: &LockInfo) -> String {
         self.object(&row.object, row.range.as_ref())
     }
 
-    /// The same, by its name.
+    /// Describes an object by its name.
     pub(super) fn object(&self, name: &[u8], range: Option<&RangeInfo>) -> String {
         let Some(names) = &self.names else { return seen_by(name) };
-        // The description of a range that has ended: its keyspace, and the rest in words.
+        // The description of a range that has ended: its keyspace, and the rest as text.
         if let (None, Some((tree, rest))) = (range, name.split_at_checked(4))
             && RangeKind::ALL
                 .iter()
@@ -101,24 +101,24 @@ impl Scene {
         clean(&format!("{table}/{key}"))
     }
 
-    /// Whether a row is of the object that a person calls so.
+    /// Returns whether a row belongs to the object with this name.
     pub(super) fn is_called(&self, row: &LockInfo, name: &ObjectName) -> bool {
         let called = || seen_by(&name.0);
         let by_key = |names: &LockNames| names.of(&row.object, row.range.as_ref()).1 == called();
         row.object == name.0 || self.of(row) == called() || self.names.as_ref().is_some_and(by_key)
     }
 
-    /// What lies in it.
+    /// Reads the content.
     pub(super) fn look(&self) -> anyhow::Result<Snapshot> {
         Ok(self.view.look()?)
     }
 
-    /// Who waits for whom.
+    /// Returns the edges of waits.
     pub(super) fn edges(&self, picture: &Snapshot) -> Vec<Edge> {
         picture.edges(self.modes.as_ref().map(|(_, modes)| modes))
     }
 
-    /// A mode's name, or its number if the manager's modes are unknown here.
+    /// Returns a mode's name, or its number if the manager's modes are unknown.
     pub(super) fn mode(&self, mode: Mode) -> String {
         match &self.modes {
             Some((_, modes)) => modes.name(mode).to_owned(),
@@ -126,17 +126,17 @@ impl Scene {
         }
     }
 
-    /// What people call the modes.
+    /// Returns the usual name of the modes.
     pub(super) fn modes_name(&self) -> &'static str {
         self.modes.as_ref().map_or("of its own", |(name, _)| name)
     }
 
-    /// The process of a row's thread; none for the orphaned.
+    /// Returns the process of a row's thread; none for orphans.
     pub(super) fn person(&self, thread: Option<u32>) -> Option<Person> {
         thread.and_then(|thread| self.people.get(&thread)).copied().filter(|person| person.pid != 0)
     }
 
-    /// A process and thread, for people.
+    /// Describes a process and thread for display.
     pub(super) fn place(&self, thread: Option<u32>) -> String {
         match (thread, self.person(thread)) {
             (None, _) => "orphaned".to_owned(),
@@ -147,7 +147,7 @@ impl Scene {
         }
     }
 
-    /// A row, for programs.
+    /// Returns a row for programs.
     pub(super) fn line<'a>(&self, row: &'a LockInfo) -> Line<'a> {
         let person = self.person(row.thread);
         Line {
@@ -167,7 +167,7 @@ impl Scene {
     }
 }
 
-/// A hold or a wish, for programs.
+/// A held or requested lock, for programs.
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     object: String,
@@ -184,7 +184,7 @@ pub(super) struct Line<'a> {
     waited_ns: Option<u64>,
 }
 
-/// The sets that this program has names for, with any of their modes weak.
+/// The sets of modes that have names here, with any of their modes weak.
 fn known(view: &View<Shared>) -> Option<(&'static str, Modes)> {
     let sets = [
         ("granular", granular::modes()),
@@ -199,11 +199,11 @@ fn known(view: &View<Shared>) -> Option<(&'static str, Modes)> {
     })
 }
 
-/// Makes an owner's wait fail.
+/// Aborts an owner.
 ///
-/// The manager is opened without a recovery callback: the region would remember one, and keep the
-/// locks of each process that dies from then on. A thread that takes a latch may have to sweep dead
-/// processes first, which is not this program's work, so it does not begin where one holds a latch.
+/// The manager is opened without a recovery callback: the region would remember one, and from then
+/// on keep the locks of each process that dies. A thread that takes a latch may first have to sweep
+/// dead processes, which is not this program's task, so it fails if a dead process holds a latch.
 pub(super) fn kill(scene: &Scene, owner: OwnerId) -> anyhow::Result<()> {
     let path = &scene.path;
     let name = || path.display().to_string();
@@ -225,7 +225,7 @@ pub(super) fn kill(scene: &Scene, owner: OwnerId) -> anyhow::Result<()> {
     manager.session().with_context(name)?.kill(owner).with_context(name)
 }
 
-/// An owner, as people write it.
+/// An owner, as written by people.
 #[derive(Clone, Copy)]
 pub(super) struct OwnerName(pub(super) OwnerId);
 
@@ -240,7 +240,7 @@ impl FromStr for OwnerName {
     }
 }
 
-/// A name, with what cannot be printed as `\xNN`.
+/// Formats a name, with unprintable bytes as `\xNN`.
 pub(super) fn seen_by(name: &[u8]) -> String {
     let mut text = String::new();
     for chunk in name.utf8_chunks() {
@@ -261,7 +261,7 @@ pub(super) fn seen_by(name: &[u8]) -> String {
     text
 }
 
-/// A name, as `seen_by` shows it.
+/// A name in the format of `seen_by`.
 #[derive(Clone)]
 pub(super) struct ObjectName(pub(super) Vec<u8>);
 
@@ -292,7 +292,7 @@ impl FromStr for ObjectName {
     }
 }
 
-/// A picture's owner, for programs and people.
+/// Describes a row's owner.
 pub(super) fn named(row: &LockInfo) -> String {
     if row.label.is_empty() {
         row.owner.to_string()
@@ -301,12 +301,12 @@ pub(super) fn named(row: &LockInfo) -> String {
     }
 }
 
-/// A label without what a terminal would obey.
+/// Removes terminal control characters from a label.
 pub(super) fn clean(label: &str) -> String {
     seen_by(label.as_bytes())
 }
 
-/// One end of an edge, for programs.
+/// Returns one end of an edge, for programs.
 pub(super) fn end(row: &LockInfo) -> Value {
     json!({"owner": row.owner.to_string(), "label": row.label})
 }

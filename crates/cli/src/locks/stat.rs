@@ -12,7 +12,7 @@ use super::print_json;
 use super::scene::Scene;
 use crate::output;
 
-/// Count what there is, and who is at work
+/// Print counts of owners, locks, waits and processes
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks stat locks.region
@@ -24,10 +24,10 @@ engine can ask it. Here is what the region shows.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// Also the partitions with the most waiters and requests
+    /// Also list the partitions with the most waiters and requests
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     partitions: Option<u32>,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits that go on, by mode, for programs: each class by its lower end in nanoseconds.
+/// Current waits by mode, for programs: each class by its lower end in nanoseconds.
 fn waits_lines(scene: &Scene, waits: &Waits) -> Vec<Value> {
     let line = |mode| {
         let classes = waits.classes(mode).into_iter().enumerate().filter(|(_, count)| *count != 0);
@@ -130,7 +130,7 @@ fn waits_lines(scene: &Scene, waits: &Waits) -> Vec<Value> {
     waits.modes().map(line).collect()
 }
 
-/// The same for people: decades, of classes that end in them.
+/// Current waits by mode, for display: decades, of classes that end in them.
 fn waits_table(scene: &Scene, waits: &Waits) -> comfy_table::Table {
     let header =
         ["waiting for", "owners", "<1 ms", "<8 ms", "<67 ms", "<537 ms", "longer", "longest"];

@@ -1,4 +1,4 @@
-//! Boxes that wait for each other, as a picture: black on white, to be read without colours.
+//! Draws boxes that wait for each other: black on white, readable without colours.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::Context;
 
 use super::layers::Graph;
 
-/// What is drawn.
+/// The content of a drawing.
 pub(super) struct Drawing {
     title: String,
     nodes: Vec<Node>,
@@ -18,7 +18,7 @@ pub(super) struct Drawing {
 struct Node {
     lines: Vec<String>,
     cycle: bool,
-    /// A word at the box's corner.
+    /// A word at the corner of the box.
     mark: &'static str,
 }
 
@@ -30,39 +30,39 @@ struct Edge {
     cycle: bool,
 }
 
-/// Sizes in pixels. Characters are as wide as those of common fixed fonts.
+/// Sizes in pixels. Characters have the width of common fixed fonts.
 const TEXT: f64 = 12.0;
 const SMALL: f64 = 11.0;
 const LINE: f64 = 16.0;
 const MARGIN: f64 = 24.0;
 const HEAD: f64 = 76.0;
-/// Between two edges at a box.
+/// The distance between two edges at a box.
 const PORT: f64 = 17.0;
-/// Between two layers, and the label.
+/// The distance between two layers, without the label.
 const RUN: f64 = 80.0;
 const THIN: f64 = 1.0;
 const HEAVY: f64 = 3.0;
 
 impl Drawing {
-    /// An empty one.
+    /// Creates an empty drawing.
     pub(super) fn new(title: String) -> Self {
         Self { title, nodes: Vec::new(), edges: Vec::new() }
     }
 
-    /// A box with some lines of text; returns its number.
+    /// Adds a box with lines of text; returns its number.
     pub(super) fn node(&mut self, lines: Vec<String>, cycle: bool, mark: &'static str) -> usize {
         self.nodes.push(Node { lines, cycle, mark });
         self.nodes.len() - 1
     }
 
-    /// An arrow from who waits to whom it waits for; hard if that one holds the thing.
+    /// Adds an arrow from a waiter to its blocker; hard if the blocker holds the object.
     pub(super) fn edge(&mut self, from: usize, to: usize, label: String, hard: bool, cycle: bool) {
         if from != to {
             self.edges.push(Edge { from, to, label, hard, cycle });
         }
     }
 
-    /// The picture.
+    /// Returns the SVG text.
     pub(super) fn draw(&self) -> String {
         let widest = self.nodes.iter().flat_map(|node| &node.lines).map(|l| width(l, TEXT));
         let box_width = widest.fold(90.0, f64::max) + 22.0;
@@ -100,7 +100,7 @@ impl Drawing {
         svg.0
     }
 
-    /// So high that all edges of one side have room for their labels.
+    /// High enough for the labels of all edges of one side.
     fn height(&self, at: usize) -> f64 {
         let count = |which: &dyn Fn(&Edge) -> bool| self.edges.iter().filter(|e| which(e)).count();
         let (out, back) = (count(&|e| e.from == at), count(&|e| e.to == at));
@@ -109,14 +109,14 @@ impl Drawing {
         text.max((out.max(back) + cycle) as f64 * PORT + 4.0)
     }
 
-    /// Where each edge leaves the box at its left, and meets the one at its right.
+    /// The positions at which each edge leaves its left box and meets its right box.
     fn ports(&self, layout: &super::layers::Layout) -> Vec<(f64, f64)> {
         let mut ports = vec![(0.0, 0.0); self.edges.len()];
         for at in 0..self.nodes.len() {
             for right in [false, true] {
                 let ends = layout.routes.iter().enumerate().filter(|(edge, (_, back))| {
                     let edge = &self.edges[*edge];
-                    // The end at the right of an edge that goes back is who waits.
+                    // The right end of a backward edge is the waiter.
                     at == if right == *back { edge.from } else { edge.to }
                 });
                 let beside = |route: &[(usize, f64)]| {
@@ -137,7 +137,7 @@ impl Drawing {
     }
 }
 
-/// Writes the picture into a file.
+/// Writes the drawing to a file.
 pub(super) fn write(path: &Path, drawing: &Drawing) -> anyhow::Result<()> {
     fs::write(path, drawing.draw()).with_context(|| path.display().to_string())
 }
@@ -146,7 +146,7 @@ struct Svg(String);
 
 impl Svg {
     fn say(&mut self, text: std::fmt::Arguments<'_>) {
-        // A string takes everything.
+        // Writing to a string cannot fail.
         let _ = self.0.write_fmt(text);
         self.0.push('\n');
     }
@@ -186,7 +186,7 @@ impl Svg {
         ));
     }
 
-    /// A text on a white ground, that ends or begins there.
+    /// A text on white ground that begins or ends there.
     fn label(&mut self, (x, y): (f64, f64), text: &str, bold: bool) {
         let width = width(text, SMALL);
         self.say(format_args!(
@@ -202,7 +202,7 @@ impl Svg {
         let (first, last) = (points[0], points[points.len() - 1]);
         let (long, wide) = if edge.cycle { (14.0, 6.0) } else { (10.0, 4.0) };
         let text = self::width(&edge.label, SMALL);
-        // Under its label it is straight.
+        // Straight under its label.
         let run = long + text + 10.0;
         let mut bent = points.to_vec();
         let straight = if back { 0 } else { points.len() - 1 };
@@ -210,7 +210,7 @@ impl Svg {
         let mut path = format!("M{:.1} {:.1}L{:.1} {1:.1}", first.0, first.1, bent[0].0);
         for (at, pair) in bent.windows(2).enumerate() {
             let ((x, y), (to_x, to_y)) = (pair[0], pair[1]);
-            // Past a box it goes straight.
+            // Straight past a box.
             if at % 2 == 1 {
                 let _ = write!(path, "L{to_x:.1} {to_y:.1}");
             } else {
@@ -225,7 +225,7 @@ impl Svg {
         self.say(format_args!(
             "<path d=\"{path}\" fill=\"none\" stroke=\"black\" stroke-width=\"{width}\"{dash}/>"
         ));
-        // The head is where it is waited for.
+        // The arrow head is at the blocker.
         let (tip, sign) = if back { (first, 1.0) } else { (last, -1.0) };
         let base = tip.0 + sign * long;
         self.say(format_args!(
@@ -259,13 +259,13 @@ impl Svg {
 
 const DASH: &str = " stroke-dasharray=\"5 4\"";
 
-/// How wide a text is.
+/// The width of a text.
 fn width(text: &str, size: f64) -> f64 {
     let cells: usize = text.chars().map(|char| 1 + usize::from(char >= '\u{1100}')).sum();
     cells as f64 * size * 0.605
 }
 
-/// A text that XML allows.
+/// Escapes a text for XML.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for char in text.chars() {

@@ -1,4 +1,4 @@
-//! `locks top`: the hottest objects and the longest waiters, live.
+//! `locks top`: the most contended objects and the longest waiters, live.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -14,9 +14,9 @@ use super::scene::{Scene, clean, named};
 use crate::output;
 use crate::terminal::Pace;
 
-/// Watch the hottest objects and the longest waiters
+/// Watch the most contended objects and the longest waiters
 ///
-/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame.
+/// Ends on q and Ctrl-C. Without a terminal it prints one frame.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork locks top locks.region
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pace: Pace,
 }
 
-/// What is known of an object.
+/// The locks on an object.
 #[derive(Default)]
 struct Heat<'a> {
     any: Option<&'a LockInfo>,
@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// At most so many lines. The two tables have half of them each, or what the other leaves.
+/// Returns at most so many lines. The two tables have half of them each, or what the other leaves.
 fn frame(scene: &Scene, picture: &Snapshot, rows: usize) -> Vec<String> {
     let heats = heat(picture);
     let mut waiters: Vec<&LockInfo> =
@@ -99,7 +99,7 @@ fn frame(scene: &Scene, picture: &Snapshot, rows: usize) -> Vec<String> {
         heats.len(),
         waiters.len()
     )];
-    // All but the first line, two that are empty, and two headers.
+    // All lines except the first, two empty ones, and two headers.
     let room = rows.saturating_sub(5);
     let hottest = heats.len().min((room / 2).max(room.saturating_sub(waiters.len())));
     let header = ["hottest objects", "wait", "hold", "longest", "held by", "pid/thread"];

@@ -12,14 +12,14 @@ use super::print_json;
 use super::scene::Scene;
 use crate::output;
 
-/// How often a region at work is read before what is wrong each time counts as wrong.
+/// How often a region in use is read before a repeated flaw counts.
 const TRIES: u32 = 8;
 
-/// Check that all that lies in a region fits together
+/// Check the consistency of a region
 ///
-/// Follows every list, compares what is said twice, and looks for owners that hold what conflicts.
-/// Where nobody is at work it counts every cell of the region, too. What the dead left half done
-/// is no flaw: the next thread that comes by repairs it.
+/// Follows every list, compares redundant data, and looks for owners with conflicting locks. If no
+/// thread uses the region, it also counts every cell. Operations that killed processes left
+/// unfinished are no flaw: the next thread that meets them repairs them.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork locks verify locks.region && echo sound
@@ -28,7 +28,7 @@ Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
@@ -55,7 +55,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             (audit.doubled, "cells are in two places"),
             (audit.wrong, "links lead nowhere"),
         ];
-        // The dead may have died with a cell in no list; that is found and freed with their slots.
+        // A killed process may leave a cell in no list; it is found and freed together with the
+        // slot.
         let unmet = view.region().threads().next().is_some();
         let wrong =
             wrong.into_iter().filter(|(n, what)| *n != 0 && !(unmet && what.contains("free")));

@@ -1,6 +1,6 @@
-//! `latchwork pool`: what lies in a pool of pages that others use, or that is left of them.
+//! `latchwork pool`: the content of a buffer pool that is in use or was left by its processes.
 //!
-//! All of these read a view of the region, which takes no slot and stores nothing.
+//! All commands read a view of the region, which takes no slot and stores nothing.
 
 mod show;
 mod stat;
@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::output;
 use crate::store::region_of;
 
-/// What to do with a pool
+/// Inspect a buffer pool
 #[derive(Subcommand)]
 pub(crate) enum What {
     Stat(stat::Args),
@@ -32,7 +32,7 @@ pub(crate) enum What {
     Verify(verify::Args),
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     match what {
         What::Stat(args) => stat::run(&args),
@@ -43,7 +43,7 @@ pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A pool, looked at.
+/// A viewed pool.
 struct Scene {
     pool: Pool<Shared>,
     files: Vec<(FileId, PathBuf)>,
@@ -68,7 +68,7 @@ impl Scene {
         known.map_or(format!("file {file}"), |(_, path)| path.display().to_string())
     }
 
-    /// The process of a thread slot, for people.
+    /// Describes the process of a thread slot.
     fn place(&self, slot: u32) -> String {
         let region = self.pool.region();
         let thread = region.threads().find(|thread| thread.slot == slot);
@@ -85,12 +85,12 @@ impl Scene {
     }
 }
 
-/// A line for each.
+/// Prints a line for each.
 fn print_json(rows: impl IntoIterator<Item = Value>) -> std::io::Result<()> {
     output::print(|out| rows.into_iter().try_for_each(|row| writeln!(out, "{row}")))
 }
 
-/// Whether stdout likes colours.
+/// Returns whether stdout supports colours.
 fn colour() -> bool {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     !refused && std::io::IsTerminal::is_terminal(&std::io::stdout())

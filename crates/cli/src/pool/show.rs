@@ -19,21 +19,21 @@ use crate::output::{self, Absent};
 pub(crate) struct ListArgs {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// Those that are not on disk as they are
+    /// Only dirty pages
     #[arg(long)]
     dirty: bool,
-    /// Those whose latch is held
+    /// Only pages whose latch is held
     #[arg(long)]
     held: bool,
-    /// Those that were left half changed
+    /// Only pages that were left half changed
     #[arg(long)]
     poisoned: bool,
-    /// JSON lines, one object a page
+    /// Print JSON lines, one object per page
     #[arg(long)]
     json: bool,
 }
 
-/// Show a page that is in the pool, and its words
+/// Show a cached page and its words
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork pool page store.region 17
@@ -46,7 +46,7 @@ pub(crate) struct PageArgs {
     /// The number of its file, as `stat` shows it
     #[arg(long, value_name = "FILE", default_value = "0")]
     of: u16,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Scene, colour, print_json};
 use crate::output;
 
-/// Count what there is, and what was done
+/// Print counts of frames, files and operations
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork pool stat store.region
@@ -23,10 +23,10 @@ by file; faults, writes and waits are timed, in powers of two of a nanosecond. A
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// How many faults, writes and waits took how long, each class
+    /// Print histograms of the durations of faults, writes and waits
     #[arg(long)]
     histograms: bool,
-    /// A JSON line, the histograms among the rest
+    /// Print a JSON line, including the histograms
     #[arg(long)]
     json: bool,
 }
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An object for each file: what it has in the pool, and what was done with its pages.
+/// An object for each file: its pages in the pool, and the operations on them.
 fn file_rows(scene: &Scene, frames: &[FrameInfo]) -> anyhow::Result<Vec<Value>> {
     let of = |number, which: &dyn Fn(&FrameInfo) -> bool| {
         frames.iter().filter(|frame| frame.page.0 == number && which(frame)).count()
@@ -96,7 +96,7 @@ fn file_rows(scene: &Scene, frames: &[FrameInfo]) -> anyhow::Result<Vec<Value>> 
     Ok(rows)
 }
 
-/// What files have in the pool.
+/// The pages of files in the pool.
 fn pages_table(files: &[Value]) -> Table {
     let header = ["file", "pages", "free", "in pool", "dirty", "used", "bytes", "path"];
     let mut table = output::table(&header, 0..7, colour());
@@ -109,7 +109,7 @@ fn pages_table(files: &[Value]) -> Table {
     table
 }
 
-/// What was done with the pages of files.
+/// The operations on the pages of files.
 fn work_table(files: &[Value]) -> Table {
     let header = ["file", "reads", "hits %", "faults", "failed", "evicted", "written", "waits"];
     let mut table = output::table(&header, 0..8, colour());
@@ -123,7 +123,7 @@ fn work_table(files: &[Value]) -> Table {
     table
 }
 
-/// What took how long: the times are ends of classes, which no time in them exceeds.
+/// Durations of operations: the upper ends of their classes.
 fn times_table(times: &[(Timed, Times)]) -> Table {
     let mut table = output::table(&["", "count", "p50 <", "p99 <", "longest <"], 1..5, colour());
     for (of, times) in times.iter().filter(|(_, times)| times.count() != 0) {
@@ -134,7 +134,7 @@ fn times_table(times: &[(Timed, Times)]) -> Table {
     table
 }
 
-/// What was timed, for programs: each class by its lower end in nanoseconds.
+/// Durations for programs: each class by its lower end in nanoseconds.
 fn times_line((of, times): &(Timed, Times)) -> Value {
     let classes = (0..).zip(times.0).filter(|(_, count)| *count != 0);
     let classes = classes.map(|(class, count)| json!({"from_ns": 1u64 << class, "count": count}));

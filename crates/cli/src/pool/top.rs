@@ -1,4 +1,4 @@
-//! `pool top`: what a pool does, live.
+//! `pool top`: the operations of a pool, live.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use super::{Scene, print_json};
 use crate::output;
 use crate::terminal::Pace;
 
-/// Watch what is read, evicted and written, and who holds pages
+/// Watch reads, evictions, writes, and the holders of pages
 ///
-/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
+/// Ends on q and Ctrl-C. Without a terminal it prints one frame, after one interval.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork pool top store.region
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     pace: Pace,
 }
 
-/// The counts of one look.
+/// The counts at one moment.
 struct Look {
     at: Instant,
     counts: Vec<(&'static str, u64)>,
@@ -37,7 +37,7 @@ impl Look {
         Ok(Self { at: Instant::now(), counts: scene.pool.stats()?.named() })
     }
 
-    /// Of each count: its name, its sum, and how many a second since `before`.
+    /// Returns for each count its name, its value, and its rate per second since `before`.
     fn rates(&self, before: &Self) -> Vec<(&'static str, u64, f64)> {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
         let pairs = self.counts.iter().zip(&before.counts);
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// At most so many lines.
+/// Returns at most so many lines.
 fn frame(scene: &Scene, rates: &[(&str, u64, f64)], rows: usize) -> anyhow::Result<Vec<String>> {
     let frames: Vec<_> = scene.pool.list()?.collect();
     let dirty = frames.iter().filter(|frame| frame.dirty).count();

@@ -11,14 +11,14 @@ use serde_json::json;
 use super::{Scene, print_json};
 use crate::output;
 
-/// How often a pool at work is looked at before what is wrong each time counts as wrong.
+/// How often a pool in use is read before a repeated flaw counts.
 const TRIES: u32 = 8;
 
-/// Check that all that lies in a pool fits together, and its files' checksums
+/// Check the consistency of a pool, and its files' checksums
 ///
-/// Compares frames, translation and files; with --files it reads each page of each file that is
-/// not dirty in the pool. What the dead left half done is no flaw: the next thread that comes by
-/// repairs it.
+/// Compares frames, translation and files; with --files it reads each page of each file that is not
+/// dirty in the pool. Operations that killed processes left unfinished are no flaw: the next thread
+/// that meets them repairs them.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork pool verify store.region --files && echo sound
@@ -27,10 +27,10 @@ Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,
-    /// Read the files, too
+    /// Also read the files
     #[arg(long)]
     files: bool,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! Where the cycles of a run went.
+//! Where the cycles of a run were spent.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use super::row::{self, Params, rounded};
 use super::sweep::plan;
 use crate::output;
 
-/// A line of memory, or several that are alike.
+/// A cache line, or several equal ones.
 #[derive(Clone, Debug, Serialize)]
 struct Line {
     bench: &'static str,
@@ -23,15 +23,15 @@ struct Line {
     params: Params,
     /// The field, with its offset from the label in bytes.
     line: String,
-    /// The part of all waiting for lines.
+    /// Its share of all waiting for lines.
     share: f64,
-    /// What an operation's threads and store buffers waited for it, in nanoseconds.
+    /// How long an operation's threads and store buffers waited for it, in nanoseconds.
     ns_per_op: f64,
     near_per_op: f64,
     far_per_op: f64,
 }
 
-/// Whether the lines under this label are alike.
+/// Whether the lines under this label are equal.
 fn many(label: &str) -> bool {
     let known = [
         "data",
@@ -56,7 +56,7 @@ fn many(label: &str) -> bool {
     known.contains(&label) || label.starts_with("cells-of-")
 }
 
-/// With the lines of a workload's data, of which there are many alike, summed up.
+/// Sums the lines of a workload's data, of which there are many equal ones.
 fn summed(misses: Vec<(String, Misses)>) -> Vec<(String, Misses)> {
     let mut sums: Vec<(String, Misses)> = Vec::new();
     for (line, seen) in misses {
@@ -76,7 +76,7 @@ fn summed(misses: Vec<(String, Misses)>) -> Vec<(String, Misses)> {
     sums
 }
 
-/// What there is to tell.
+/// The result.
 pub(super) struct Told {
     point: Point,
     lines: Vec<Line>,
@@ -89,7 +89,7 @@ impl Told {
     pub(super) fn new(scene: &Scene, latch: Subject, threads: usize) -> Result<Self, RunError> {
         let mut point = sim::run(&plan(scene, latch, threads, scene.seed))?;
         let misses = summed(std::mem::take(&mut point.misses));
-        // Transfers are counted while it warms up, too.
+        // Transfers are also counted during the warm-up.
         let ns = scene.ns * 1.25;
         let ops = (point.ops_per_s * ns / 1e9).max(1.0);
         let total: u64 = misses.iter().map(|(_, seen)| seen.cycles).sum();
@@ -128,7 +128,7 @@ impl Told {
         row::json(&self.lines, out)
     }
 
-    /// A table of the first `top`.
+    /// Prints a table of the first `top`.
     pub(super) fn print(&self, top: usize, out: &mut impl Write) -> io::Result<()> {
         let colour = io::stdout().is_terminal()
             && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

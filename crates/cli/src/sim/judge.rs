@@ -1,4 +1,5 @@
-//! What was published beside what is simulated: curves point by point, and the founding findings.
+//! Published figures compared with simulated ones: curves point by point, and the founding
+//! findings.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -15,8 +16,8 @@ use crate::output;
 
 /// Predict published curves, point by point
 ///
-/// Millions of operations a second, predicted over published. The points that a figure's fit has
-/// seen are marked with a star; the others are predictions.
+/// Predicted over published millions of operations per second. A star marks the points that a
+/// figure's fit has used; the others are predictions.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim judge
@@ -26,21 +27,21 @@ pub(crate) struct JudgeArgs {
     #[arg(value_name = "FIGURE", value_parser = figure())]
     figures: Vec<Figure>,
 
-    /// JSON lines, one object a point
+    /// Print JSON lines, one object per point
     #[arg(long)]
     json: bool,
 }
 
-/// Run the four findings that this project began with
+/// Run the four findings on which this project is based
 ///
-/// Each is a quotient of two simulated runs, beside what was published. Exits with 1 if one does
-/// not agree.
+/// Each is a quotient of two simulated runs, with the published value. Exits with 1 if one does not
+/// agree.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim seeds
   latchwork sim seeds --json")]
 pub(crate) struct SeedsArgs {
-    /// JSON lines, one object a claim
+    /// Print JSON lines, one object per claim
     #[arg(long)]
     json: bool,
 }
@@ -50,7 +51,7 @@ fn figure() -> impl TypedValueParser<Value = Figure> {
     PossibleValuesParser::new(FIGURES.iter().map(|figure| figure.name)).try_map(named)
 }
 
-/// Does `each` to all items, as many at once as the host has processors, in their order.
+/// Applies `each` to all items, as many at once as the host has processors, in their order.
 fn all<T: Sync, R: Send>(
     items: &[T],
     each: impl Fn(&T) -> Result<R, RunError> + Sync,
@@ -64,7 +65,7 @@ fn all<T: Sync, R: Send>(
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| {
-                // Relaxed: the number is all there is; the scope's end shows the results.
+                // Relaxed: only the number matters; the scope's end publishes the results.
                 while let Some((item, done)) = {
                     let turn = next.fetch_add(1, Relaxed);
                     items.get(turn).zip(done.get(turn))
@@ -101,7 +102,7 @@ pub(super) fn judge(args: &JudgeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A row for each number of threads, for each curve what was predicted and what published.
+/// A row for each number of threads, with the predicted and the published value for each curve.
 fn curves(figure: &Figure, points: &[Judged]) -> Table {
     let mut series: Vec<(&str, &str)> = Vec::new();
     for point in points.iter().map(|p| (p.series, p.subject)) {
@@ -128,7 +129,7 @@ fn curves(figure: &Figure, points: &[Judged]) -> Table {
     table
 }
 
-/// Three digits, so that five curves fit side by side.
+/// Formats three digits, so that five curves fit next to each other.
 fn short(value: f64) -> String {
     let places = match value {
         ..10.0 => 2,

@@ -1,4 +1,4 @@
-//! What there is: machines, workloads, latches.
+//! Lists of machines, workloads and latches.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -19,10 +19,10 @@ use crate::output;
   latchwork sim machines
   latchwork sim machines rome-128 > mine.toml     # a file to begin one's own with")]
 pub(crate) struct MachinesArgs {
-    /// Print this one's file
+    /// Print this machine's file
     name: Option<String>,
 
-    /// JSON lines, one object a machine
+    /// Print JSON lines, one object per machine
     #[arg(long, conflicts_with = "name")]
     json: bool,
 }
@@ -30,12 +30,12 @@ pub(crate) struct MachinesArgs {
 /// List them
 #[derive(clap::Args)]
 pub(crate) struct ListArgs {
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
 
-/// A table that breaks long cells.
+/// Returns a table that breaks long cells.
 fn table(header: &[&str], right: std::ops::Range<usize>) -> Table {
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let mut table = output::table(header, right, io::stdout().is_terminal() && !refused);
@@ -117,7 +117,7 @@ pub(super) fn workloads(args: &ListArgs) -> anyhow::Result<ExitCode> {
         table(&["workload", "what it stands for", "inside", "outside", "latches"], 2..4);
     let mut rows = Vec::new();
     for workload in ALL {
-        // Those of its own first: a lock manager's, or those of latches.
+        // Its own first: a lock manager's, or those of latches.
         let first = workload.locks.first().and_then(|name| Subject::named(name));
         let first = first.expect("a workload has latches of its own, which there are");
         let (inside, outside) = (workload.inside(&first), workload.outside(&first));

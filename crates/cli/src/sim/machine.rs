@@ -1,4 +1,4 @@
-//! Machines by name, by file, and the one that this program runs on.
+//! Machines by name, by file, and the host.
 
 use std::fmt;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::output;
 /// The name of the host's own machine.
 pub(super) const HERE: &str = "here";
 
-/// An argument that makes no sense: said on stderr, exit code 2.
+/// An invalid argument: printed to stderr, exit code 2.
 #[derive(Debug)]
 pub(super) struct Misuse(pub(super) String);
 
@@ -22,7 +22,7 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// The machine that `name` means.
+/// Returns the machine that `name` means.
 pub(super) fn named(name: &str) -> anyhow::Result<Result<Spec, Misuse>> {
     let text = match text(name)? {
         Ok(text) => text,
@@ -32,13 +32,13 @@ pub(super) fn named(name: &str) -> anyhow::Result<Result<Spec, Misuse>> {
     Ok(Spec::parse(&text.text).map_err(|error| Misuse(told(&place, &text.text, &error))))
 }
 
-/// A machine's description, and the file that it is in unless it comes with the program.
+/// A machine's description, and its file unless it is built in.
 pub(super) struct Text {
     pub(super) text: String,
     pub(super) path: Option<PathBuf>,
 }
 
-/// The description of the machine that `name` means.
+/// Returns the description of the machine that `name` means.
 pub(super) fn text(name: &str) -> anyhow::Result<Result<Text, Misuse>> {
     if name.contains('/') || name.ends_with(".toml") {
         let path = PathBuf::from(name);
@@ -63,7 +63,7 @@ pub(super) fn text(name: &str) -> anyhow::Result<Result<Text, Misuse>> {
     Ok(Ok(Text { text, path: None }))
 }
 
-/// What an earlier probe of this host left.
+/// Returns the result of an earlier probe of this host.
 pub(super) fn kept() -> anyhow::Result<Option<Text>> {
     let home = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     let config = home("XDG_CONFIG_HOME").map(PathBuf::from);
@@ -79,11 +79,11 @@ pub(super) fn kept() -> anyhow::Result<Option<Text>> {
     Ok(None)
 }
 
-/// What is wrong with a description, as `file:line: key: message`.
+/// Formats an error of a description as `file:line: key: message`.
 pub(super) fn told(place: &str, text: &str, error: &SpecError) -> String {
     match error {
         SpecError::Syntax { line, message } => {
-            // The message may begin with the line's key; here it is the one that is missing.
+            // The message may begin with the line's key; here it is the missing one.
             let bare = match message.split_once(": ") {
                 Some((key, rest)) if !key.contains([' ', '`']) => rest,
                 _ => message,
@@ -95,7 +95,7 @@ pub(super) fn told(place: &str, text: &str, error: &SpecError) -> String {
         }
         SpecError::Value { line: 0, key, message } => format!("{place}: {key}: {message}"),
         SpecError::Value { line, key, message } => format!("{place}:{line}: {key}: {message}"),
-        // The file's own name is not looked up, so it is the one that it says it is like.
+        // The file's own name is not looked up, so this is the name of the machine that it extends.
         SpecError::Unknown(_) => {
             let like = |line: &str| line.trim_start().starts_with("like");
             let line = text.lines().position(like).map_or(0, |at| at + 1);
@@ -105,7 +105,7 @@ pub(super) fn told(place: &str, text: &str, error: &SpecError) -> String {
     }
 }
 
-/// The key that a complaint about a line is about, with its section.
+/// The key of an error at a line, with its section.
 fn key(text: &str, line: usize, message: &str) -> Option<String> {
     let above: Vec<&str> = text.lines().take(line).map(str::trim).collect();
     let header = |line: &&&str| line.starts_with('[') && line.ends_with(']') && !line.contains('=');
@@ -117,7 +117,7 @@ fn key(text: &str, line: usize, message: &str) -> Option<String> {
     };
     let named = |start: &str| message.strip_prefix(start)?.split('`').next();
     if let Some(missing) = named("missing field `") {
-        // Complaints about the whole file point at its first line.
+        // Errors of the whole file refer to its first line.
         return Some(if line == 1 { missing.to_owned() } else { full(missing) });
     }
     let (key, _) = above.last()?.split_once('=')?;

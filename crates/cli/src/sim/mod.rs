@@ -1,4 +1,4 @@
-//! `latchwork sim`: latches on machines that nobody here owns.
+//! `latchwork sim`: latches on simulated machines.
 
 mod explain;
 mod judge;
@@ -24,10 +24,10 @@ use crate::output;
 use row::Row;
 use threads::Threads;
 
-/// The machine that is meant if none is named: the one of the published curves at 192 threads.
+/// The default machine: the one of the published curves at 192 threads.
 const MACHINE: &str = "broadwell-ex-192";
 
-/// What to do with simulated machines
+/// Simulate machines
 #[derive(Subcommand)]
 pub(crate) enum What {
     Run(RunArgs),
@@ -43,9 +43,8 @@ pub(crate) enum What {
 /// Run a workload under some latches, by numbers of threads
 ///
 /// Thread n is pinned to processor n, so sockets fill one after another; more threads than
-/// processors share them. The same seed gives the same result on any host, but for the fields
-/// host_.., which tell what the simulation itself took. Exits with 1 if a latch's threads are
-/// stuck.
+/// processors share them. The same seed gives the same result on any host, except for the fields
+/// host_.., which measure the simulation itself. Exits with 1 if a latch's threads are stuck.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim run --machine broadwell-ex-192 --workload hash-table
@@ -59,17 +58,17 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     load: Load,
 
-    /// Latches, or engines for the workloads lockmgr-.., pool-.., store-..; the one that others are
-    /// compared with first [default: the workload's own; see `sim latches`]
+    /// Latches, or engines for the workloads lockmgr-.., pool-.., store-..; the first one is the
+    /// baseline [default: the workload's own; see `sim latches`]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,
 
-    /// Numbers of threads; `A..B` doubles from A up to B, and B itself [default: 1 up to the
+    /// Numbers of threads; `A..B` doubles from A up to B, and includes B [default: 1 up to the
     /// machine's processors]
     #[arg(long, value_name = "N,..N", value_parser = threads::parse)]
     threads: Option<Threads>,
 
-    /// How often to run each, each time with another seed; medians are shown
+    /// Number of runs, each with another seed; medians are shown
     #[arg(long, value_name = "N", default_value = "3",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=1000))]
     seeds: usize,
@@ -78,20 +77,20 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     jobs: Option<usize>,
 
-    /// JSON lines, one object a row
+    /// Print JSON lines, one object per row
     #[arg(long, conflicts_with = "csv")]
     json: bool,
 
-    /// Comma-separated values, with a header
+    /// Print comma-separated values, with a header
     #[arg(long)]
     csv: bool,
 
-    /// Also draw throughput, fairness and waits by threads
+    /// Also plot throughput, fairness and waits by threads
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }
 
-/// Say where the cycles of one run went: the dearest lines first
+/// Report where the cycles of one run were spent, the most expensive lines first
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim explain --workload hash-table --latch shfl-spin --threads 192
@@ -106,33 +105,33 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "NAME", value_parser = latch())]
     latch: Option<Subject>,
 
-    /// How many threads [default: the machine's processors]
+    /// Number of threads [default: the machine's processors]
     #[arg(long, value_name = "N",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=threads::MAX as u64))]
     threads: Option<usize>,
 
-    /// Lines of the table; what is left is summed up
+    /// Lines of the table; the rest is summed
     #[arg(long, value_name = "N", default_value = "12",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: usize,
 
-    /// JSON lines, one object a line of memory, all of them
+    /// Print JSON lines, one object per line of memory, all of them
     #[arg(long)]
     json: bool,
 }
 
-/// What is simulated, whatever is asked about it.
+/// The subject of a simulation.
 #[derive(clap::Args)]
 struct Load {
     /// The machine: a name of `sim machines`, `here`, or a .toml file
     #[arg(long, value_name = "MACHINE", default_value = MACHINE)]
     machine: String,
 
-    /// What the threads do; see `sim workloads`
+    /// The workload; see `sim workloads`
     #[arg(long, value_name = "WORKLOAD", default_value = "hash-table", value_parser = workload())]
     workload: Workload,
 
-    /// Simulated microseconds to measure; a quarter as many pass before, to warm up
+    /// Simulated microseconds to measure, after a warm-up of a quarter of it
     #[arg(long, value_name = "N", default_value = "1000",
           value_parser = clap::value_parser!(u64).range(1..=60_000_000))]
     us: u64,
@@ -142,7 +141,7 @@ struct Load {
           value_parser = clap::value_parser!(u64).range(0..1 << 40))]
     seed: u64,
 
-    /// Cycles under the latch, besides the accesses, instead of the workload's
+    /// Cycles under the latch, in addition to the accesses, instead of the workload's
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     inside: Option<u64>,
 
@@ -150,12 +149,12 @@ struct Load {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u64).range(0..=1 << 32))]
     outside: Option<u64>,
 
-    /// Of a thousand operations on a table, how many write, instead of the workload's
+    /// Writes per thousand operations on a table, instead of the workload's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
     writes: Option<u32>,
 
-    /// For the workloads lockmgr-..: objects of each thread, or that all lock; pool-..: pages;
-    /// store-..: records, or branches; instead of the workload's
+    /// Objects of each thread, or shared (lockmgr-..); pages (pool-..); records or branches
+    /// (store-..); instead of the workload's
     #[arg(long, value_name = "N",
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     objects: Option<usize>,
@@ -171,7 +170,7 @@ fn latch() -> impl TypedValueParser<Value = Subject> {
         .try_map(|name| Subject::named(&name).ok_or("unknown latch"))
 }
 
-/// A machine, a workload, and for how long: what points have in common.
+/// A machine, a workload and a duration: the common part of all points.
 struct Scene {
     spec: Spec,
     workload: Workload,
@@ -212,12 +211,12 @@ impl Load {
     }
 }
 
-/// The latches that a workload is about.
+/// Returns the latches of a workload.
 fn own(workload: &Workload) -> Vec<Subject> {
     workload.locks.iter().filter_map(|name| Subject::named(name)).collect()
 }
 
-/// What is wrong with giving these latches or engines to a workload.
+/// Returns why these latches or engines do not suit a workload.
 fn unfit(workload: &Workload, latches: &[Subject]) -> Option<String> {
     let latch = latches.iter().find(|latch| !workload.takes(latch))?;
     let (what, name, own) = (workload.name, latch.name, workload.locks.join(", "));
@@ -225,7 +224,7 @@ fn unfit(workload: &Workload, latches: &[Subject]) -> Option<String> {
     Some(format!("{name} is a {}, and {what} is about a {about}: {own}", latch.kind))
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     match what {
         What::Run(args) => sweep(args),
@@ -280,7 +279,7 @@ fn sweep(args: RunArgs) -> anyhow::Result<ExitCode> {
         let svg = plot::draw(&scene, &cells, &rows)?;
         fs::write(&path, svg).map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))?;
     }
-    // A latch that cannot serve so many threads is left out, which is no failure unless all are.
+    // A latch that cannot serve so many threads is left out, which is a failure only if all are.
     let stuck = faults.iter().any(sweep::Fault::is_failure) || rows.is_empty();
     Ok(if stuck { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -1,4 +1,5 @@
-//! The result as a picture: three panels, told apart by marker and dash, not by colour alone.
+//! Plots of the result: three panels, with curves distinguished by marker and dash, not by colour
+//! alone.
 
 use anyhow::anyhow;
 use plotters::coord::Shift;
@@ -13,13 +14,14 @@ use crate::output;
 
 const SIZE: (u32, u32) = (860, 960);
 const TITLE: u32 = 34;
-/// Room for names right of a panel.
+/// Space for names to the right of a panel.
 const NAMES: u32 = 150;
 /// Pixels between two names, or two numbers of an axis.
 const LINE: i32 = 15;
 const APART: f64 = 26.0;
 
-/// Colours that differ in brightness and to any eye (Okabe and Ito, 2008).
+/// Colours that differ in brightness and are distinguishable with colour blindness (Okabe and Ito,
+/// 2008).
 const INKS: [RGBColor; 6] = [
     RGBColor(0, 0, 0),
     RGBColor(0, 114, 178),
@@ -36,18 +38,18 @@ const DASHES: [Option<(u32, u32)>; 5] =
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How a figure is drawn.
+/// The options of a panel.
 struct Panel {
     title: String,
     value: fn(&Row) -> f64,
-    /// From a tick's height to what is written beside it.
+    /// From a tick's value to its label.
     written: fn(f64) -> String,
     low: f64,
     high: f64,
     ticks: Vec<f64>,
 }
 
-/// An axis with ticks where we want them.
+/// An axis with explicit ticks.
 struct Axis {
     low: f64,
     high: f64,
@@ -72,7 +74,7 @@ impl Ranged for Axis {
     }
 }
 
-/// An SVG file.
+/// Returns an SVG file.
 pub(super) fn draw(scene: &Scene, cells: &Cells<'_>, rows: &[Row]) -> anyhow::Result<String> {
     let mut svg = String::new();
     let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -136,7 +138,7 @@ fn waits(rows: &[Row], timed: &str) -> Panel {
     }
 }
 
-/// Ticks for numbers of threads, none so near to the one before it that they would overlap.
+/// Ticks for numbers of threads, far enough apart not to overlap.
 fn ticks(threads: &[usize], width: f64, (low, high): (f64, f64)) -> Vec<f64> {
     let mut kept: Vec<f64> = Vec::new();
     for at in threads.iter().map(|threads| (*threads as f64).log2()) {
@@ -203,7 +205,7 @@ fn draw_panel(
     name_lines(root, names, bottom)
 }
 
-/// Writes each line's name beside its end; names that would overlap are moved apart.
+/// Writes each line's name at its end; names that would overlap are moved apart.
 fn name_lines(
     root: &Area<'_>,
     mut names: Vec<((i32, i32), usize, &str)>,

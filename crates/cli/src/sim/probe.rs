@@ -10,18 +10,18 @@ use std::io::Write;
 
 use crate::output;
 
-/// Measure this host, and write it down as a machine named `here`
+/// Measure this host, and write it as a machine named `here`
 ///
-/// Some seconds. It measures what an access costs that finds its line in another core's cache, by
-/// distance, and what a core does alone; what it cannot measure is taken from another machine in
-/// proportion, and the file says so. A host that is busy with other things measures too slow.
+/// Takes a few seconds. It measures the cost of an access whose line is in another core's cache, by
+/// distance, and the costs within a core. What it cannot measure is scaled from another machine,
+/// and the file says so. A loaded host gives too slow a machine.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork sim probe -o here.toml     # `--machine here` finds it in this directory
   latchwork sim probe -o ~/.config/latchwork/here.toml     # or, from anywhere, there
   latchwork sim probe | less")]
 pub(crate) struct Args {
-    /// Write the machine's file here, not to stdout
+    /// Write the machine's file here instead of stdout
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! A row of the result, as programs read it.
+//! A row of the result, for programs.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Scene;
 use super::sweep::{Cell, Cells};
 
-/// A latch with so many threads. Numbers are medians over the seeds.
+/// A latch with a number of threads. Numbers are medians over the seeds.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     bench: &'static str,
@@ -32,16 +32,16 @@ pub(super) struct Row {
     near_per_op: f64,
     far_per_op: f64,
     pub(super) accesses: f64,
-    /// What the runs took of a processor of the host, in the mean: no seed decides this.
+    /// Mean processor time of the runs on the host; independent of the seed.
     pub(super) host_s: f64,
-    /// Accesses that were simulated in each of those seconds.
+    /// Simulated accesses per second of that time.
     host_accesses_per_s: f64,
-    /// Throughput over the first latch's, the median of the seeds' own ratios.
+    /// Throughput over the first latch's: the median of the ratios by seed.
     pub(super) ratio: Option<f64>,
     ratio_to: Option<&'static str>,
-    /// Throughput over that of one thread, times the threads; none without a run of one thread.
+    /// Throughput over that of one thread times the threads; none without a run of one thread.
     pub(super) linear: Option<f64>,
-    /// Of a lock manager: the part of requests that it granted in their owners' own memory.
+    /// For a lock manager: the share of requests that it granted in their owners' own memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     weak: Option<f64>,
 }
@@ -51,10 +51,10 @@ pub(super) struct Params {
     workload: &'static str,
     inside: u64,
     outside: u64,
-    /// Of a workload of latches that has a table: writes in a thousand operations.
+    /// For a workload of latches with a table: writes per thousand operations.
     #[serde(skip_serializing_if = "Option::is_none")]
     writes: Option<u32>,
-    /// Of a workload of an engine: how many objects, pages, records or branches.
+    /// For a workload of an engine: the number of objects, pages, records or branches.
     #[serde(skip_serializing_if = "Option::is_none")]
     objects: Option<usize>,
     us: u64,
@@ -77,7 +77,7 @@ impl Params {
 }
 
 impl Row {
-    /// A row for each cell that has a result.
+    /// Returns a row for each cell with a result.
     pub(super) fn all(scene: &Scene, cells: &Cells<'_>, points: &[Cell]) -> Vec<Self> {
         let rows = points.chunks(cells.latches.len()).flat_map(|line| {
             let first = &line[0];
@@ -139,7 +139,7 @@ impl Row {
     }
 }
 
-/// Five digits that count.
+/// Rounds to five significant digits.
 pub(super) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;
@@ -161,7 +161,7 @@ pub(super) fn json(rows: &[impl Serialize], out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// A line for each row, with the parameters as columns of their own; what a row has not is empty.
+/// Prints a line for each row, with a column for each parameter; missing values are empty.
 pub(super) fn csv(rows: &[Row], out: &mut impl Write) -> io::Result<()> {
     let flat = |row: &Row| -> serde_json::Map<String, serde_json::Value> {
         let serde_json::Value::Object(map) = serde_json::json!(row) else {

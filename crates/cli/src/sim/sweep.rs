@@ -1,4 +1,4 @@
-//! Many points at once: each simulation is one host thread's, and knows no other.
+//! Many points at once: each simulation runs on one host thread, independent of others.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use latchwork_bench::sim::{self, Plan, Point, RunError, Subject};
 
 use super::Scene;
 
-/// Which points: every latch with every number of threads, with each seed.
+/// The points: every latch with every number of threads, with each seed.
 pub(super) struct Cells<'a> {
     pub(super) latches: &'a [Subject],
     pub(super) threads: &'a [usize],
@@ -24,7 +24,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    /// Whether something is wrong with the latch; not if it is made for fewer threads.
+    /// Returns whether the latch is faulty; false if it merely serves fewer threads.
     pub(super) fn is_failure(&self) -> bool {
         !matches!(self.why, RunError::Threads(..))
     }
@@ -39,11 +39,11 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The points of a latch with so many threads, by seed.
+/// The points of a latch with a number of threads, by seed.
 pub(super) type Cell = Vec<Point>;
 
-/// Runs them, on `jobs` host threads: cells by number of threads, then latch, as asked for; those
-/// without a result are empty.
+/// Runs them on `jobs` host threads. Returns cells by number of threads, then latch, as requested;
+/// those without a result are empty.
 pub(super) fn run(scene: &Scene, cells: &Cells<'_>, jobs: usize) -> (Vec<Cell>, Vec<Fault>) {
     let count = cells.threads.len() * cells.latches.len();
     let total = count * cells.seeds;
@@ -55,12 +55,12 @@ pub(super) fn run(scene: &Scene, cells: &Cells<'_>, jobs: usize) -> (Vec<Cell>, 
         (0..total).map(|_| Mutex::default()).collect();
     let work = || {
         loop {
-            // Relaxed: the number is all there is; the scope's end shows the results.
+            // Relaxed: only the number matters; the scope's end publishes the results.
             let turn = next.fetch_add(1, Relaxed);
             if turn >= total {
                 return;
             }
-            // The largest first, lest one host thread be left with it at the end.
+            // The largest first, so that no host thread is left with one at the end.
             let index = total - 1 - turn;
             let (cell, seed) = (index / cells.seeds, scene.seed + (index % cells.seeds) as u64);
             let threads = cells.threads[cell / cells.latches.len()];
@@ -81,7 +81,7 @@ pub(super) fn run(scene: &Scene, cells: &Cells<'_>, jobs: usize) -> (Vec<Cell>, 
         match point.into_inner().expect("nobody panics with it").expect("every turn was taken") {
             Ok(point) => points[index / cells.seeds].push(point),
             Err(fault) => {
-                // That a latch cannot serve so many threads need not be said for each seed.
+                // That a latch cannot serve so many threads is reported once, not for each seed.
                 let said = |other: &Fault| other.to_string() == fault.to_string();
                 if !faults.iter().any(said) {
                     faults.push(fault);
@@ -92,7 +92,7 @@ pub(super) fn run(scene: &Scene, cells: &Cells<'_>, jobs: usize) -> (Vec<Cell>, 
     (points, faults)
 }
 
-/// One run of a scene.
+/// Returns one run of a scene.
 pub(super) fn plan(scene: &Scene, subject: Subject, threads: usize, seed: u64) -> Plan<'_> {
     Plan { spec: &scene.spec, workload: scene.workload, subject, threads, ns: scene.ns, seed }
 }

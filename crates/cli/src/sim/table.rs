@@ -1,4 +1,4 @@
-//! The result for people: a table for each figure, a column for each latch.
+//! The result for display: a table for each figure, a column for each latch.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,7 +11,7 @@ use super::row::Row;
 use super::sweep::Cells;
 use crate::output::{self, WIDTH};
 
-/// What a cell shows, at most: `1234.567 12.34x ~`.
+/// The widest cell: `1234.567 12.34x ~`.
 const CELL: usize = 15;
 
 /// Prints all tables.

@@ -1,14 +1,14 @@
-//! Numbers of threads, as `--threads` takes them.
+//! The argument of `--threads`.
 
-/// The most threads of a run: what the host has memory for.
+/// The most threads of a run, limited by the host's memory.
 pub(super) const MAX: usize = 8192;
 
-/// Numbers of threads, ascending, none twice.
+/// Numbers of threads, ascending, without duplicates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Threads(pub(super) Vec<usize>);
 
 impl Threads {
-    /// One, and twice as many until `last`, and `last`.
+    /// Returns 1, 2, 4 and so on below `last`, and `last`.
     pub(super) fn up_to(last: usize) -> Self {
         let mut all = Vec::new();
         double(1, last, &mut all);
@@ -21,7 +21,7 @@ fn double(from: usize, to: usize, all: &mut Vec<usize>) {
     all.extend(doubled.chain([to]));
 }
 
-/// Reads `1,3,8`, `1..192` and `1,2,4,..192`, where `..192` doubles from the number before it.
+/// Parses `1,3,8`, `1..192` and `1,2,4,..192`, where `..192` doubles from the number before it.
 pub(super) fn parse(text: &str) -> Result<Threads, String> {
     let mut all = Vec::new();
     for part in text.split(',') {

@@ -13,7 +13,8 @@ use crate::output;
 
 /// Copy a store while others write it
 ///
-/// The copy has all that was committed when this began, and is a store of its own.
+/// The copy contains every transaction that was committed when the command began, and is a store of
+/// its own.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store backup /tmp/shop /tmp/shop-monday
@@ -25,16 +26,16 @@ not, 128+n if signal n ended it.")]
 pub(crate) struct BackupArgs {
     /// The store's folder
     path: PathBuf,
-    /// Where the copy goes: a folder that is not there
+    /// Where to create the copy: a folder that does not exist
     to: PathBuf,
-    /// Say what was copied in a JSON line
+    /// Print the result as a JSON line
     #[arg(long)]
     json: bool,
 }
 
-/// Make a store of a copy, and look at all of it
+/// Create a store from a copy, and check all of its pages
 ///
-/// The copy stays as it is. It may be any store that nobody has open.
+/// The copy does not change. It may be any store that no process has open.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store restore /tmp/shop-monday /tmp/shop
@@ -45,9 +46,9 @@ made, 2 if not, 128+n if signal n ended it: then there is nothing at that place.
 pub(crate) struct RestoreArgs {
     /// The copy
     from: PathBuf,
-    /// Where the store goes: a folder that is not there
+    /// Where to create the store: a folder that does not exist
     to: PathBuf,
-    /// Say what was copied in a JSON line
+    /// Print the result as a JSON line
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! Values in CBOR (RFC 8949), as Python's programs write them, from and to JSON.
+//! Conversion of CBOR values (RFC 8949), which Python programs write, from and to JSON.
 //!
 //! | CBOR | JSON |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | tags 19544, 258, 19545 | `{"tuple": [..]}`, `{"set": [..]}`, `{"frozenset": [..]}` |
 //! | another tag | `{"tag": number, "value": ..}` |
 //!
-//! Read are the first two rows, bytes and integers.
+//! From JSON, only the first two rows, bytes and integers are accepted.
 
 use anyhow::{Context, bail};
 use minicbor::data::Type;
@@ -25,7 +25,7 @@ use super::{keys, scalars};
 /// The depth of nested values: a damaged file must not exhaust the stack.
 const DEPTH: usize = 128;
 
-/// JSON of the bytes of a value; none if they are no CBOR.
+/// Converts the bytes of a value to JSON; none if they are no CBOR.
 pub(super) fn decode(bytes: &[u8]) -> Option<Value> {
     let mut from = Decoder::new(bytes);
     let value = take(&mut from, 0)?;
@@ -103,7 +103,7 @@ fn large(bytes: &[u8], negative: bool) -> Value {
     json!({"integer": text})
 }
 
-/// Appends the value that JSON says.
+/// Appends the value of this JSON.
 pub(super) fn encode(value: &Value, to: &mut Vec<u8>) -> anyhow::Result<()> {
     put(value, &mut Encoder::new(to))
 }

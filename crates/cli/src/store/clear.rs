@@ -1,4 +1,4 @@
-//! `store clear`: a table is emptied.
+//! `store clear`: empties a table.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use super::interrupt::until_signal;
 use super::{Progress, open, print_json, rows};
 use crate::output;
 
-/// Remove all records of a table, of whatever types: so a table is dropped
+/// Remove all records of a table, whatever its types, and with that drop it
 ///
-/// A thousand records at a time, while others use the store. Its pages are used again.
+/// Removes a thousand records per transaction, while others use the store. Its pages are reused.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store clear /tmp/shop cities
@@ -25,7 +25,7 @@ pub(crate) struct Args {
     path: PathBuf,
     /// The table
     table: String,
-    /// A JSON line: `removed`
+    /// Print a JSON line: `removed`
     #[arg(long)]
     json: bool,
 }

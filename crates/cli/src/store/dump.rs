@@ -18,9 +18,9 @@ use super::rows::escape;
 use super::{Progress, open, open_with, print_json};
 use crate::output;
 
-/// Write the tables as text, as they are at one instant
+/// Write the tables as text, from one snapshot
 ///
-/// Others may write meanwhile. The text is what `load` reads; its last line has a checksum.
+/// Other processes may write at the same time. `load` reads the text; its last line has a checksum.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store dump /tmp/shop > shop.dump
@@ -33,19 +33,19 @@ has seen enough, 1 if there is no such table, 2 if not all is written, 128+n if 
 pub(crate) struct DumpArgs {
     /// The store's folder
     path: PathBuf,
-    /// This table alone
+    /// Only this table
     table: Option<String>,
-    /// Into this file instead of stdout: it is there when it is whole, or not at all
+    /// Write to this file instead of stdout: it exists when it is complete, or not at all
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
-    /// Say what the dump has in a JSON line, when it is in its file
+    /// Print a summary as a JSON line when the file is complete
     #[arg(long, requires = "to")]
     json: bool,
 }
 
 /// Write the records of a dump into a store
 ///
-/// The store is made if there is none.
+/// Creates the store if it does not exist.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store load /tmp/copy shop.dump
@@ -59,12 +59,12 @@ signal n ended it.")]
 pub(crate) struct LoadArgs {
     /// The store's folder
     path: PathBuf,
-    /// The dump; stdin if none is given
+    /// The dump; stdin by default
     file: Option<PathBuf>,
-    /// Into tables that have records, too: those with the same keys are written over
+    /// Also load into tables that have records: records with the same keys are overwritten
     #[arg(long)]
     merge: bool,
-    /// Say what was loaded in a JSON line
+    /// Print a summary as a JSON line
     #[arg(long)]
     json: bool,
 }
@@ -85,9 +85,8 @@ fn told<'p>(progress: &'p Progress, what: &'p str) -> impl FnMut(&DumpSummary) +
 }
 
 pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
-    // A file that may not become so long is an error, and not the end of the process.
-    // SAFETY: no handler runs for a signal that is ignored, and no other code of this command asks
-    // how it is handled.
+    // A file that exceeds its limit is an error and must not end the process. SAFETY: no handler
+    // runs for an ignored signal, and no other code of this command depends on its handling.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     let store = open(&args.path, false)?;
     if let Some(table) = &args.table
@@ -103,7 +102,7 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
         let out = UntilSignal(io::stdout().lock());
         match store.dump(BufWriter::new(out), only, &mut told) {
             Err(why @ DumpError::NoTable { .. }) => return Ok(no_table(&why)),
-            // A reader that closed the pipe has seen enough.
+            // A closed pipe is no error.
             Err(DumpError::Io { kind: io::ErrorKind::BrokenPipe, .. }) => {}
             other => drop(other?),
         }
@@ -119,13 +118,14 @@ pub(super) fn dump(args: &DumpArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The answer where the named table does not exist.
+/// The message if the named table does not exist.
 fn no_table(why: &DumpError) -> ExitCode {
     output::complain(&why.to_string());
     ExitCode::FAILURE
 }
 
-/// Writes a dump beside its place, and names it when it is durable; into what is no file, at once.
+/// Writes a dump to a temporary file and renames it when it is durable; writes directly to anything
+/// but a regular file.
 fn into_file(
     store: &Store,
     to: &Path,
@@ -140,7 +140,7 @@ fn into_file(
         let what = "it is a link to what is not there: make that, or remove the link";
         return Err(io::Error::new(io::ErrorKind::NotFound, what).into());
     }
-    // What a link leads to.
+    // The target of a link.
     let to = fs::canonicalize(to).or_else(|_| std::path::absolute(to))?;
     let around = to.parent().unwrap_or(Path::new("/"));
     let is_store = |folder: &Path| folder.join("identity").is_file();
@@ -148,7 +148,7 @@ fn into_file(
         let what = "it lies in the folder of a store: choose a place beside that";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what).into());
     }
-    // Processes of two containers may have one number.
+    // Processes of two containers may have the same number.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let fresh = format!(".latchwork-dump-{}-{:x}", std::process::id(), now.as_nanos());
     let fresh = around.join(fresh);
@@ -157,7 +157,7 @@ fn into_file(
         None => (File::create_new(&fresh)?, true),
     };
     let write = || {
-        // What only its owner may read stays so.
+        // The new file keeps the permissions of the old one.
         if let Ok(old) = fs::metadata(&to) {
             file.set_permissions(old.permissions())?;
         }
@@ -177,8 +177,8 @@ fn into_file(
 /// The names of a process's open files.
 const OPEN_FILES: &str = "/proc/self/fd";
 
-/// A new file of this folder that has no name yet, so that a process that is killed leaves none;
-/// none on a file system that has no such files.
+/// Creates a file without a name in this folder, so that a killed process leaves none; none if the
+/// file system does not support it.
 fn without_name(folder: &Path) -> io::Result<Option<File>> {
     if !Path::new(OPEN_FILES).exists() {
         return Ok(None);
@@ -186,7 +186,7 @@ fn without_name(folder: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::from_raw_mode(0o666)) {
         Ok(file) => Ok(Some(File::from(file))),
-        // Systems before Linux 3.11 take it for the folder itself.
+        // Systems before Linux 3.11 open the folder itself.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(why) => Err(why.into()),
     }
@@ -231,7 +231,7 @@ pub(super) fn load(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The tables of a dump, of which all is looked at.
+/// Returns the tables of a dump, after checking all of it.
 fn tables_of<R: BufRead>(dump: R) -> Result<Vec<String>, DumpError> {
     let (mut dump, mut tables) = (DumpReader::new(dump)?, Vec::new());
     while let Some(item) = dump.next_item()? {

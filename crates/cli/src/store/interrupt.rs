@@ -1,5 +1,5 @@
-//! Work that takes long, and ends early by a signal: the store is closed then as it always is, and
-//! what was half made is taken away. Killed, it would leave its memory to the next process.
+//! Long commands that a signal ends early: the store is closed as usual, and incomplete output is
+//! removed. A killed command would leave its memory to the next process.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
@@ -7,17 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::terminal;
 
-/// How long a wait for a pipe takes a signal for none that comes just before it, in milliseconds.
+/// How long a signal that comes just before a wait for a pipe can stay unnoticed, in milliseconds.
 const LOOK: i32 = 200;
 
-/// Why work ended that nothing else was wrong with.
+/// The error of an interrupted command.
 const INTERRUPTED: &str = "interrupted";
 
-/// What unwinds from a callback to [`until_signal`].
+/// The payload that unwinds from a callback to [`until_signal`].
 struct Interrupted;
 
-/// Does work of the library's that calls the closure that it is given now and then: by a signal it
-/// ends there. It unwinds, for such a callback returns nothing.
+/// Runs a function of the library that calls the given closure periodically, and ends it there
+/// after a signal. It unwinds, because such a callback returns nothing.
 pub(super) fn until_signal<T>(
     work: impl FnOnce(&dyn Fn()) -> Result<T, latchwork_store::Error>,
 ) -> anyhow::Result<T> {
@@ -26,7 +26,7 @@ pub(super) fn until_signal<T>(
             resume_unwind(Box::new(Interrupted));
         }
     };
-    // What it was given is dropped or given up: the caller only closes the store.
+    // Everything it was given is dropped or abandoned: the caller only closes the store.
     match catch_unwind(AssertUnwindSafe(|| work(&look))) {
         Ok(done) => Ok(done?),
         Err(why) if why.is::<Interrupted>() => anyhow::bail!(INTERRUPTED),
@@ -42,12 +42,12 @@ pub(super) fn look() -> io::Result<()> {
     }
 }
 
-/// A file, or a pipe for whose other end it may have to wait, until a signal comes.
+/// A file, or a pipe that may block, until a signal comes.
 #[derive(Debug)]
 pub(super) struct UntilSignal<F>(pub(super) F);
 
 impl<F: AsFd> UntilSignal<F> {
-    /// Waits until it can be read or written. What cannot be asked says so when that is done.
+    /// Waits until it can be read or written. Errors are reported by the read or write.
     fn wait(&self, events: i16) -> io::Result<()> {
         loop {
             look()?;
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn work_ends_at_a_signal_and_not_before() {
-        // What runs these tests may have it ignored, as `nohup` does.
-        // SAFETY: no handler is set by this.
+        // The environment of these tests may ignore it, as `nohup` does. SAFETY: this sets no
+        // handler.
         unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
         terminal::catch_first_signal();
         let work = |look: &dyn Fn()| {
@@ -95,7 +95,7 @@ mod tests {
             Ok(())
         };
         assert!(look().is_ok() && until_signal(work).is_ok());
-        // SAFETY: it is caught, and once only.
+        // SAFETY: it is caught, and only once.
         assert_eq!(unsafe { libc::raise(libc::SIGHUP) }, 0);
         assert_eq!(terminal::signal(), Some(libc::SIGHUP));
         assert_eq!(until_signal(work).unwrap_err().to_string(), INTERRUPTED);

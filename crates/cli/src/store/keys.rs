@@ -1,4 +1,4 @@
-//! Keys as people and programs write them: text, or JSON for keys of any type.
+//! Keys in arguments and output: text, or JSON for keys of any type.
 
 use anyhow::{Context, bail};
 use latchwork_store::{AnyKey, KeyPart, Uuid};
@@ -14,7 +14,7 @@ const TYPES: &str = r#"A key is read by the type that the table has recorded. Wi
   {"f32": 0.5}, {"f64": "inf"}     an f32; an f64 that JSON has no number for
   {"f32_bits": ".."}, {"f64_bits": ".."}   one that is not a number: its bits in hex"#;
 
-/// What the help of a command says at its end, and how keys are written.
+/// Appends the description of keys to the help of a command.
 pub(super) fn with_types(help: &str) -> String {
     format!("{help}\n\n{TYPES}")
 }
@@ -31,7 +31,7 @@ pub(super) struct How {
 }
 
 impl How {
-    /// The key that an argument means.
+    /// Parses a key.
     pub(super) fn read(&self, argument: &str) -> anyhow::Result<AnyKey> {
         if !self.typed {
             return Ok(AnyKey(vec![KeyPart::Text(argument.to_owned())]));
@@ -46,7 +46,7 @@ impl How {
     }
 }
 
-/// A part of a key that JSON says.
+/// Parses a part of a key from JSON.
 pub(super) fn part(value: &Value) -> anyhow::Result<KeyPart> {
     Ok(match value {
         Value::Null => KeyPart::Null,
@@ -55,7 +55,7 @@ pub(super) fn part(value: &Value) -> anyhow::Result<KeyPart> {
         Value::Array(parts) => KeyPart::Tuple(parts.iter().map(part).collect::<Result<_, _>>()?),
         Value::Number(number) => match (number.as_i128(), number.as_f64()) {
             (Some(number), _) => KeyPart::Integer(number),
-            // One that is written with as many digits is not a fraction.
+            // A number with as many digits is no fraction.
             (None, Some(large)) if large.abs() >= 9e15 => bail!(
                 "a number that may be meant in two ways: {{\"integer\": \"..\"}} keeps its digits, \
                  {{\"f64\": \"..\"}} is a fraction"
@@ -97,7 +97,7 @@ fn of_name(named: &Map<String, Value>) -> anyhow::Result<KeyPart> {
     })
 }
 
-/// Bytes that hex digits say.
+/// Parses hex digits.
 pub(super) fn bytes(digits: &str) -> anyhow::Result<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     let byte = |pair: &[u8]| {
@@ -107,12 +107,12 @@ pub(super) fn bytes(digits: &str) -> anyhow::Result<Vec<u8>> {
     pairs.map(byte).collect::<Option<_>>().context("hex has two digits for each byte")
 }
 
-/// Bytes as hex digits.
+/// Formats bytes as hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A key for programs: what [`How::read`] reads.
+/// Formats a key for programs, in the format that [`How::read`] reads.
 pub(super) fn told(key: &AnyKey) -> Value {
     match &key.0[..] {
         // An array would be the tuple's parts.
@@ -121,7 +121,7 @@ pub(super) fn told(key: &AnyKey) -> Value {
     }
 }
 
-/// A part of a key as JSON.
+/// Formats a part of a key as JSON.
 pub(super) fn part_told(part: &KeyPart) -> Value {
     match part {
         KeyPart::Null => Value::Null,
@@ -181,7 +181,7 @@ mod tests {
             let key = AnyKey(vec![part.clone()]);
             assert_eq!(read(&told(&key).to_string()).unwrap(), key);
         }
-        // With as many digits as there are.
+        // With as many digits as exist.
         for number in 1..5_000_u64 {
             let bits = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let parts = [f64::from_bits(bits), (bits >> 11) as f64 / (1_u64 << 53) as f64];
@@ -190,7 +190,7 @@ mod tests {
                 assert_eq!(read(&told(&key).to_string()).unwrap(), key);
             }
         }
-        // No number is equal to one that is none, and there are many of them.
+        // NaN equals no number, and has many representations.
         for bits in [f64::NAN.to_bits(), f64::NAN.to_bits() | 5, (-f64::NAN).to_bits()] {
             let key = AnyKey(vec![KeyPart::F64(f64::from_bits(bits))]);
             let Ok([KeyPart::F64(read)]) =

@@ -17,7 +17,7 @@ use crate::{locks, output};
 
 /// Show transactions that wait for locks, and the transactions that block them
 ///
-/// The store is looked at and not opened: the command takes no slot and writes nothing.
+/// The command inspects the store without opening it: it takes no slot and writes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store locks /tmp/shop
@@ -33,22 +33,22 @@ Exits with 0, also if no transaction waits; 2 if the store cannot be looked at."
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
-    /// All locks that are held or waited for
+    /// Show all held and requested locks
     #[arg(long, conflicts_with_all = ["graph", "svg", "watch"])]
     all: bool,
-    /// Those that block others first, and below each those that it blocks
+    /// Show blocking transactions first, and below each the transactions that it blocks
     #[arg(long, conflicts_with_all = ["json", "svg"])]
     graph: bool,
     /// Draw which transaction waits for which
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["json", "watch"])]
     svg: Option<PathBuf>,
-    /// Show it again and again, until q or Ctrl-C; once if it is not on a terminal
+    /// Repeat until q or Ctrl-C; once without a terminal
     #[arg(long, conflicts_with = "json")]
     watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two frames
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
-    /// JSON lines, one object a transaction that waits, or a lock
+    /// Print JSON lines, one object per waiting transaction or lock
     #[arg(long)]
     json: bool,
 }

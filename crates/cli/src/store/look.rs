@@ -1,4 +1,4 @@
-//! `store log`, `store pages`: what is in a store's files.
+//! `store log`, `store pages`: the content of a store's files.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -13,12 +13,12 @@ use super::rows::escape;
 use super::{open, print_json};
 use crate::output::{self, Absent};
 
-/// The commands find that something is wrong by this.
+/// The exit code of a command that finds damage.
 const DAMAGED: ExitCode = ExitCode::FAILURE;
 
 /// Print the records of a store's log
 ///
-/// The files are read, and nothing is written: of a live store, or one that cannot be opened.
+/// Reads files and writes nothing, also for a store that is open or cannot be opened.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store log /tmp/shop
@@ -34,34 +34,34 @@ Exits with 0, 1 if a part cannot be read that was there, or the table, tree or s
 pub(crate) struct LogArgs {
     /// The store's folder
     path: PathBuf,
-    /// The first position, if a record is there; else the next
+    /// The first position; the next record if none begins there
     #[arg(long, value_name = "LSN", default_value_t = 0)]
     from: u64,
-    /// The position before which it ends
+    /// The position before which the output ends
     #[arg(long, value_name = "LSN")]
     to: Option<u64>,
-    /// At most N records
+    /// Print at most N records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Of this thread slot
+    /// Only this thread slot
     #[arg(long, value_name = "N")]
     slot: Option<u16>,
-    /// Of this kind; may be given again
+    /// Only this kind; may be repeated
     #[arg(long, value_name = "KIND", hide_possible_values = true)]
     #[arg(value_parser = PossibleValuesParser::new(LogRecord::KINDS))]
     kind: Vec<String>,
-    /// Of this tree: the page of its root, as `pages` shows it
+    /// Only this tree: the page of its root, as `pages` shows it
     #[arg(long, value_name = "N")]
     tree: Option<u32>,
-    /// Of this table; the store is opened to find it
+    /// Only this table; the store is opened to find it
     #[arg(long, value_name = "NAME", conflicts_with = "tree")]
     table: Option<String>,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
 
-/// Show what takes the bytes of a store's file, by table
+/// Show what uses the bytes of a store's file, by table
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store pages /tmp/shop
@@ -78,7 +78,7 @@ approximate.")]
 pub(crate) struct PagesArgs {
     /// The store's folder
     path: PathBuf,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -119,7 +119,7 @@ pub(super) fn log(args: &LogArgs) -> anyhow::Result<ExitCode> {
         None => args.tree,
         Some(name) => {
             let tables = open(&args.path, false)?.pages()?;
-            // The first two are the store's own, and a table may have such a name.
+            // The first two are the store's own, and a table may have the same name.
             let table = tables.into_iter().skip(2).find(|table| table.name == *name);
             let none = || Absent(format!("there is no table {}", escape(name.as_bytes())));
             Some(table.ok_or_else(none)?.root)
@@ -214,7 +214,7 @@ pub(super) fn pages(args: &PagesArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A number of bytes in at most six characters.
+/// Formats a number of bytes in at most six characters.
 fn size(bytes: u64) -> String {
     match bytes {
         0..10_000 => bytes.to_string(),
@@ -222,8 +222,8 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What the bytes of the file are: name, bytes, in words. The last is what the disk has: the sum of
-/// the others, where the holes are subtracted.
+/// The parts of the file: name, bytes, description. The last is the size on disk: the sum of the
+/// others without the holes.
 fn parts(tables: &[TablePages], file: &DataFile) -> Vec<(&'static str, i64, String)> {
     let page = u64::from(file.page_bytes);
     let used: u64 = tables.iter().map(|table| table.inner + table.leaves).sum();

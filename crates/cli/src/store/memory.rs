@@ -1,4 +1,4 @@
-//! `store forget-memory`: what killed processes left in `/dev/shm`.
+//! `store forget-memory`: shared memory that killed processes left in `/dev/shm`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,10 +33,10 @@ Exits with 0, or 2 if it could not be done.")]
 pub(crate) struct Args {
     /// A store's folder
     path: Option<PathBuf>,
-    /// Only show what there is
+    /// Only list it
     #[arg(long, conflicts_with = "path")]
     list: bool,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }

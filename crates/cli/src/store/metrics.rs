@@ -11,7 +11,7 @@ use crate::output;
 
 /// Print counts and sizes in the text format of Prometheus
 ///
-/// They are of all processes that have the store open, since the first of them opened it.
+/// They cover all processes that have the store open, since the first of them opened it.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store metrics /tmp/shop
@@ -26,7 +26,7 @@ Exits with 0, 2 if the store cannot be opened.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }

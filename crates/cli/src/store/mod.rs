@@ -1,31 +1,31 @@
-//! `latchwork store`: a store's folder, for a shell.
+//! `latchwork store`: commands for a store.
 //!
-//! Most commands open the store as any program does, so it may be used by others at the same time,
-//! and by commands of several terminals at once. `log` reads files alone; `salvage`, `restore` and
-//! `forget-memory` want a store that nobody has open.
+//! Most commands open the store as any program does, so it may be in use by programs and by other
+//! commands. `log` only reads files; `salvage`, `restore` and `forget-memory` need a store that no
+//! process has open.
 //!
-//! | file | what |
+//! | file | content |
 //! |---|---|
 //! | `rows` | `put`, `get`, `del`, `scan`: records of one table |
-//! | `records` | a table, by the types that it has |
-//! | `types` | types, and values of them as text |
+//! | `records` | a table, by its types |
+//! | `types` | types, and their values as text |
 //! | `keys` | keys of any type as text |
-//! | `tables` | `tables`: what the tables hold |
-//! | `interrupt` | how those that run long end by a signal |
-//! | `clear` | `clear`: a table is emptied |
-//! | `stat` | `stat`: what is there, and who has it open |
+//! | `tables` | `tables`: the list of tables |
+//! | `interrupt` | ending long commands by a signal |
+//! | `clear` | `clear`: empties a table |
+//! | `stat` | `stat`: sizes, and the processes that have it open |
 //! | `dump` | `dump`, `load`: tables as text |
 //! | `backup` | `backup`, `restore`: copies |
-//! | `look` | `log`, `pages`: what is in the files |
-//! | `salvage` | `salvage`, `compact`: another store of one |
-//! | `prepared` | `prepared`: transactions that wait for their decision |
-//! | `locks`, `processes` | the same: what transactions wait for, what processes do |
-//! | `seen` | transactions and processes in words |
-//! | `top` | `top`: what goes on, live |
+//! | `look` | `log`, `pages`: the content of the files |
+//! | `salvage` | `salvage`, `compact`: a new store from an old one |
+//! | `prepared` | `prepared`: prepared transactions |
+//! | `locks`, `processes` | waits of transactions, work of processes |
+//! | `seen` | transactions and processes as text |
+//! | `top` | `top`: live view |
 //! | `metrics` | `metrics`: counts and sizes for a monitoring system |
-//! | `sync_test` | `sync-test`: how often a disk makes something durable |
-//! | `upgrade` | `upgrade`: a store of an older format |
-//! | `memory` | `forget-memory`: what killed processes left |
+//! | `sync_test` | `sync-test`: how often a disk makes data durable |
+//! | `upgrade` | `upgrade`: conversion of an older format |
+//! | `memory` | `forget-memory`: memory of killed processes |
 
 mod backup;
 mod cbor;
@@ -64,7 +64,7 @@ use latchwork_store::{DumpError, Error, Options, Refusal, Space, Store};
 
 use crate::{output, terminal};
 
-/// What to do with a store
+/// Use a store
 #[derive(Subcommand)]
 pub(crate) enum What {
     Put(rows::PutArgs),
@@ -96,7 +96,8 @@ pub(crate) enum What {
 
 /// Check every page of every table
 ///
-/// Others may write meanwhile: a page that they have in hand is told as lost.
+/// Other processes may write at the same time: a page that one of them holds may be reported as
+/// lost.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store verify /tmp/shop
@@ -107,12 +108,12 @@ killed when it has the store open alone, the next command goes on with the memor
 pub(crate) struct VerifyArgs {
     /// The store's folder
     path: PathBuf,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
 
-/// Write all changed pages to the data file, and give up the log before them
+/// Write all changed pages to the data file, and discard the log before them
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store checkpoint /tmp/shop
@@ -121,13 +122,14 @@ The last process that closes a store does it, too, and so do all now and then as
 pub(crate) struct CheckpointArgs {
     /// The store's folder
     path: PathBuf,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
 
 impl What {
-    /// Whether a signal ends it as its end does. The others are short, or have no place to stop at.
+    /// Whether a signal ends it in an orderly way. The other commands are short, or have no place
+    /// to stop at.
     fn ends_by_signal(&self) -> bool {
         matches!(
             self,
@@ -142,7 +144,7 @@ impl What {
     }
 }
 
-/// Does it.
+/// Runs the command.
 pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
     READ_ONLY.store(read_only, Relaxed);
     if what.ends_by_signal() {
@@ -185,13 +187,13 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Whether the command was told to open the store for reading.
+/// Whether the store must be opened for reading only.
 static READ_ONLY: AtomicBool = AtomicBool::new(false);
 
-/// The folder of the store that the command has open: what is said of damage does not name it.
+/// The folder of the open store, which messages about damage do not name.
 static OPENED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Whether the reason is damage that was met when the store was open, or copied.
+/// Returns whether the error is damage that was found when the store was opened or copied.
 fn is_damage(why: &anyhow::Error) -> bool {
     let of_store = match why.downcast_ref() {
         Some(DumpError::Store(why)) => Some(why),
@@ -200,15 +202,15 @@ fn is_damage(why: &anyhow::Error) -> bool {
     of_store.is_some_and(|why| why.is_damage() && !matches!(why, Error::Open { .. }))
 }
 
-/// Opens a store with what a command needs of memory. If others have it open, theirs is used.
+/// Opens a store with a small memory. If other processes have it open, theirs is used.
 fn open(path: &Path, create: bool) -> anyhow::Result<Store> {
     open_with(path, create, None)
 }
 
-/// How long it is waited for another process without a word.
+/// How long the command waits for another process before it prints a message.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// The same; a store that is made has pages of so many bytes.
+/// [`open`] with a page size for a new store.
 fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Store> {
     let mut options = small(create);
     options.sizes.page = page.unwrap_or(options.sizes.page);
@@ -221,9 +223,9 @@ fn open_with(path: &Path, create: bool, page: Option<u32>) -> anyhow::Result<Sto
     })
 }
 
-/// As a command opens it: with a small cache, which grows if another process asks for more. A
-/// checkpoint that it makes takes no history from the programs that have the store open, whatever
-/// bound is theirs.
+/// The options of a command: a small cache, which grows if another process asks for more. A
+/// checkpoint of the command takes no history from the programs that have the store open, whatever
+/// their limit.
 fn small(create: bool) -> Options {
     let read_only = READ_ONLY.load(Relaxed);
     let mut options = Options { create: create && !read_only, read_only, ..Options::default() };
@@ -232,7 +234,7 @@ fn small(create: bool) -> Options {
     options
 }
 
-/// Opens it, and says so if that has to wait for another process.
+/// Opens it, and prints a message while it waits for another process.
 fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
     OPENED.get_or_init(|| path.to_owned());
     options.wait = Some(SILENT);
@@ -250,7 +252,7 @@ fn open_as(path: &Path, mut options: Options) -> anyhow::Result<Store> {
     }
 }
 
-/// The region file that a path means: itself, or that of the store in this folder.
+/// Returns the region file that a path means: itself, or that of the store in this folder.
 pub(crate) fn region_of(path: &Path) -> anyhow::Result<PathBuf> {
     if !path.is_dir() {
         return Ok(path.to_owned());
@@ -259,7 +261,7 @@ pub(crate) fn region_of(path: &Path) -> anyhow::Result<PathBuf> {
     latchwork_store::region_file(path)?.ok_or_else(closed)
 }
 
-/// What is shown on a terminal while a long work is done.
+/// The progress of a long command on a terminal.
 struct Progress(ProgressBar);
 
 impl Progress {
@@ -283,10 +285,10 @@ fn print_json(row: &serde_json::Value) -> std::io::Result<()> {
     output::print(|out| writeln!(out, "{row}"))
 }
 
-/// What is wrong, and with which table.
+/// A fault, and its table.
 type Fault = (Option<String>, String);
 
-/// What there is, or all that is wrong.
+/// Returns the sizes, or all faults.
 fn look_at_all(path: &Path) -> anyhow::Result<Result<Space, Vec<Fault>>> {
     let is_damage = |why: &anyhow::Error| why.downcast_ref().is_some_and(Error::is_damage);
     let store = match open(path, false) {

@@ -1,4 +1,4 @@
-//! `store prepared`: transactions that wait for their decision.
+//! `store prepared`: transactions that are prepared and not decided.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::rows::escape;
 use super::{open_as, print_json, small};
 use crate::output;
 
-/// List transactions that are prepared and not decided, or decide
+/// List prepared transactions, or decide one
 ///
 /// Each holds its locks, a thread slot, and the log from its first record on, until it is decided.
 #[derive(clap::Args)]
@@ -35,10 +35,10 @@ pub(crate) struct Args {
     /// Roll this one back
     #[arg(long, value_name = "ID")]
     roll_back: Option<String>,
-    /// For so many threads at least, if nobody has it open
+    /// For at least N threads, if no process has it open
     #[arg(long, value_name = "N")]
     threads: Option<u32>,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -53,7 +53,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         (None, Some(id)) => (id, false),
         (None, None) => return list(&store, &all, args.json),
     };
-    // An id may look like another that is escaped. What is shown is one's only.
+    // An id may look like another one that is escaped. A displayed id is unique.
     let shown = all.iter().find(|one| escape(&one.gid) == *id);
     let Some(one) = shown.or_else(|| all.iter().find(|one| one.gid == id.as_bytes())) else {
         output::complain(&format!("no transaction {id} is prepared"));

@@ -14,7 +14,7 @@ use crate::output;
 
 /// Show the processes that have the store open, their work, and what keeps the log
 ///
-/// The store is looked at and not opened: the command takes no slot and writes nothing.
+/// The command inspects the store without opening it: it takes no slot and writes nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store processes /tmp/shop
@@ -28,7 +28,7 @@ Exits with 0; 2 if the store cannot be looked at.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -113,7 +113,7 @@ fn head(of: &StoreProcess) -> String {
     format!("process {}, {state}, {threads}{age}{command}", of.pid)
 }
 
-/// A transaction, behind its kind.
+/// A transaction, after its kind.
 fn about(of: &TransactionInfo) -> String {
     let name = if of.label.is_empty() { String::new() } else { format!("{}, ", label(of)) };
     let age = ago(of.age);
@@ -130,7 +130,7 @@ fn about(of: &TransactionInfo) -> String {
     text
 }
 
-/// Names the transaction, snapshot or pin that keeps the oldest part of the log.
+/// The transaction, snapshot or pin that keeps the oldest part of the log.
 fn longest(found: &Processes) -> Option<String> {
     let mut all: Vec<(u64, String)> = Vec::new();
     for one in &found.processes {

@@ -1,4 +1,4 @@
-//! A table, whose keys and values are written and printed by the types that it has.
+//! A table whose keys and values are parsed and printed by its types.
 
 use anyhow::{Context, bail, ensure};
 use latchwork_store::{AnyKey, Key, KeyPart, Raw, Store, Table, TableInfo, Uuid};
@@ -14,17 +14,17 @@ pub(super) struct Records {
     /// Whether the store has it.
     pub(super) there: bool,
     types: Option<(Type, Type)>,
-    /// The types as the store says them.
+    /// The types as the store describes them.
     pub(super) said: String,
     keys_are_json: bool,
 }
 
-/// An argument as JSON.
+/// Parses an argument as JSON.
 fn parsed(argument: &str) -> anyhow::Result<Value> {
     serde_json::from_str(argument).with_context(|| format!("{argument}: no JSON"))
 }
 
-/// The JSON that an argument means, by its type: text is itself, as are most others.
+/// The JSON of an argument, by its type: text and most others are written as they are.
 fn plain(of: &Type, argument: &str) -> anyhow::Result<Value> {
     match of {
         Type::Text | Type::Uuid | Type::F32 | Type::F64 => Ok(json!(argument)),
@@ -37,7 +37,7 @@ fn plain(of: &Type, argument: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// The part of a key that JSON means, by its type.
+/// The part of a key from JSON, by its type.
 fn part(of: &Type, value: &Value) -> anyhow::Result<KeyPart> {
     Ok(match of {
         Type::Integer { signed, bytes } => {
@@ -77,7 +77,7 @@ fn part(of: &Type, value: &Value) -> anyhow::Result<KeyPart> {
     })
 }
 
-/// The parts of a key that is a tuple; the first of them are enough if it may be `open`.
+/// The parts of a tuple key; the first parts suffice if it may be `open`.
 fn parts(of: &Type, value: &Value, open: bool) -> anyhow::Result<Vec<KeyPart>> {
     if let Type::Enum(variants) = of {
         let (variant, values) = types::variant(variants, value)?;
@@ -95,7 +95,7 @@ fn zipped(of: &[&Type], values: &[&Value], open: bool) -> anyhow::Result<Vec<Key
     of.iter().zip(values).map(|(of, value)| part(of, value)).collect()
 }
 
-/// A part of a key as JSON, by its type; without the type if it does not fit.
+/// A part of a key as JSON, by its type; without the type if it does not match.
 fn part_json(of: &Type, part: &KeyPart) -> Value {
     match (of, part) {
         (Type::Option(of), part) if *part != KeyPart::Null => part_json(of, part),
@@ -134,7 +134,7 @@ fn has_names(of: &Type) -> bool {
 }
 
 impl Records {
-    /// A table of this name.
+    /// Finds a table of this name.
     pub(super) fn find(store: &Store, name: &str, how: &keys::How) -> anyhow::Result<Self> {
         let info = store.table_infos()?.into_iter().find(|info| info.name == name);
         let types = info.as_ref().and_then(|TableInfo { key, value, .. }| {
@@ -150,7 +150,7 @@ impl Records {
         Ok(Self { table, there, types, said, keys_are_json })
     }
 
-    /// The bytes of a key; of a bound the first parts are enough.
+    /// Returns the bytes of a key; the first parts suffice for a bound.
     pub(super) fn key(&self, argument: &str, open: bool) -> anyhow::Result<Vec<u8>> {
         let json = || match self.keys_are_json {
             true => parsed(argument).map(Some),
@@ -182,7 +182,7 @@ impl Records {
         Ok(bytes)
     }
 
-    /// The bytes of a value that an argument or a file has.
+    /// Returns the bytes of a value in an argument or a file.
     pub(super) fn value(&self, given: &[u8], from_file: bool) -> anyhow::Result<Vec<u8>> {
         let Some((_, of)) = &self.types else { return Ok(given.to_vec()) };
         let read = || match of {
@@ -205,7 +205,7 @@ impl Records {
             .with_context(|| format!("{}: no value of the table, which has {}", shown(), self.said))
     }
 
-    /// A key as JSON.
+    /// Formats a key as JSON.
     pub(super) fn key_json(&self, bytes: &[u8]) -> Value {
         let Ok(AnyKey(parts)) = AnyKey::decode(bytes) else {
             return json!({"hex": keys::hex(bytes)});
@@ -214,7 +214,7 @@ impl Records {
         typed.unwrap_or_else(|| keys::told(&AnyKey(parts)))
     }
 
-    /// A key for people.
+    /// Formats a key for display.
     pub(super) fn key_text(&self, bytes: &[u8]) -> String {
         match (&self.types, AnyKey::decode(bytes)) {
             (Some((of, _)), _) if has_names(of) => self.key_json(bytes).to_string(),
@@ -223,14 +223,14 @@ impl Records {
         }
     }
 
-    /// A value for people: its bytes, where they are text or no other type's.
+    /// Formats a value for display: its bytes, if they are text or of no other type.
     pub(super) fn value_text(&self, bytes: &[u8]) -> Vec<u8> {
         match self.types.as_ref().map(|(_, of)| of) {
             None | Some(Type::Text | Type::Bytes(_) | Type::Own | Type::Json) => bytes.to_vec(),
             Some(of) => {
                 let value = types::decode(of, bytes);
                 match (&value, of.is_plain()) {
-                    // A number that JSON has no digits for.
+                    // A number that JSON cannot represent.
                     (Some(Value::Object(named)), true) => {
                         let text = named.values().next().and_then(Value::as_str);
                         text.unwrap_or_default().as_bytes().to_vec()
@@ -242,7 +242,7 @@ impl Records {
         }
     }
 
-    /// A record as JSON: `key`, and `value` or `hex`.
+    /// Formats a record as JSON: `key`, and `value` or `hex`.
     pub(super) fn json(&self, key: &[u8], value: &[u8]) -> Value {
         let key = self.key_json(key);
         let typed = match self.types.as_ref().map(|(_, of)| of) {

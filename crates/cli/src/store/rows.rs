@@ -1,4 +1,4 @@
-//! `store put`, `get`, `del`, `scan`: records of one table. Keys and values are written and printed
+//! `store put`, `get`, `del`, `scan`: records of one table. Keys and values are parsed and printed
 //! by the types of the table (`records.rs`); without types keys are text or JSON (`keys.rs`), and
 //! values are bytes.
 
@@ -20,10 +20,10 @@ use super::records::Records;
 use super::{keys, open, print_json};
 use crate::output;
 
-/// The table of those who name none.
+/// The default table.
 const DEFAULT: &str = "default";
 
-/// Which table.
+/// The table of a command.
 #[derive(clap::Args)]
 struct Of {
     /// The store's folder
@@ -41,15 +41,15 @@ impl Of {
         Records::find(store, &self.table, &self.keys)
     }
 
-    /// Whether the command line names it.
+    /// Returns whether the command line names the table.
     fn is_named(&self) -> bool {
         self.table != DEFAULT
     }
 }
 
-/// Write a value under a key, whether there is one or not
+/// Write a value under a key, whether it exists or not
 ///
-/// The first one makes the store, and the folder. When it returns the value is on the disk.
+/// The first put creates the store and its folder. When the command returns, the value is durable.
 #[derive(clap::Args)]
 #[command(after_help = keys::with_types("Examples:
   latchwork store put /tmp/shop pear 3
@@ -71,10 +71,10 @@ pub(crate) struct PutArgs {
     /// The value, by the table's type; any bytes in a new table
     #[arg(allow_negative_numbers = true, required_unless_present = "file")]
     value: Option<OsString>,
-    /// The value is what this file has; `-` is the standard input
+    /// Read the value from this file; `-` is the standard input
     #[arg(long, value_name = "FILE", conflicts_with = "value")]
     file: Option<PathBuf>,
-    /// A JSON line: `written`
+    /// Print a JSON line: `written`
     #[arg(long)]
     json: bool,
 }
@@ -96,10 +96,10 @@ pub(crate) struct GetArgs {
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
-    /// The bytes of the value as the store has them, and no line end
+    /// Print the bytes of the value as stored, without a line end
     #[arg(long, conflicts_with = "json")]
     raw: bool,
-    /// A JSON line: `value`, or `hex` if it is no text
+    /// Print a JSON line: `value`, or `hex` if it is no text
     #[arg(long)]
     json: bool,
 }
@@ -117,12 +117,12 @@ pub(crate) struct DelArgs {
     /// The key
     #[arg(allow_negative_numbers = true)]
     key: String,
-    /// A JSON line: `removed`
+    /// Print a JSON line: `removed`
     #[arg(long)]
     json: bool,
 }
 
-/// Print keys and values in order, as they were at one instant
+/// Print keys and values in order, from one snapshot
 #[derive(clap::Args)]
 #[command(after_help = keys::with_types("Examples:
   latchwork store scan /tmp/shop
@@ -138,25 +138,25 @@ store cannot be read or a bound is not of the table's type."))]
 pub(crate) struct ScanArgs {
     #[command(flatten)]
     of: Of,
-    /// The first key, if it is there
+    /// The first key
     #[arg(allow_negative_numbers = true)]
     from: Option<String>,
-    /// The key before which it ends
+    /// The key before which the output ends
     #[arg(allow_negative_numbers = true)]
     to: Option<String>,
-    /// At most N records
+    /// Print at most N records
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// The last one first
+    /// Print in descending order
     #[arg(long)]
     reverse: bool,
-    /// JSON lines: `key`, and `value`, or `hex` if that is no text
+    /// Print JSON lines: `key`, and `value`, or `hex` if that is no text
     #[arg(long)]
     json: bool,
 }
 
 impl PutArgs {
-    /// The bytes of the value.
+    /// Returns the bytes of the value.
     fn value(&self) -> anyhow::Result<Cow<'_, [u8]>> {
         let Some(path) = &self.file else {
             return Ok(Cow::Borrowed(self.value.as_deref().unwrap_or_default().as_bytes()));
@@ -176,7 +176,7 @@ impl PutArgs {
     }
 }
 
-/// Says that there is no such table, which the command line has named.
+/// Prints that the table named on the command line does not exist.
 fn no_table(name: &str) -> ExitCode {
     output::complain(&format!("there is no table {}", escape(name.as_bytes())));
     ExitCode::FAILURE
@@ -185,7 +185,7 @@ fn no_table(name: &str) -> ExitCode {
 pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
     let value = args.value()?;
     if !args.of.path.join("identity").exists() {
-        // Before a store is made for nothing.
+        // Before a store is created in vain.
         args.of.keys.read(&args.key)?;
     }
     let store = open(&args.of.path, true)?;
@@ -195,7 +195,7 @@ pub(super) fn put(args: &PutArgs) -> anyhow::Result<ExitCode> {
     if records.there || args.of.keys.typed {
         store.put(&records.table, &key, &bytes)?;
     } else {
-        // A table of this command's own: text to bytes.
+        // A table of this command's own types: text to bytes.
         store.put(&Table::<&str, &[u8]>::named(&args.of.table), &args.key, &bytes)?;
     }
     if args.json {
@@ -235,7 +235,8 @@ pub(super) fn del(args: &DelArgs) -> anyhow::Result<ExitCode> {
         return Ok(no_table(&args.of.table));
     }
     let key = records.key(&args.key, false)?;
-    // A transaction makes the tables that it names. What was never written to is not to be made.
+    // A transaction creates the tables that it names, but a table that was never written must not
+    // be created.
     let removed = records.there && store.remove(&records.table, &key)?;
     if args.json {
         print_json(&json!({"key": records.key_json(&key), "removed": removed}))?;
@@ -285,7 +286,7 @@ pub(super) fn scan(args: &ScanArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Text that stays in its line and column; a byte that is no text as `\xNN`.
+/// Formats text on one line, with invalid bytes as `\xNN`.
 pub(super) fn escape(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {
@@ -295,7 +296,7 @@ pub(super) fn escape(bytes: &[u8]) -> String {
                 '\t' => text.push_str("\\t"),
                 '\n' => text.push_str("\\n"),
                 '\r' => text.push_str("\\r"),
-                // A line end to some is one that is no ASCII.
+                // Some programs treat these non-ASCII characters as line ends.
                 char if char.is_control() || ['\u{2028}', '\u{2029}'].contains(&char) => {
                     let bytes = char.to_string().into_bytes().into_iter();
                     bytes.for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));

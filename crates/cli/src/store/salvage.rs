@@ -1,4 +1,4 @@
-//! `store salvage`, `compact`: another store of one.
+//! `store salvage`, `compact`: a new store from an old one.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -13,9 +13,9 @@ use super::rows::escape;
 use super::{Progress, open, print_json};
 use crate::output;
 
-/// Read what can be read of a store that cannot be opened, into a new one
+/// Copy the readable part of a store that cannot be opened into a new one
 ///
-/// Nothing is written to the old one but `opening`, an empty file. What could not be read is told.
+/// Writes nothing to the old store except `opening`, an empty file. Reports what could not be read.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   latchwork store salvage /tmp/shop /tmp/shop-again
@@ -27,16 +27,16 @@ name clears it away. Exits with 0 if nothing is missing, 1 if something is, 2 if
 pub(crate) struct SalvageArgs {
     /// The store's folder
     from: PathBuf,
-    /// Where the new store goes: a folder that is not there
+    /// Where to create the new store: a folder that does not exist
     to: PathBuf,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
 
-/// Write a store into a new one, whose pages are full, or return free pages to the file system
+/// Write a store into a new one with full pages, or return free pages to the file system
 ///
-/// Other processes may write meanwhile. A new store has the records of one moment.
+/// Other processes may write at the same time. A new store has the records of one moment.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store compact /tmp/shop /tmp/shop-small
@@ -52,13 +52,13 @@ signal n ended it.")]
 pub(crate) struct CompactArgs {
     /// The store's folder
     path: PathBuf,
-    /// Where the new store goes: a folder that does not exist
+    /// Where to create the new store: a folder that does not exist
     #[arg(required_unless_present = "in_place")]
     to: Option<PathBuf>,
     /// Return free pages of the store itself to the file system
     #[arg(long, conflicts_with = "to")]
     in_place: bool,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
@@ -183,13 +183,13 @@ fn reclaim(store: &Store, args: &CompactArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a file takes on the disk, or a folder with all that is in it, as `du` reports it.
+/// Returns the size on disk of a file, or of a folder with its content, as `du` reports it.
 fn on_disk(path: &Path) -> std::io::Result<u64> {
     let about = path.symlink_metadata()?;
     let mut bytes = about.blocks() * 512;
     if about.is_dir() {
         for entry in std::fs::read_dir(path)? {
-            // Another process may recycle a file of the log meanwhile.
+            // Another process may recycle a file of the log at the same time.
             bytes += on_disk(&entry?.path()).unwrap_or(0);
         }
     }

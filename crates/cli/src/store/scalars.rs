@@ -5,7 +5,7 @@ use serde_json::{Number, Value, json};
 
 use super::keys;
 
-/// An integer of JSON that fits into its type, as its bits.
+/// Parses an integer from JSON that fits into its type; returns its bits.
 pub(super) fn integer(value: &Value, signed: bool, bytes: usize) -> anyhow::Result<i128> {
     let text = match value {
         Value::Number(number) => number.to_string(),
@@ -32,7 +32,7 @@ pub(super) fn integer(value: &Value, signed: bool, bytes: usize) -> anyhow::Resu
     Ok(bits)
 }
 
-/// An integer as JSON, from its bits.
+/// Formats an integer as JSON, from its bits.
 pub(super) fn integer_json(bits: i128, signed: bool) -> Value {
     let small = match signed {
         true => i64::try_from(bits).ok().map(Number::from),
@@ -42,7 +42,7 @@ pub(super) fn integer_json(bits: i128, signed: bool) -> Value {
     small.map_or_else(|| json!({"integer": text()}), Value::Number)
 }
 
-/// A float of JSON: a number, or a text that Rust reads as one.
+/// Parses a float from JSON: a number, or a text that Rust parses as one.
 pub(super) fn float(value: &Value) -> anyhow::Result<f64> {
     let text = match value {
         Value::Object(named) => named.get("f64").or(named.get("f32")).and_then(Value::as_str),
@@ -58,7 +58,7 @@ pub(super) fn float_json(number: f64, name: &str, text: String) -> Value {
     found.map_or_else(|| json!({name: text}), Value::Number)
 }
 
-/// Bytes of JSON: a text, or digits.
+/// Parses bytes from JSON: a text, or hex digits.
 pub(super) fn bytes(value: &Value, count: Option<usize>) -> anyhow::Result<Vec<u8>> {
     let found = match value {
         Value::String(text) => text.clone().into_bytes(),
@@ -75,7 +75,7 @@ pub(super) fn bytes(value: &Value, count: Option<usize>) -> anyhow::Result<Vec<u
     Ok(found)
 }
 
-/// Bytes as JSON.
+/// Formats bytes as JSON.
 pub(super) fn bytes_json(bytes: &[u8]) -> Value {
     match std::str::from_utf8(bytes) {
         Ok(text) => json!(text),

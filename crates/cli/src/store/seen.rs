@@ -1,4 +1,4 @@
-//! Transactions and processes of a store, for people and for programs.
+//! Transactions and processes of a store, for display and for programs.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::output;
 /// The most characters of a command that are shown.
 const COMMAND: usize = 18;
 
-/// Looks at the store in a folder: none if no process has it open.
+/// Opens a view of the store in a folder: none if no process has it open.
 pub(super) fn view(path: &Path) -> anyhow::Result<Option<StoreView>> {
     Ok(StoreView::open(path)?)
 }
@@ -31,7 +31,7 @@ impl<'p> Commands<'p> {
         self.0.get(&pid?).copied()
     }
 
-    /// The process of a transaction: number, command, and whether it runs.
+    /// Describes the process of a transaction: number, command, and whether it runs.
     fn party(&self, of: &TransactionInfo) -> String {
         if let Some(gid) = &of.prepared {
             return format!("prepared transaction {}", escape(gid));
@@ -48,13 +48,13 @@ impl<'p> Commands<'p> {
         format!("process {pid}{command}{state}")
     }
 
-    /// The same, with the transaction's label.
+    /// Describes the process of a transaction, with the transaction's label.
     fn who(&self, of: &TransactionInfo) -> String {
         let label = if of.label.is_empty() { String::new() } else { format!(", {}", label(of)) };
         format!("{}{label}", self.party(of))
     }
 
-    /// A waiting transaction, and a line for each transaction that blocks it.
+    /// Describes a waiting transaction, with a line for each transaction that blocks it.
     pub(super) fn blocked(&self, blocked: &Blocked) -> Vec<String> {
         let mut lines = vec![self.waits(&blocked.waiter)];
         for other in &blocked.blockers {
@@ -67,12 +67,12 @@ impl<'p> Commands<'p> {
         lines
     }
 
-    /// A waiting transaction.
+    /// Describes a waiting transaction.
     pub(super) fn waits(&self, of: &TransactionInfo) -> String {
         format!("{} {}", self.who(of), wait(of))
     }
 
-    /// A transaction, for programs.
+    /// Returns a transaction for programs.
     pub(super) fn row(&self, of: &TransactionInfo) -> Value {
         let waits = of.waits.as_ref().map(|waits| {
             json!({
@@ -88,7 +88,7 @@ impl<'p> Commands<'p> {
         })
     }
 
-    /// A waiting transaction and its blockers, for programs.
+    /// Returns a waiting transaction and its blockers, for programs.
     pub(super) fn blocked_row(&self, blocked: &Blocked) -> Value {
         let blockers = blocked.blockers.iter().map(|other| {
             let mut row = self.row(&other.transaction);
@@ -101,7 +101,7 @@ impl<'p> Commands<'p> {
     }
 }
 
-/// The lock that a transaction waits for, and how long.
+/// Describes the lock that a transaction waits for, and the duration.
 pub(super) fn wait(of: &TransactionInfo) -> String {
     of.waits.as_ref().map_or(String::new(), |waits| {
         let key = escape(format!("{}/{}", waits.table, waits.key).as_bytes());
@@ -109,7 +109,7 @@ pub(super) fn wait(of: &TransactionInfo) -> String {
     })
 }
 
-/// A label in quotes; a stroke if there is none.
+/// Formats a label in quotes; a dash if there is none.
 pub(super) fn label(of: &TransactionInfo) -> String {
     match of.label.is_empty() {
         true => "-".to_owned(),
@@ -117,14 +117,14 @@ pub(super) fn label(of: &TransactionInfo) -> String {
     }
 }
 
-/// A command, without its folder, and not all of a long one.
+/// Shortens a command: without its folder, and cut if long.
 pub(super) fn short(command: &str) -> String {
     let (program, rest) = command.split_once(' ').unwrap_or((command, ""));
     let program = program.rsplit('/').next().unwrap_or(program);
     output::head(&escape(format!("{program} {rest}").trim_end().as_bytes()), COMMAND)
 }
 
-/// A time, in the unit that people count it in.
+/// Formats a time in its usual unit.
 pub(super) fn ago(time: Duration) -> String {
     match time.as_secs() {
         0..120 => output::time(nanos(time)),

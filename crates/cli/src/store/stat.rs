@@ -14,7 +14,7 @@ use super::rows::escape;
 use super::{open, print_json};
 use crate::output;
 
-/// Count what there is, and who has it open
+/// Print sizes, counts, and the processes that have the store open
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store stat /tmp/shop
@@ -25,27 +25,27 @@ do.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }
 
-/// The shared memory of a store, before this process takes part in it.
+/// The shared memory of a store, before this process joins it.
 struct Memory {
     at: PathBuf,
     bytes: u64,
-    /// Those alive: pid, and how many threads.
+    /// The living processes: pid, and number of threads.
     processes: Vec<(u32, usize)>,
 }
 
 impl Memory {
-    /// Whether it lies in the store's folder, which has another name perhaps.
+    /// Whether it lies in the store's folder, which may have another name.
     fn is_beside(&self, path: &Path) -> bool {
         fs::canonicalize(path).is_ok_and(|path| self.at.starts_with(path))
     }
 }
 
-/// Looks at the shared memory; none if the store is closed.
+/// Reads the shared memory; none if the store is closed.
 fn memory(path: &Path) -> Option<Memory> {
     let text = fs::read_to_string(path.join("region")).ok()?;
     let folder = Path::new(text.lines().nth(1)?);
@@ -63,13 +63,13 @@ fn memory(path: &Path) -> Option<Memory> {
     Some(Memory { bytes: bytes_in(folder), processes: processes.collect(), at })
 }
 
-/// Bytes of the files of a folder.
+/// Returns the bytes of the files in a folder.
 fn bytes_in(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| entry.metadata().ok()).map(|about| about.len()).sum()
 }
 
-/// The sizes in force, for programs.
+/// The current sizes, for programs.
 fn sizes_row(sizes: &Sizes) -> serde_json::Value {
     json!({
         "cache": sizes.cache, "page": sizes.page, "log_buffer": sizes.log_buffer,
@@ -77,7 +77,7 @@ fn sizes_row(sizes: &Sizes) -> serde_json::Value {
     })
 }
 
-/// The same for people.
+/// Writes the current sizes for display.
 fn write_sizes(out: &mut dyn Write, sizes: &Sizes) -> std::io::Result<()> {
     writeln!(
         out,

@@ -1,4 +1,4 @@
-//! `store sync-test`: how often a disk makes something durable.
+//! `store sync-test`: how often a disk makes data durable.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,14 +14,15 @@ use serde_json::json;
 use super::{Progress, print_json};
 use crate::output;
 
-/// A sync of less than this reaches no device that keeps it without power, or one that has its own.
+/// A faster sync reaches no device that keeps data without power, or one with its own power supply.
 const TOO_QUICK: u64 = 20_000;
-/// Bytes of the file that is written to, made before as a segment of the log is.
+/// Bytes of the written file, preallocated like a segment of the log.
 const LENGTH: u64 = 8 << 20;
 
-/// Measure how often a folder's disk makes something durable, and say whether to believe it
+/// Measure how often a folder's disk makes data durable, and whether that is credible
 ///
-/// It bounds the commits a second of one thread that waits for each; many threads share one sync.
+/// The result bounds the commits per second of one thread that waits for each; many threads share
+/// one sync.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store sync-test /var/lib/shop
@@ -34,13 +35,13 @@ written to.")]
 pub(crate) struct Args {
     /// The folder
     folder: PathBuf,
-    /// Milliseconds for each way and size
+    /// Milliseconds for each method and size
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     ms: u64,
     /// Bytes of a write: multiples of 512
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4096", value_parser = size)]
     size: Vec<u64>,
-    /// JSON lines
+    /// Print JSON lines
     #[arg(long)]
     json: bool,
 }
@@ -51,7 +52,7 @@ fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "must be a multiple of 512, to 1048576".to_owned())
 }
 
-/// A way to make something durable.
+/// A method of making data durable.
 struct Way {
     name: &'static str,
     flags: i32,
@@ -65,7 +66,7 @@ const WAYS: [Way; 4] = [
     Way { name: "O_DIRECT", flags: libc::O_DSYNC | libc::O_DIRECT, after: |_| Ok(()) },
 ];
 
-/// How long each write of one way took, in order of length.
+/// The durations of the writes of one method, sorted.
 struct Took(Vec<u64>);
 
 impl Took {
@@ -82,7 +83,7 @@ impl Took {
     }
 }
 
-/// A file without a name, opened in each way: it is gone with this process, however that ends.
+/// A file without a name, opened in each way: it disappears with this process, however that ends.
 struct Probe([io::Result<File>; WAYS.len()]);
 
 impl Probe {
@@ -114,7 +115,7 @@ fn measure(way: &Way, file: &File, size: u64, time: Duration) -> io::Result<Took
     Ok(Took(took))
 }
 
-/// What is to be said of a disk, and whether it is one to keep a store on.
+/// The assessment of a disk, and whether it is suitable for a store.
 fn note(kind: Kind, median: u64) -> (bool, &'static str) {
     match kind {
         Kind::Network => (false, "other machines write it: a store there is refused"),
@@ -147,7 +148,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             match measured {
                 Ok(took) => rows.push((way.name, *size, took)),
                 Err(why) if way.flags == 0 => return Err(named(why)),
-                // What the file system cannot do is no row.
+                // A method that the file system does not support has no row.
                 Err(_) => {}
             }
         }

@@ -1,4 +1,4 @@
-//! `store tables`: what the tables hold.
+//! `store tables`: the list of tables.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ writes to it with this version of the store. Tables without records are listed t
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
-    /// JSON lines: `table`, `key`, `value`, `version`
+    /// Print JSON lines: `table`, `key`, `value`, `version`
     #[arg(long)]
     json: bool,
 }

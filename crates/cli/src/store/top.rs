@@ -1,4 +1,4 @@
-//! `store top`: what goes on in a store, live.
+//! `store top`: a live view of a store.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use super::{open, print_json};
 use crate::output;
 use crate::terminal::Pace;
 
-/// The most transactions that wait of which it is shown who blocks them.
+/// The most waiting transactions that are shown with their blockers.
 const BLOCKED: usize = 5;
 
 /// Watch commits, the log, snapshots and locks, stopped processes and blocked transactions
 ///
-/// An open store is looked at and not opened, so no stopped process can block the command.
+/// The command inspects an open store without opening it, so no stopped process can block it.
 ///
-/// Ends on q and Ctrl-C. If it is not on a terminal it prints one frame, after one interval.
+/// Ends on q and Ctrl-C. Without a terminal it prints one frame, after one interval.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store top /tmp/shop
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     pace: Pace,
 }
 
-/// One look.
+/// The values at one moment.
 struct Look {
     at: Instant,
     now: Activity,
@@ -50,7 +50,7 @@ impl Look {
         Ok(Self { at: Instant::now(), now: store.activity()?, seen: store.processes()? })
     }
 
-    /// Commits and bytes of log a second since `before`.
+    /// Returns commits and bytes of log per second since `before`.
     fn rates(&self, before: &Self) -> (f64, f64) {
         let seconds = self.at.duration_since(before.at).as_secs_f64().max(1e-3);
         let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
@@ -59,7 +59,7 @@ impl Look {
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // A closed store is opened, so that there is something to see.
+    // A closed store is opened, so that it can be inspected.
     let _opened = match view(&args.path) {
         Ok(Some(_)) => None,
         _ => Some(open(&args.path, false)?),
@@ -109,7 +109,7 @@ fn stopped(seen: &Processes) -> impl Iterator<Item = &StoreProcess> {
     seen.processes.iter().filter(|one| one.state == ProcessState::Stopped)
 }
 
-/// Stopped processes, with what they hold, and transactions that wait, with those that block them.
+/// Stopped processes with their locks, and waiting transactions with their blockers.
 fn blocked(seen: &Processes) -> Vec<String> {
     let commands = Commands::of(seen);
     let mut lines = Vec::new();

@@ -1,6 +1,6 @@
-//! The types that a table has recorded, and values of them as people and programs write them.
+//! The recorded types of a table, and their values in arguments and output.
 //!
-//! | type | as an argument, and as it is printed | with --json |
+//! | type | as an argument, and in output | with --json |
 //! |---|---|---|
 //! | an integer, a float, `bool` | as in JSON | the same; a large integer as {"integer": ".."} |
 //! | `str` | the text | a string |
@@ -33,7 +33,7 @@ pub(super) enum Type {
     Bool,
     Text,
     Uuid,
-    /// Bytes, of a certain number.
+    /// Bytes, of a fixed number if given.
     Bytes(Option<usize>),
     Option(Box<Type>),
     Tuple(Vec<Type>),
@@ -45,7 +45,7 @@ pub(super) enum Type {
     Cbor,
     /// Keys of any parts.
     Parts,
-    /// A format of a program's own.
+    /// A program's own format.
     Own,
 }
 
@@ -56,13 +56,13 @@ pub(super) struct Variant {
     pub(super) of: Type,
 }
 
-/// Takes a text from the front.
+/// Removes a text from the front.
 fn eat(from: &mut &str, what: &str) -> bool {
     let rest = from.strip_prefix(what);
     rest.inspect(|rest| *from = rest).is_some()
 }
 
-/// Takes a name.
+/// Removes a name from the front.
 fn word<'t>(from: &mut &'t str) -> Option<&'t str> {
     let end = from.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(from.len());
     let (word, rest) = from.split_at(end);
@@ -86,7 +86,7 @@ fn list<T>(
 }
 
 impl Type {
-    /// From its description. One that is not known here is a program's own.
+    /// Parses a description. An unknown type is a program's own.
     pub(super) fn parse(text: &str) -> Self {
         let mut rest = text;
         Self::take(&mut rest, 0).filter(|_| rest.is_empty()).unwrap_or(Self::Own)
@@ -160,13 +160,13 @@ impl Type {
         })
     }
 
-    /// Whether people write it as it is, and not as JSON.
+    /// Returns whether values are written as they are, and not as JSON.
     pub(super) fn is_plain(&self) -> bool {
         use Type::{Cbor, Enum, Option, Struct, Tuple};
         !matches!(self, Option(_) | Tuple(_) | Struct(_) | Enum(_) | Cbor)
     }
 
-    /// How many bytes each value has, if that is the same for all.
+    /// The bytes of each value, if all have the same number.
     fn width(&self) -> Option<usize> {
         match self {
             Self::Integer { bytes, .. } => Some(*bytes),
@@ -187,13 +187,13 @@ impl Type {
         }
     }
 
-    /// Whether `null` is a value of it.
+    /// Whether it has the value `null`.
     fn has_null(&self) -> bool {
         matches!(self, Self::Option(_) | Self::Json | Self::Cbor)
             || *self == Self::Tuple(Vec::new())
     }
 
-    /// The parts of a tuple or a struct; none of other types.
+    /// Returns the parts of a tuple or a struct; none for other types.
     pub(super) fn parts(&self) -> Option<Vec<&Type>> {
         match self {
             Self::Tuple(parts) => Some(parts.iter().collect()),
@@ -202,7 +202,7 @@ impl Type {
         }
     }
 
-    /// The JSON of the parts of a tuple or a struct, in order: of an array, or of an object.
+    /// Splits the JSON of a tuple or a struct, an array or an object, into its parts, in order.
     pub(super) fn split<'v>(&self, value: &'v Value) -> anyhow::Result<Vec<&'v Value>> {
         match (self, value) {
             (Self::Tuple(parts), Value::Null) if parts.is_empty() => Ok(Vec::new()),
@@ -222,7 +222,7 @@ impl Type {
         }
     }
 
-    /// JSON of the parts, as a whole.
+    /// Joins the JSON of the parts.
     pub(super) fn join(&self, values: Vec<Value>) -> Value {
         match self {
             Self::Struct(fields) => {
@@ -235,7 +235,7 @@ impl Type {
     }
 }
 
-/// The variant that a JSON value names, and the values of its parts.
+/// Returns the variant that a JSON value names, and the values of its parts.
 pub(super) fn variant<'t, 'v>(
     variants: &'t [Variant],
     value: &'v Value,
@@ -251,14 +251,14 @@ pub(super) fn variant<'t, 'v>(
     let found = variants.iter().find(|one| one.name == *name);
     let variant = found.with_context(|| format!("{name}: no variant; there are {}", names()))?;
     let parts = match &variant.of {
-        // One part is written without its array.
+        // A single part is written without an array.
         Type::Tuple(parts) if parts.len() == 1 => vec![of],
         parts => parts.split(of)?,
     };
     Ok((variant, parts))
 }
 
-/// JSON of a variant.
+/// Returns the JSON of a variant.
 pub(super) fn variant_json(variant: &Variant, mut parts: Vec<Value>) -> Value {
     let of = match &variant.of {
         Type::Tuple(of) if of.is_empty() => return json!(variant.name),
@@ -268,7 +268,7 @@ pub(super) fn variant_json(variant: &Variant, mut parts: Vec<Value>) -> Value {
     Value::Object(Map::from_iter([(variant.name.clone(), of)]))
 }
 
-/// Appends a value of this type that JSON says.
+/// Appends a value of this type from JSON.
 pub(super) fn encode(of: &Type, value: &Value, to: &mut Vec<u8>) -> anyhow::Result<()> {
     match of {
         Type::Integer { signed, bytes } => {
@@ -314,7 +314,7 @@ pub(super) fn encode(of: &Type, value: &Value, to: &mut Vec<u8>) -> anyhow::Resu
     Ok(())
 }
 
-/// Appends the parts of a tuple: each but the last with its length, if that is not fixed.
+/// Appends the parts of a tuple: each except the last with its length, if that is not fixed.
 fn encode_parts(types: &[&Type], values: &[&Value], to: &mut Vec<u8>) -> anyhow::Result<()> {
     ensure!(
         types.len() == values.len(),
@@ -337,7 +337,7 @@ fn encode_parts(types: &[&Type], values: &[&Value], to: &mut Vec<u8>) -> anyhow:
     Ok(())
 }
 
-/// A value as JSON; none if the bytes are no value of this type.
+/// Decodes a value to JSON; none if the bytes are no value of this type.
 pub(super) fn decode(of: &Type, from: &[u8]) -> Option<Value> {
     if of.width().is_some_and(|width| width != from.len()) {
         return None;
@@ -351,7 +351,7 @@ pub(super) fn decode(of: &Type, from: &[u8]) -> Option<Value> {
         }
         Type::F32 => {
             let number = f32::from_le_bytes(from.try_into().ok()?);
-            // The shortest digits that are this number.
+            // The shortest digits that represent this number.
             let shown = number.to_string().parse().unwrap_or(f64::from(number));
             float_json(shown, "f32", number.to_string())
         }

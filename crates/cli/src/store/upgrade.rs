@@ -21,7 +21,7 @@ A store that has the present format stays as it is.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
-    /// A JSON line
+    /// Print a JSON line
     #[arg(long)]
     json: bool,
 }

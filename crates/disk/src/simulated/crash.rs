@@ -1,8 +1,8 @@
-//! One file's bytes: what is durable, what was done since, and what a crash leaves of it.
+//! One file's bytes: the durable content, the changes since, and what a crash leaves.
 
 use super::random::Random;
 
-/// Something done to a file since its last sync.
+/// A change of a file since its last sync.
 #[derive(Debug)]
 pub(super) enum Change {
     Write { at: usize, bytes: Vec<u8> },
@@ -12,20 +12,20 @@ pub(super) enum Change {
 /// A file's bytes.
 #[derive(Debug, Default)]
 pub(super) struct Inode {
-    /// What readers see.
+    /// The content that readers see.
     pub(super) now: Vec<u8>,
-    /// What is on the disk for certain.
+    /// The content that is certainly on the disk.
     pub(super) durable: Vec<u8>,
-    /// What was done since the last sync, in order.
+    /// The changes since the last sync, in order.
     pub(super) changes: Vec<Change>,
 }
 
 /// What a crash leaves of the changes of one file or folder.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Loss {
-    /// Nothing is left.
+    /// No change is left.
     All,
-    /// All is left.
+    /// All changes are left.
     Nothing,
     /// The first so many are left.
     After(usize),
@@ -36,7 +36,7 @@ pub(super) enum Loss {
 }
 
 impl Loss {
-    /// A loss for `count` changes.
+    /// Chooses a loss for `count` changes.
     pub(super) fn of(count: usize, random: &mut Random) -> Self {
         match random.below(6) {
             0 => Self::All,
@@ -84,8 +84,8 @@ impl Change {
     }
 }
 
-/// One of the lengths that a file had, or one between two of them: a file system may grow a file in
-/// steps of a sector.
+/// Chooses one of the lengths that a file had, or one between two of them: a file system may grow a
+/// file in steps of a sector.
 fn torn_length(lengths: &[usize], sector: usize, random: &mut Random) -> usize {
     let at = random.below(lengths.len());
     let (before, after) = (lengths[at.saturating_sub(1)], lengths[at]);
@@ -105,14 +105,14 @@ impl Inode {
         }
     }
 
-    /// A sync that failed: any part of what was not synced is on the disk, by `random`, and the
-    /// rest never comes there. Readers see all of it.
+    /// Applies a failed sync: any part of the unsynced changes is on the disk, by `random`, and the
+    /// rest never is. Readers see all of it.
     pub(super) fn fail_sync(&mut self, random: &mut Random) {
         self.keep_some(random);
     }
 
-    /// Readers see what the disk has, and what no sync has met yet. The length is the system's own,
-    /// and stays.
+    /// Makes readers see the disk's content, and changes that no sync has handled yet. The length
+    /// is the system's own and stays.
     pub(super) fn drop_cache(&mut self) {
         let length = self.now.len();
         self.now.clone_from(&self.durable);
@@ -120,13 +120,13 @@ impl Inode {
         self.now.resize(length, 0);
     }
 
-    /// Loses what was not synced, by `random`.
+    /// Loses unsynced changes, by `random`.
     pub(super) fn crash(&mut self, random: &mut Random) {
         self.keep_some(random);
         self.now.clone_from(&self.durable);
     }
 
-    /// Makes any part of the changes durable, by `random`, and forgets the others.
+    /// Makes any part of the changes durable, by `random`, and drops the others.
     fn keep_some(&mut self, random: &mut Random) {
         let changes = core::mem::take(&mut self.changes);
         let mut content = core::mem::take(&mut self.durable);

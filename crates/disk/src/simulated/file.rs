@@ -13,10 +13,10 @@ use crate::buffer::is_aligned;
 use crate::error::Subject;
 use crate::{Error, File, Open, Operation};
 
-/// How far a misdirected write goes beyond its place.
+/// The distance of a misdirected write from its target.
 const ASTRAY: usize = 4096;
 
-/// More than any test writes: a write there would take memory away from all.
+/// More than any test writes: a larger write would exhaust the memory of the test.
 const LENGTH_MAX: u64 = 1 << 32;
 /// A full disk stops the growth of a file at a multiple of this.
 const SECTOR: u64 = 512;
@@ -25,7 +25,7 @@ const SECTOR: u64 = 512;
 pub(super) struct SimulatedFile {
     disk: Simulated,
     file: u64,
-    /// The number of this open file, by which it has locks.
+    /// The number of this open file, which identifies its locks.
     handle: u64,
     life: u64,
     path: PathBuf,
@@ -53,7 +53,7 @@ impl SimulatedFile {
         Subject::new(operation, &self.path, at)
     }
 
-    /// Begins a call; `bytes` are what a direct one must have aligned.
+    /// Begins a call; `bytes` must be aligned for a direct one.
     fn begin(
         &self,
         operation: Operation,
@@ -82,7 +82,7 @@ impl SimulatedFile {
         Ok((world, fault))
     }
 
-    /// Makes a change; a crash at it leaves it among what is not synced.
+    /// Applies a change; a crash at it leaves it among the unsynced changes.
     fn change(
         &self,
         world: &mut World,
@@ -100,8 +100,8 @@ impl SimulatedFile {
         Ok(())
     }
 
-    /// Makes a change for which the file may need to become `length` bytes long. On a full disk too
-    /// the machine stops where that is planned.
+    /// Applies a change for which the file may need to become `length` bytes long. On a full disk,
+    /// a planned crash still happens.
     fn resize(
         &self,
         world: &mut World,
@@ -226,7 +226,7 @@ impl File for SimulatedFile {
         let (mut world, fault) = self.begin(Operation::Allocate, 0, &[])?;
         let (end, now) = (at.saturating_add(length), self.inode(&mut world).now.len() as u64);
         let grows = |end: u64| (end > now).then_some(Change::Length(end as usize));
-        // A file system keeps what it had set aside when it found no more.
+        // A file system keeps what it had allocated when it found no more.
         let room =
             if fault == Some(Fault::NoSpace) { (end - now.min(end)) / 2 } else { world.room() };
         let part = now.saturating_add(room) / SECTOR * SECTOR;

@@ -1,4 +1,4 @@
-//! The names of one folder: which are durable, what was done since, and what a crash leaves of it.
+//! The names of one folder: the durable ones, the changes since, and what a crash leaves.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -7,16 +7,16 @@ use std::path::{Component, Path, PathBuf};
 use super::crash::Loss;
 use super::random::Random;
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
     File(u64),
     Folder,
-    /// Nothing: the name was taken away.
+    /// None: the name was removed.
     Gone,
 }
 
-/// Something done to a folder since its last sync: names that change together, or not at all.
+/// A change of a folder since its last sync: names that change together, or not at all.
 type Change = Vec<(OsString, Entry)>;
 
 /// A folder's names.
@@ -43,7 +43,7 @@ impl Folder {
         self.changes.clear();
     }
 
-    /// Loses what was not synced, by `random`.
+    /// Loses unsynced changes, by `random`.
     pub(super) fn crash(&mut self, random: &mut Random) {
         let changes = core::mem::take(&mut self.changes);
         let loss = Loss::of(changes.len(), random);
@@ -61,7 +61,8 @@ impl Folder {
     }
 }
 
-/// The path without its root and without `.`; `..` is left out too, for no folder here is a link.
+/// The path without its root and without `.`; `..` is also omitted, because no folder here is a
+/// link.
 pub(super) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,4 @@
-//! All that the disk holds: files by number, folders by path, the plan of faults.
+//! The state of the disk: files by number, folders by path, planned faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -22,9 +22,9 @@ pub(super) struct World {
     pub(super) capacity: Option<u64>,
     pub(super) history: Vec<Operation>,
     pub(super) down: bool,
-    /// How often the machine was started: files opened before are of no use.
+    /// How often the machine was started: files opened before are unusable.
     pub(super) life: u64,
-    /// Chooses, with the number of the call, what a sync that fails leaves.
+    /// Determines, with the number of the call, what a failed sync leaves.
     pub(super) seed: u64,
     /// How many syncs of files have failed, and how many of those a `sync_in_doubt` has reported.
     pub(super) failures: u64,
@@ -37,7 +37,7 @@ impl Default for World {
     fn default() -> Self {
         Self {
             inodes: BTreeMap::new(),
-            // The root is always there.
+            // The root always exists.
             folders: BTreeMap::from([(PathBuf::new(), Folder::default())]),
             locks: BTreeMap::new(),
             faults: BTreeMap::new(),
@@ -54,7 +54,7 @@ impl Default for World {
     }
 }
 
-/// The folder and the name in it.
+/// Splits a path into the folder and the name in it.
 fn split(path: &Path) -> Option<(PathBuf, OsString)> {
     let path = normal(path);
     Some((path.parent()?.to_owned(), path.file_name()?.to_owned()))
@@ -66,13 +66,13 @@ impl World {
         self.numbers
     }
 
-    /// What this call chooses by.
+    /// The random numbers of this call.
     pub(super) fn random(&self) -> Random {
-        // As far apart as two calls are, so that two seeds share no run of choices.
+        // Shifted, so that neighbouring seeds and calls share no run of choices.
         Random::new(self.seed ^ (self.history.len() as u64) << 32)
     }
 
-    /// Counts a call. Returns the fault planned for it, if it is not one that ends the call.
+    /// Counts a call. Returns its planned fault, unless that ends the call.
     pub(super) fn begin(
         &mut self,
         operation: Operation,
@@ -107,12 +107,12 @@ impl World {
         }
     }
 
-    /// Makes durable what all files have.
+    /// Makes all files durable.
     pub(super) fn sync_all(&mut self) {
         self.inodes.values_mut().for_each(Inode::sync);
     }
 
-    /// Whether the planned fault is this one; then it counts as fired.
+    /// Returns whether the planned fault is this one, and then counts it as fired.
     pub(super) fn meets(&mut self, planned: Option<Fault>, fault: Fault) -> bool {
         let met = planned == Some(fault);
         self.fired += u64::from(met);
@@ -124,7 +124,7 @@ impl World {
         self.folders.get(&folder)?.get(&name)
     }
 
-    /// How many names lead to a file.
+    /// Returns how many names lead to a file.
     pub(super) fn names_of(&self, file: u64) -> u64 {
         let names = self.folders.values().flat_map(|folder| folder.now.values());
         names.filter(|entry| **entry == Entry::File(file)).count() as u64
@@ -216,20 +216,20 @@ impl World {
         }
     }
 
-    /// How many bytes more the files may have.
+    /// Returns how many more bytes the files may have.
     pub(super) fn room(&self) -> u64 {
         let used: u64 = self.inodes.values().map(|inode| inode.now.len() as u64).sum();
         self.capacity.map_or(u64::MAX, |capacity| capacity.saturating_sub(used))
     }
 
-    /// Loses what was not synced, and starts again.
+    /// Loses unsynced changes and restarts.
     pub(super) fn restart(&mut self, random: &mut Random) {
         self.life += 1;
         self.down = false;
         self.locks.clear();
         self.folders.values_mut().for_each(|folder| folder.crash(random));
         self.inodes.values_mut().for_each(|inode| inode.crash(random));
-        // What no durable name leads to is gone. Folders come after those around them.
+        // Files without a durable name are removed. Folders come after the folders around them.
         let mut folders = BTreeSet::from([PathBuf::new()]);
         let mut files = BTreeSet::new();
         for (path, folder) in &self.folders {

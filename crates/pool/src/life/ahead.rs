@@ -1,9 +1,9 @@
-//! Pages that will be read soon: several by one call to the disk.
+//! Prefetching: several pages by one call to the disk.
 //!
 //! The frames of a run are claimed and published one by one, as for a fault, then the run is read
-//! as a whole. A page that cannot be had is left to the thread that reads it, which has the error.
-//! No latch is waited for, so two threads that prefetch the same pages do not stop each other.
-//! Death: each frame is as after a fault's step 3.
+//! as a whole. A page that cannot be read is left to the thread that reads it later and gets the
+//! error. The thread waits for no latch, so two threads that prefetch the same pages do not stop
+//! each other. Death: each frame is as after a fault's step 3.
 
 use latchwork_disk::Buffer;
 use latchwork_machine::ConstMachine;
@@ -16,15 +16,15 @@ use crate::{Error, FileId, Handle};
 const RUN: usize = 16;
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// Reads those of `count` pages from `page` on into the pool that are not there, 16 of them by
-    /// one call to the disk. Returns how many were read. What lies beyond the file's end is passed
-    /// by, and so is a page that cannot be read; and so are more pages than the pool has frames.
+    /// Reads those of `count` pages from `page` on that are not cached, 16 by one call to the disk.
+    /// Returns how many were read. Skips pages beyond the file's end, unreadable pages, and pages
+    /// beyond the number of the pool's frames.
     ///
-    /// The pages come without a reference mark: what is not read soon is evicted first.
+    /// The pages get no reference mark, so pages that are not read soon are evicted first.
     ///
     /// # Errors
     ///
-    /// [`Error::Full`] if not even one frame can be had; [`Error::View`], [`Error::Region`].
+    /// [`Error::Full`] if no frame is available; [`Error::View`], [`Error::Region`].
     pub fn prefetch(&self, file: FileId, page: u64, count: u64) -> Result<u64, Error> {
         self.writes()?;
         let count = count.min(self.pool().target()?.into());
@@ -32,7 +32,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let (mut at, mut read) = (page, 0);
         while at < end {
             let mut run = Vec::new();
-            // Not so many that others find no frame.
+            // Few enough to leave frames for others.
             let most = RUN.min(self.pool().target()? as usize / 4) as u64;
             let first = at;
             while at < end && at - first < most {
@@ -56,7 +56,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(read)
     }
 
-    /// Reads a run; returns how many of its pages are sound.
+    /// Reads a run; returns how many of its pages are valid.
     fn read_run(&self, file: FileId, first: u64, run: Vec<Published<'_, 't, M>>) -> u64 {
         let (pool, size) = (self.pool(), file.page_bytes() as usize);
         let mut buffer = Buffer::new(run.len() * size);
@@ -64,7 +64,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let told = pool.opened(file.number).and_then(|opened| {
             opened.file.read(first * size as u64, bytes)?;
             point("ahead.read");
-            // Behind the read, as in `read_in`.
+            // After the read, as in `read_in`.
             match pool.has_failed(file)? {
                 true => Err(Error::SyncFailed { file: file.number }),
                 false => Ok(()),

@@ -1,19 +1,18 @@
-//! The clock: which frame is used next for another page.
+//! The clock: chooses the frame for another page.
 //!
-//! There is no list of free frames, so none that a death could leave in disorder. A hand passes
-//! over all frames, a stride at a time, each thread its own stride. In its stride a thread takes
-//! the first frame that is free, or whose page is *cold*: clean, without a reference mark, and with
-//! a latch that can be had at once. Only if there is none does it take the marks of the stride
-//! away, and write dirty pages of it out. So pages that a scan brings in, which have no marks, are
-//! evicted before pages that are used again and again (2Q's idea, Johnson and Shasha, VLDB 1994,
-//! without its queues).
+//! There is no list of free frames that a death could corrupt. A hand passes over all frames, a
+//! stride at a time, and each thread has its own stride. In its stride a thread takes the first
+//! frame that is free or whose page is *cold*: clean, without a reference mark, and with a free
+//! latch. Only if none exists does it clear the marks of the stride and write its dirty pages. So
+//! pages of a scan, which have no marks, are evicted before pages that are used repeatedly (the
+//! idea of 2Q, Johnson and Shasha, VLDB 1994, without its queues).
 //!
-//! A thread never waits for a latch here: it may hold pages itself.
+//! A thread never waits for a latch here, because it may hold pages itself.
 //!
 //! | step of an eviction | stored | a thread that dies after it left |
 //! |---|---|---|
-//! | 1 | the latch | a page; the latch is let go |
-//! | 2 | state `CLAIMED` | the eviction to be finished: step 3 |
+//! | 1 | the latch | a page; the latch is released |
+//! | 2 | state `CLAIMED` | an incomplete eviction: step 3 |
 //! | 3 | the page's entry: zero | step 4 |
 //! | 4 | tag: zero | a frame without a page: freed |
 
@@ -27,28 +26,28 @@ use crate::life::write::Wrote;
 use crate::point::point;
 use crate::{Error, Handle};
 
-/// How many frames a thread has of the clock at a time.
+/// How many frames a thread gets from the clock at a time.
 const STRIDE: u32 = 64;
-/// How many dirty pages of a stride are written before the clock goes on.
+/// How many dirty pages of a stride are written before the clock continues.
 const BATCH: usize = 16;
-/// For so many frames taken one mark is taken away.
+/// One mark is cleared per so many frames taken.
 const AGE: u32 = 16;
-/// How often the clock may go round before the pool counts as full.
+/// How often the clock may complete a round before the pool counts as full.
 const ROUNDS: u64 = 4;
-/// How often it goes round once more because a page comes in, or goes, in some frame.
+/// How many extra rounds it makes while pages come into or leave some frame.
 const PATIENCE: u32 = 1000;
 
 type Claimed<'h, 't, M> = (u32, Exclusive<'h, Handle<'t, M>, M>);
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// A frame for another page: its latch is held, its state is `CLAIMED`, its tag zero.
+    /// Claims a frame for another page: its latch is held, its state is `CLAIMED`, its tag zero.
     pub(crate) fn claim<'h>(&'h self) -> Result<Claimed<'h, 't, M>, Error> {
         let mut active = self.pool().target()?;
         let (mut passed, mut trouble, mut waits) = (0, None, 0);
         loop {
             let (mut at, mut end) = self.stride.get();
             if at >= end {
-                // Relaxed: a hint where to look.
+                // Relaxed: a hint where to search.
                 let hand = self.pool().inner.head.word(HAND)?.fetch_add(u64::from(STRIDE), Relaxed);
                 at = (hand % u64::from(active.max(1))) as u32;
                 if hand >= u64::from(active)
@@ -84,8 +83,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// Takes the mark of some frame away, once in so many frames taken: else a page that was used
-    /// much would stay for as long as there are cold ones around it.
+    /// Clears the mark of some frame, once per so many frames taken. Otherwise a page that was used
+    /// often would stay as long as cold pages surround it.
     fn age(&self, taken: u32, active: u32) -> Result<(), Error> {
         let turn = self.turns.get().wrapping_add(1);
         self.turns.set(turn);
@@ -100,14 +99,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(())
     }
 
-    /// The frame, if it is free or its page cold.
+    /// Returns the frame, if it is free or its page cold.
     fn take_cold<'h>(
         &'h self,
         frame: u32,
     ) -> Result<Option<Exclusive<'h, Handle<'t, M>, M>>, Error> {
         let pool = self.pool();
         let desc = pool.desc(frame)?;
-        // Relaxed, all: looked at again under the latch.
+        // Relaxed, all: checked again under the latch.
         let state = desc.state.load(Relaxed);
         if state != kind::FREE && state != kind::VALID {
             return Ok(None);
@@ -124,7 +123,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         match desc.state.load(Relaxed) {
             kind::FREE => {}
             kind::VALID if desc.writer.load(Relaxed) == 0 && !pool.is_pinned(desc, frame) => {
-                // Relaxed: the latch is held, and its Release is before the next page's pins.
+                // Relaxed: the latch is held, and its Release precedes the next page's pins.
                 desc.pinned.store(0, Relaxed);
                 self.count_evicted(desc);
             }
@@ -134,7 +133,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
         }
         point("evict.locked");
-        // Release: for a thread that dies: from here on what is in the frame is to be undone.
+        // Release: for the death of this thread: from here on the frame's content is undone.
         desc.state.store(kind::CLAIMED, Release);
         point("evict.claimed");
         pool.undo(desc, frame);
@@ -143,8 +142,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(Some(guard))
     }
 
-    /// Takes the marks of a stride away, and writes its dirty pages out. A frame that is cold then
-    /// is taken.
+    /// Clears the marks of a stride and writes its dirty pages. Returns a frame that is cold then.
     fn cool<'h>(
         &'h self,
         at: u32,
@@ -171,7 +169,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             match self.write_back(frame) {
                 Ok(Wrote::Clean) => written += 1,
                 Ok(Wrote::Busy) => {}
-                // Other pages may go out where this one cannot: the pool is not full yet.
+                // Other pages may be writable even if this one is not: the pool is not full yet.
                 Err(error) => *trouble = Some(error),
             }
         }
@@ -188,7 +186,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(None)
     }
 
-    /// Repairs what the dead hold among these frames: asked when the clock has gone round.
+    /// Repairs frames in this range whose holders are dead. Called when the clock has completed a
+    /// round.
     fn rescue(&self, at: u32, end: u32, trouble: &mut Option<Error>) {
         for frame in at..end {
             let Ok(desc) = self.pool().desc(frame) else { return };
@@ -196,14 +195,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 && Some(holder.get() - 1) != self.slot()
                 && self.pool().is_dead(holder.get() - 1)
             {
-                // Other frames may be had where this one cannot: the pool is not full yet.
+                // Other frames may be available even if this one is not: the pool is not full yet.
                 *trouble = self.meet_frame(frame, HolderDied(holder)).err().or(trouble.take());
             }
             *trouble = self.writer_ended(desc).err().or(trouble.take());
         }
     }
 
-    /// Whether a page comes into some frame, or goes out of one: then that frame may be had soon.
+    /// Returns whether a page comes into or leaves some frame, which may then become available.
     /// More threads may bring pages in than there are frames.
     fn is_busy(&self, frames: u32) -> Result<bool, Error> {
         for frame in 0..frames {
@@ -216,7 +215,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(false)
     }
 
-    /// The error of a pool none of whose frames can be had: the disk's, if pages could not go out.
+    /// Returns the error for a pool without an available frame: the disk's, if pages could not be
+    /// written.
     pub(crate) fn full(&self, frames: u32, trouble: Option<Error>) -> Error {
         let (mut holders, mut dirty) = (Vec::new(), 0);
         for desc in (0..frames).filter_map(|frame| self.pool().desc(frame).ok()) {

@@ -1,4 +1,4 @@
-//! Bringing a page into the pool: from disk, or made.
+//! Bringing a page into the pool, from disk or newly created.
 //!
 //! # A frame's life
 //!
@@ -18,17 +18,17 @@
 //! | 3 publish | entry: zero to this frame, by exchange | entry back to zero, then freed |
 //! | 4 read | nothing: into the thread's own buffer, verified there | the same |
 //! | 5 copy | the page's words, LSN | the same |
-//! | 6 | state `VALID`; latch: version + 1 | a page; the latch is let go |
+//! | 6 | state `VALID`; latch: version + 1 | a page; the latch is released |
 //!
-//! Threads that want the page meanwhile find the entry and wait for the latch. If the read fails,
-//! the entry goes back to zero and each of them reads for itself, and has its own error. If what
-//! was read is damaged, the layer above may know the page ([`Rebuild::rebuild_damaged`]): it is
-//! written to disk then, before anybody sees it.
+//! Other threads that request the page find the entry and wait for the latch. If the read fails,
+//! the entry returns to zero, and each of them reads for itself and gets its own error. If the data
+//! are damaged, the upper layer may know the page ([`Rebuild::rebuild_damaged`]); it is then
+//! written to disk before any thread sees it.
 //!
 //! [`Rebuild::rebuild_damaged`]: crate::Rebuild::rebuild_damaged
 //!
-//! An old image never takes the place of a newer page: a page leaves the pool only when it is
-//! clean, and it is clean only when the write of what it is now has ended.
+//! An old image never replaces a newer page: a page leaves the pool only when it is clean, and it
+//! is clean only when the write of its current content has completed.
 
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
@@ -43,19 +43,19 @@ use crate::page::PageMut;
 use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
 
-/// What is set aside beyond a new page: this part of the file, within these numbers of pages.
+/// Room allocated beyond a new page: this part of the file, within these numbers of pages.
 const ROOM_SHARE: u64 = 64;
 const ROOM_LEAST: u64 = 8;
 const ROOM_MOST: u64 = 1024;
 
-/// What word 0 of a page says on disk: CRC32C over the page's number and all that follows, below
+/// Returns word 0 of a page on disk: a CRC32C over the page's number and all following words, below
 /// the low half of the page's number.
 pub(crate) fn seal(page: u64, bytes: &[u8]) -> u64 {
     let sum = crc32c_append(crc32c(&page.to_le_bytes()), bytes.get(8..).unwrap_or_default());
     page << 32 | u64::from(sum)
 }
 
-/// Whether a page's bytes are what was written for it.
+/// Checks that a page's bytes are those written for it.
 pub(crate) fn verify(file: u16, page: u64, bytes: &[u8]) -> Result<(), Error> {
     let mut first = [0; 8];
     first.copy_from_slice(bytes.get(..8).ok_or(Error::Checksum { file, page })?);
@@ -69,7 +69,7 @@ pub(crate) fn verify(file: u16, page: u64, bytes: &[u8]) -> Result<(), Error> {
     Err(Error::Checksum { file, page })
 }
 
-/// Whether bytes are page `page` as a pool has written it: for a tool that reads a file past it.
+/// Checks that bytes are page `page` as a pool has written it, for tools that read a file directly.
 ///
 /// # Errors
 ///
@@ -84,7 +84,7 @@ pub(crate) fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Refuses a page from the disk that is not what was written for it, or newer than the log.
+    /// Rejects a page from the disk that is damaged, misdirected, or newer than the log.
     pub(crate) fn believe(&self, file: FileId, page: u64, bytes: &[u8]) -> Result<(), Error> {
         verify(file.number, page, bytes)?;
         match (&self.inner.options.write_ahead, words_of(bytes).nth(1)) {
@@ -96,21 +96,21 @@ impl<M: ConstMachine> Pool<M> {
     }
 }
 
-/// A frame that is to have a page: latched, and the page's entry leads to it. Dropped before it has
-/// the page, be it by a panic of what reads it or makes it anew, it is free again: else readers
-/// would have what lies in the frame for the page.
+/// A frame that is about to contain a page: latched, and the page's entry leads to it. If it is
+/// dropped before, also by a panic of the reader or rebuilder, it becomes free again, so that no
+/// reader uses its content.
 pub(crate) struct Published<'h, 't, M: ConstMachine> {
     pool: &'h Pool<M>,
     pub(crate) frame: u32,
     pub(crate) desc: &'h Desc<M>,
-    /// None if the page is its maker's.
+    /// None once the page belongs to its creator.
     guard: Option<Exclusive<'h, Handle<'t, M>, M>>,
 }
 
 impl<M: ConstMachine> Published<'_, '_, M> {
-    /// Says that the page is there.
+    /// Records that the page is complete.
     pub(crate) fn is_filled(&self, dirty: u64) {
-        // Release: the words before the state, for a thread that dies.
+        // Release: the words before the state for the death of this thread.
         self.desc.state.store(kind::VALID | dirty, Release);
     }
 }
@@ -125,7 +125,7 @@ impl<M: ConstMachine> Drop for Published<'_, '_, M> {
 }
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// Reads a page into the pool, unless another thread is faster.
+    /// Reads a page into the pool, unless another thread does so first.
     #[cold]
     pub(crate) fn fault(&self, file: FileId, page: u64) -> Result<(), Error> {
         let pool = self.pool();
@@ -153,11 +153,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         done.map(drop)
     }
 
-    /// Has a page in its frame, from disk or made anew; returns `DIRTY` if the disk has it not.
+    /// Fills a page's frame, from disk or rebuilt; returns `DIRTY` if the disk does not have the
+    /// page.
     ///
-    /// What was made anew is on disk, durable, before anybody sees it. A checkpoint may have looked
-    /// at this frame already: it believes that no page is dirty whose last change is older than its
-    /// mark, and has the log forget that change.
+    /// A rebuilt page is durable on disk before any thread sees it. A checkpoint may already have
+    /// passed this frame. It assumes that no dirty page has an older last change than its mark, and
+    /// discards the log of that change.
     fn bring_in(&self, file: FileId, page: u64, frame: u32, desc: &Desc<M>) -> Result<u64, Error> {
         let pool = self.pool();
         let Err(why) = self.read_in(file, page, frame, desc) else { return Ok(0) };
@@ -178,13 +179,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         if self.write_made(file, page, &made).is_ok() {
             return Ok(0);
         }
-        // The page is good for as long as it is in the pool.
-        // Relaxed: the latch is held.
+        // The page is valid as long as it is in the pool. Relaxed: the latch is held.
         desc.rec_lsn.store(lsn, Relaxed);
         Ok(DIRTY)
     }
 
-    /// Makes a page that was made anew durable.
+    /// Makes a rebuilt page durable.
     fn write_made(&self, file: FileId, page: u64, made: &[u64]) -> Result<(), Error> {
         let mut buffer = self.buffer.borrow_mut();
         let bytes = &mut buffer[..file.page_bytes() as usize];
@@ -195,8 +195,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.pool().sync_file(file.number)
     }
 
-    /// Takes a frame for a page: its latch is held and the page's entry leads to it. None if the
-    /// page has a frame already.
+    /// Claims a frame for a page: its latch is held and the page's entry leads to it. None if the
+    /// page already has a frame.
     pub(crate) fn publish<'h>(
         &'h self,
         file: FileId,
@@ -209,14 +209,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         let (frame, guard) = self.claim()?;
         let desc = pool.desc(frame)?;
         let published = Published { pool, frame, desc, guard: Some(guard) };
-        // Release: behind the state, for a thread that dies.
+        // Release: after the state for the death of this thread.
         desc.tag.store(tag(file.number, page), Release);
         point("fault.tagged");
         if !pool.translated(file, |table| table.put(self, page, frame))? {
             return Ok(None);
         }
-        // SeqCst: with the fence in `finish_removal`: either that finds this page, or this thread
-        // finds that the file is being removed.
+        // SeqCst: with the fence in `finish_removal`: either the remover finds this page, or this
+        // thread finds that the file is being removed.
         M::fence(SeqCst);
         pool.kind(file.number)?;
         point("fault.published");
@@ -236,8 +236,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             return Err(if ends { shrank } else { error.into() });
         }
         point("fault.read");
-        // What was written may not be there: the system may have dropped it. Asked behind the read,
-        // so that little of what is read before anybody was told is served.
+        // The written data may be lost: the system may have dropped them. Checked after the read,
+        // to serve as little as possible that was read before the failure was known.
         if pool.has_failed(file)? {
             return Err(Error::SyncFailed { file: file.number });
         }
@@ -267,10 +267,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(())
     }
 
-    /// Takes a page to fill it from nothing: what it was is not read. Its words are zero from
-    /// [`PageMut::begin`] on; dropped before that, a page that was not in the pool is not made.
+    /// Latches a page to fill it from nothing; its old content is not read. Its words are zero from
+    /// [`PageMut::begin`] on. If it is dropped before that, a page that was not cached is not
+    /// created.
     ///
-    /// The caller knows that nobody else uses the page.
+    /// The caller must know that no other thread uses the page.
     ///
     /// # Errors
     ///
@@ -291,8 +292,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                     found.wipe = true;
                     return Ok(found);
                 }
-                // A reader that is on a way that leads here no more, or one that reads ahead, was
-                // reading what the disk has. What came of that is no matter.
+                // A reader that followed an outdated link, or a prefetch, was reading the disk's
+                // content. Its result does not matter.
                 Err(error) if error.is_of_disk() => M::yield_now(),
                 Err(error) => return Err(error),
             }
@@ -318,12 +319,12 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         })
     }
 
-    /// Makes a page: one that was [freed](Self::free_page), or the one that follows the last.
-    /// [`PageMut::page`] says its number.
+    /// Creates a page: one that was [freed](Self::free_page), or the one after the last.
+    /// [`PageMut::page`] returns its number.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); [`Error::Corrupt`].
+    /// The errors of [`create`](Self::create); [`Error::Corrupt`].
     pub fn new_page(&self, file: FileId) -> Result<PageMut<'_, 't, M>, Error> {
         let page = match self.take_freed(file)? {
             Some(page) => page,
@@ -331,20 +332,20 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         };
         let made = self.create(file, page);
         if made.is_err() {
-            // Nobody has it: it is free. An error of that is not the caller's: it is told why there
-            // is no page. A sparse file has no free pages, and numbers enough.
+            // No thread uses it, so it is free. An error of that is dropped in favour of the reason
+            // why there is no page. A sparse file has no free pages and enough numbers.
             let _ = self.free_page(file, page);
         }
         made
     }
 
-    /// The number of the page that follows the last, for which there is room on the disk: the
-    /// caller's alone, to [create](Self::create) it. A thread that dies before that leaves a page
-    /// that was never written.
+    /// Reserves the number of the page after the last for which the disk has room. Only the caller
+    /// may [create](Self::create) it. A thread that dies before that leaves a page that was never
+    /// written.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`]; [`Error::Disk`] if there is no room;
+    /// [`Error::OutOfRange`] beyond [`FileId::pages_max`]; [`Error::Disk`] if the disk has no room;
     /// [`Error::View`].
     pub fn take_next(&self, file: FileId) -> Result<u64, Error> {
         self.writes()?;
@@ -357,7 +358,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 return Err(file.out_of_range(page, file.pages_max()));
             }
             pool.make_room(file, page + 1)?;
-            // Relaxed: a number that only one thread gets; the page's latch orders.
+            // Relaxed: only one thread gets a number; the page's latch orders.
             match pages.compare_exchange(owned | page, owned | (page + 1), Relaxed, Relaxed) {
                 Ok(_) => return Ok(page),
                 Err(now) => page = pool.value(file, now)?,
@@ -365,9 +366,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// Takes a page out of the pool without writing it, poisoned or not: its number is the caller's
-    /// to use again. Nothing happens if it is not in the pool. A [`Pin`](crate::Pin) of it keeps
-    /// its frame in the pool, whatever page that has next.
+    /// Removes a page from the pool without writing it, poisoned or not; the caller may use its
+    /// number again. Has no effect if the page is not cached. A [`Pin`](crate::Pin) of it keeps its
+    /// frame in the pool, whatever page that has next.
     ///
     /// # Errors
     ///
@@ -378,7 +379,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.drop_page(file, page)
     }
 
-    /// The same, of a file that may be being removed.
+    /// [`discard`](Self::discard) for a file that may be in removal.
     pub(crate) fn drop_page(&self, file: FileId, page: u64) -> Result<(), Error> {
         let (pool, mut strange) = (self.pool(), 0);
         loop {
@@ -388,8 +389,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             }
             let frame = pool.frame_of(entry)?;
             let desc = pool.desc(frame)?;
-            // Relaxed: looked at again under the latch. Another page's may be held for long, by a
-            // thread that waits for this one.
+            // Relaxed: checked again under the latch. Another page's latch may be held for long, by
+            // a thread that waits for this one.
             if untag(desc.tag.load(Relaxed)) != Some((file.number, page)) {
                 self.wonder(&mut strange, "entry of the translation")?;
                 continue;
@@ -397,7 +398,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             let guard = match desc.latch.lock(self) {
                 Ok(guard) => guard,
                 Err(died) => match self.meet_frame(frame, died) {
-                    // That nobody can rebuild the page is no matter now.
+                    // Whether the page can be rebuilt no longer matters.
                     Ok(()) | Err(Error::Rebuild { .. }) => continue,
                     Err(other) => return Err(other),
                 },
@@ -406,15 +407,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
                 guard.unchanged();
                 continue;
             }
-            // SeqCst: the latch before the writer; the other one is in `write_out`.
+            // SeqCst: the latch before the writer; its partner is in `write_out`.
             M::fence(SeqCst);
             if desc.writer.load(Relaxed) != 0 && !self.writer_ended(desc)? {
-                // Its write must have ended before another page of this number can be written.
+                // Its write must complete before another page of this number can be written.
                 guard.unchanged();
                 <M as latchwork_machine::Machine>::yield_now();
                 continue;
             }
-            // Release: for a thread that dies: from here on the page is to be undone.
+            // Release: for the death of this thread: from here on the page is undone.
             desc.state.store(kind::CLAIMED, Release);
             pool.undo(desc, frame);
             drop(guard);
@@ -424,8 +425,8 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Makes the file count as at least `pages` pages long: those in between are the caller's to
-    /// create before they are read.
+    /// Makes the file count as at least `pages` pages long. The caller must create the pages in
+    /// between before they are read.
     ///
     /// # Errors
     ///
@@ -438,8 +439,8 @@ impl<M: ConstMachine> Pool<M> {
         self.raise(file, FILE_PAGES, pages)
     }
 
-    /// Sets space aside for the first `pages` pages of a file, and for some more: so a page that
-    /// was made can be written out, on a full disk, too.
+    /// Allocates disk space for the first `pages` pages of a file and some more, so that a created
+    /// page can be written even on a full disk.
     pub(crate) fn make_room(&self, file: FileId, pages: u64) -> Result<(), Error> {
         let (_, room) = self.owned(file, FILE_ROOM)?;
         if pages <= room || pages > file.pages_max() || !self.is_ahead(file.number)? {
@@ -453,16 +454,16 @@ impl<M: ConstMachine> Pool<M> {
                 opened.file.allocate(from * size, (pages - from) * size)?;
                 pages
             }
-            // Nothing can be set aside here; a page that finds no room is told of when it is
-            // written.
+            // This file system cannot allocate in advance; a lack of room is reported when the page
+            // is written.
             Err(DiskError::Unsupported(_)) => pages + more,
             made => made.map(|()| pages + more)?,
         };
-        // A thread that sees less sets aside once more what is there.
+        // A thread that sees less allocates again what already exists.
         self.raise(file, FILE_ROOM, made)
     }
 
-    /// The frame in an entry.
+    /// Returns the frame in an entry.
     pub(crate) fn frame_of(&self, entry: u64) -> Result<u32, Error> {
         if entry == 0 || entry > u64::from(self.inner.config.frames_max) {
             return Err(Error::Corrupt("entry of the translation"));
@@ -470,14 +471,14 @@ impl<M: ConstMachine> Pool<M> {
         Ok(entry as u32 - 1)
     }
 
-    /// Takes a frame's page out of the pool: its latch is held, and its state is `CLAIMED` or free.
-    /// May be done again by another thread if this one dies.
+    /// Removes a frame's page from the pool: its latch is held, and its state is `CLAIMED` or free.
+    /// Another thread may repeat it if this one dies.
     pub(crate) fn undo(&self, desc: &Desc<M>, frame: u32) {
         if let Some((file, page)) = untag(desc.tag.load(Relaxed)) {
             match self.file_here(file) {
                 Ok((file, _)) => self.translated(file, |table| table.take(page, frame)),
-                // A thread came too late for a file that was removed, and died: it may have put the
-                // page into either table. No other page's entry leads to this frame.
+                // A late thread for a removed file died and may have put the page into either
+                // table. No other page's entry leads to this frame.
                 Err(_) => [0, 1].into_iter().for_each(|sparse| {
                     let gone = FileId { number: file, words: 0, sparse };
                     self.translated(gone, |table| table.take(page, frame));
@@ -485,7 +486,7 @@ impl<M: ConstMachine> Pool<M> {
             }
         }
         point("evict.unlinked");
-        // Release, both: in this order, for a thread that dies.
+        // Release, both: in this order for the death of this thread.
         desc.tag.store(0, Release);
         desc.state.store(kind::FREE, Release);
     }

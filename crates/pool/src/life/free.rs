@@ -1,12 +1,11 @@
 //! Free pages: a list for each file, from which [`Handle::new_page`] takes a page for any process.
 //!
-//! The list lies in the translation. A page on it has no frame, so its entry is used: a mark, and
-//! the next page. The file's word has the first page and a count that each push raises, so that an
-//! exchange fails if the first page went and came back meanwhile (Treiber 1986). The count has 28
-//! bits, which wrap after 268 s of a million pushes a second. That gives one page to two threads
-//! only if a thread stops between its load of the word and its exchange, which are some ten
-//! instructions, and continues when the file had exactly a multiple of 2^28 pushes, with the same
-//! first page.
+//! The list is part of the translation. A page on it has no frame, so its entry is used: a mark,
+//! and the next page. The file's word contains the first page and a count that each push raises, so
+//! that an exchange fails if the first page left and returned in between (Treiber 1986). The count
+//! has 28 bits, which wrap after 268 s of a million pushes per second. One page goes to two threads
+//! only if a thread stops between its load of the word and its exchange, about ten instructions,
+//! and continues after exactly a multiple of 2^28 pushes to the file, with the same first page.
 //!
 //! ```text
 //!  63     62     61 39 38       32 31  29 28        0
@@ -19,13 +18,13 @@
 //! └────────────┴───────────────────────┴───────────┘
 //! ```
 //!
-//! Pages have their number plus one here. The list is as long-lived as the region, and no longer:
-//! which pages of a file are free on disk is known by the layer above, from its own log and pages.
+//! Pages have their number plus one here. The list lives as long as the region. The upper layer
+//! knows from its own log and pages which pages of a file are free on disk.
 //!
 //! | step | stored | a thread that dies after it left |
 //! |---|---|---|
 //! | free 1 | the page leaves its frame | a page in the file, as on disk |
-//! | free 2 | its entry: `FREE` | a page that is free and in no list: lost until the region is |
+//! | free 2 | its entry: `FREE` | a free page in no list: lost until the region ends |
 //! | free 3 | the file's word | a free page |
 //! | take 1 | the file's word | as after free 2 |
 //! | take 2 | its entry: zero | a page in the file, as on disk |
@@ -33,16 +32,15 @@
 //! # Holes
 //!
 //! [`Handle::punch`] returns the room of free pages to the file system. A page with `HOLE` may have
-//! no room on the disk; the thread that takes it sets room aside first. Both hold the latch of the
-//! table of files: a page is not given away while it is punched, and a page that was given away is
-//! not punched.
+//! no room on the disk; the thread that takes it first allocates room. Both hold the latch of the
+//! table of files, so a page is not taken while it is punched, and a taken page is not punched.
 //!
 //! | step | stored | a thread that dies after it left |
 //! |---|---|---|
 //! | punch 1 | the latch; entries: `FREE` to `FREE`, `HOLE` | free pages that have their room |
-//! | punch 2 | the layer above makes durable that they are free | the same |
+//! | punch 2 | the upper layer makes durable that they are free | the same |
 //! | punch 3 | the file's hole | free pages, of which some have no room |
-//! | take 1 | the file's word, as above | a page that is free and in no list |
+//! | take 1 | the file's word, as above | a free page in no list |
 //! | take 2 | the latch; room in the file | the same |
 //! | take 3 | its entry: zero | a page in the file, as on disk |
 
@@ -63,20 +61,20 @@ const HOLE: u64 = 1 << 62;
 const LINK: u64 = (PAGES_MAX << 1) - 1;
 const COUNT: u64 = LINK + 1;
 
-/// The entry of a free page, before the page `next`.
+/// Returns the entry of a free page that precedes the page `next`.
 const fn mark(file: FileId, next: u64) -> u64 {
     FREE | ((file.number / FILES as u16) as u64) << 32 | next
 }
 
-/// Whether an entry is the mark of a free page of this file.
+/// Returns whether an entry is the mark of a free page of this file.
 const fn is_mark(entry: u64, file: FileId) -> bool {
     entry & !(LINK | HOLE) == mark(file, 0)
 }
 
-/// Pages that are punched under one latch: each waiter waits for so many at most.
+/// Pages that are punched under one latch: the most for which another thread waits.
 const TOGETHER: usize = 64;
 
-/// A page that was taken out of the list.
+/// A page that was taken from the list.
 pub(crate) enum Popped {
     /// Its entry is zero.
     Page(u64),
@@ -84,38 +82,39 @@ pub(crate) enum Popped {
     Hole(u64),
 }
 
-/// Whether an entry says that its page is free.
+/// Returns whether an entry marks its page as free.
 pub(crate) const fn is_free(entry: u64) -> bool {
     entry & FREE != 0
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// Frees a page: it is taken out of the pool as by [`discard`](Self::discard), and a later
-    /// [`new_page`](Self::new_page) of any process may have its number. Until then the page is
-    /// [`Error::Freed`] to all.
+    /// Frees a page: removes it from the pool like [`discard`](Self::discard), so that a later
+    /// [`new_page`](Self::new_page) of any process may use its number. Until then, accesses to the
+    /// page fail with [`Error::Freed`].
     ///
-    /// The pool forgets this when its region ends, and writes nothing to disk about it: what must
-    /// be known after a crash is for the caller to log. The caller knows that nobody uses the page.
+    /// The pool forgets this when its region ends and writes nothing about it to disk; the caller
+    /// must log what recovery needs. The caller must know that no thread uses the page.
     ///
     /// # Errors
     ///
-    /// [`Error::NoFile`], [`Error::OutOfRange`], [`Error::Sparse`]; [`Error::Freed`] if it is free;
-    /// [`Error::View`], [`Error::Region`].
+    /// [`Error::NoFile`], [`Error::OutOfRange`], [`Error::Sparse`]; [`Error::Freed`] if it is
+    /// already free; [`Error::View`], [`Error::Region`].
     pub fn free_page(&self, file: FileId, page: u64) -> Result<(), Error> {
         self.free_as(file, page, 0)
     }
 
-    /// As [`free_page`](Self::free_page), for a page that may have no room on the disk, because it
-    /// was [punched](Self::punch), or lies behind the end of the file. The thread that takes it
-    /// sets room aside.
+    /// [`free_page`](Self::free_page) for a page that may have no room on the disk, because it was
+    /// [punched](Self::punch) or lies behind the end of the file. The thread that takes it
+    /// allocates room.
     ///
     /// # Errors
     ///
-    /// As [`free_page`](Self::free_page); [`Error::OutOfRange`] beyond [`FileId::pages_max`].
+    /// The errors of [`free_page`](Self::free_page); [`Error::OutOfRange`] beyond
+    /// [`FileId::pages_max`].
     pub fn free_hole(&self, file: FileId, page: u64) -> Result<(), Error> {
         let pool = self.pool();
         pool.extend(file, page + 1)?;
-        // Room for it is made when it is taken, and not with that of the pages behind it.
+        // Its room is allocated when it is taken, not together with that of the following pages.
         pool.raise(file, FILE_ROOM, page + 1)?;
         let hole = if pool.is_ahead(file.number)? { HOLE } else { 0 };
         self.free_as(file, page, hole)
@@ -135,7 +134,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let entry = loop {
             self.drop_page(file, page)?;
             let entry = Array::of(pool, file).found_or_made(self, page)?;
-            // AcqRel: as in `put`, for the thread that has the page next.
+            // AcqRel: as in `put` for the next owner of the page.
             match entry.compare_exchange(0, mark(file, 0) | hole, AcqRel, Relaxed) {
                 Ok(_) => break entry,
                 Err(seen) if is_free(seen) => {
@@ -153,7 +152,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         if let Err(gone) = pushed {
             let mut seen = entry.load(Relaxed);
             while is_mark(seen, file) {
-                // Release: for the thread that has the page next.
+                // Release: for the next owner of the page.
                 match entry.compare_exchange(seen, 0, Release, Relaxed) {
                     Ok(_) => break,
                     Err(now) => seen = now,
@@ -165,13 +164,13 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(())
     }
 
-    /// The number of a page that was [freed](Self::free_page), if there is one: the caller's alone,
-    /// to [create](Self::create) it or to free it again. The disk has room for it.
+    /// Takes a [freed](Self::free_page) page, if any, and returns its number. Only the caller may
+    /// [create](Self::create) it or free it again. The disk has room for it.
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`] if the page was [punched](Self::punch) and there is no room; the page stays
-    /// free. [`Error::Corrupt`], [`Error::View`].
+    /// [`Error::Disk`] if the page was [punched](Self::punch) and the disk has no room; the page
+    /// stays free. [`Error::Corrupt`], [`Error::View`].
     pub fn take_freed(&self, file: FileId) -> Result<Option<u64>, Error> {
         self.writes()?;
         self.pool().kind(file.number)?;
@@ -186,14 +185,14 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(freed)
     }
 
-    /// Sets room aside for a page that was taken out of the list.
+    /// Allocates room for a page that was taken from the list.
     #[cold]
     fn take_hole(&self, file: FileId, page: u64) -> Result<u64, Error> {
         let (pool, size) = (self.pool(), u64::from(file.page_bytes()));
         let made = self.table().and_then(|_alone| {
             let opened = pool.opened(file.number)?;
             match opened.file.allocate(page * size, size) {
-                // Nothing can be set aside here, so nothing was punched.
+                // This file system cannot allocate in advance, so nothing was punched.
                 Ok(()) | Err(DiskError::Unsupported(_)) => {}
                 Err(full) => return Err(full.into()),
             }
@@ -201,29 +200,30 @@ impl<M: ConstMachine> Handle<'_, M> {
             let entry = entry.ok_or(Error::Corrupt("list of free pages"))?;
             let seen = entry.load(Relaxed);
             point("free.roomy");
-            // Not a store: the file may be gone, and the entry another file's. Release: behind the
-            // exchange of the list, for a thread that dies.
+            // Not a store: the file may be gone and the entry another file's. Release: after the
+            // exchange of the list for the death of this thread.
             match is_mark(seen, file) && entry.compare_exchange(seen, 0, Release, Relaxed).is_ok() {
                 true => Ok(page),
                 false => Err(Error::NoFile(file.number)),
             }
         });
         if made.is_err() {
-            // The error says why there is no page; a page that is in no list comes back with the
-            // next region.
+            // The error explains why there is no page; a page in no list returns with the next
+            // region.
             let _ = pool.push_free(file, page);
         }
         made
     }
 
-    /// Returns the room of these free pages to the file system; pages that are not free are left
-    /// alone. Returns how many bytes were returned: none where the file system cannot do it, or
-    /// where the file has no room set aside ([`FileSpec::ahead`](crate::FileSpec)). Pages that
-    /// ascend are punched together.
+    /// Returns the room of these free pages to the file system; other pages are skipped. Returns
+    /// how many bytes were returned: none if the file system does not support it, or if the file
+    /// has no preallocated room ([`FileSpec::ahead`](crate::FileSpec)). Ascending pages are punched
+    /// together.
     ///
-    /// A page that is punched is lost if it is not free: `durable` makes durable that all pages
-    /// which are free now are free after a crash, or returns false, and nothing more is punched. A
-    /// thread that takes one of these pages waits for that, and for 64 pages to be punched.
+    /// The content of a punched page is lost, so it must be free after a crash as well: `durable`
+    /// makes durable that all pages that are free now are free after a crash. If it returns false,
+    /// no more pages are punched. A thread that takes one of these pages waits for that, and for 64
+    /// pages to be punched.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ impl<M: ConstMachine> Handle<'_, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Puts a page whose entry is marked in its file's list.
+    /// Puts a page whose entry is marked on its file's list.
     pub(crate) fn push_free(&self, file: FileId, page: u64) -> Result<(), Error> {
         let (first, mut seen) = self.owned(file, FILE_FREE)?;
         let entry =
@@ -283,14 +283,14 @@ impl<M: ConstMachine> Pool<M> {
         let mut here = entry.load(Relaxed);
         loop {
             point("free.linked");
-            // Not a store: the file may be gone, and the entry another file's.
-            // Relaxed: the exchange below passes it on.
+            // Not a store: the file may be gone and the entry another file's. Relaxed: the exchange
+            // below publishes it.
             let link = mark(file, seen & LINK) | here & HOLE;
             let is_ours = is_mark(here, file);
             if !is_ours || entry.compare_exchange(here, link, Relaxed, Relaxed).is_err() {
                 let now = entry.load(Relaxed);
                 if is_ours && here & HOLE == 0 && now == here | HOLE {
-                    // It is punched just now.
+                    // Another thread is punching it.
                     here = now;
                     continue;
                 }
@@ -310,9 +310,10 @@ impl<M: ConstMachine> Pool<M> {
     /// Marks a page as one that may have no room, if it is free.
     fn mark_hole(&self, file: FileId, page: u64) -> Result<bool, Error> {
         let Some(entry) = Array::of(self, file).find(page)? else { return Ok(false) };
-        // Acquire: synchronizes with the AcqRel in `free_as`: what was logged of the page is seen.
+        // Acquire: synchronizes with the AcqRel in `free_as`: the log records about the page are
+        // visible.
         let mut seen = entry.load(Acquire);
-        // Acquire, too: what is found may be another thread's mark.
+        // Acquire as well: the value may be another thread's mark.
         loop {
             if !is_mark(seen, file) {
                 return Ok(false);
@@ -324,9 +325,8 @@ impl<M: ConstMachine> Pool<M> {
         }
     }
 
-    /// The pages of the list that have their room, but for the first `keep`: those are taken next.
-    /// They ascend. Other threads free and take pages meanwhile, so some may be missing, and some
-    /// may be free no more.
+    /// Returns the listed pages that have room, in ascending order, without the first `keep`, which
+    /// are taken next. Concurrent frees and takes may make it incomplete or outdated.
     ///
     /// # Errors
     ///
@@ -352,8 +352,8 @@ impl<M: ConstMachine> Pool<M> {
         Ok(found)
     }
 
-    /// Takes a page out of the list of its file, if there is one: its entry is zero, or says that
-    /// it may have no room.
+    /// Takes a page from the list of its file, if any: its entry is zero, or says that it may have
+    /// no room.
     pub(crate) fn pop_free(&self, file: FileId) -> Result<Option<Popped>, Error> {
         let corrupt = Error::Corrupt("list of free pages");
         // Its Acquire synchronizes with the Release in `push_free`.
@@ -362,7 +362,7 @@ impl<M: ConstMachine> Pool<M> {
         while seen & LINK != 0 {
             let page = (seen & LINK) - 1;
             let Some(entry) = Array::of(self, file).find(page)? else { return Err(corrupt) };
-            // Relaxed: the exchange says whether it was the link of the first page.
+            // Relaxed: the exchange decides whether it was the link of the first page.
             let link = entry.load(Relaxed);
             let next = seen & !LINK | link & LINK;
             point("free.seen");
@@ -373,15 +373,16 @@ impl<M: ConstMachine> Pool<M> {
                     if link & HOLE != 0 {
                         return Ok(Some(Popped::Hole(page)));
                     }
-                    // Not a store, as above. Release: behind the exchange, for a thread that dies.
+                    // Not a store, as above. Release: after the exchange for the death of this
+                    // thread.
                     return match entry.compare_exchange(link, 0, Release, Relaxed) {
                         Ok(_) => Ok(Some(Popped::Page(page))),
-                        // It is punched just now.
+                        // Another thread is punching it.
                         Err(now) if now == link | HOLE => Ok(Some(Popped::Hole(page))),
                         Err(_) => Err(Error::NoFile(file.number)),
                     };
                 }
-                // Bytes in shared memory are not believed: the rest of the list is lost.
+                // Shared memory is not trusted: the rest of the list is lost.
                 Ok(_) => return Err(corrupt),
                 Err(now) => seen = self.value(file, now)?,
             }
@@ -389,7 +390,7 @@ impl<M: ConstMachine> Pool<M> {
         Ok(None)
     }
 
-    /// How many pages of the file are free: counted one by one, while nobody frees or has any.
+    /// Counts the free pages of the file one by one. Call it while no thread frees or takes any.
     ///
     /// # Errors
     ///

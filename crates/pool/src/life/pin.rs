@@ -1,22 +1,21 @@
-//! Pages that are to stay: long pins.
+//! Long pins: pages that stay in the pool.
 //!
-//! A read needs no pin. A thread that comes back to a page for minutes, and does not want to read
-//! it from disk again, says so in a word of its own thread slot (hazard pointers: Michael, 2004).
-//! The frame is marked by the first pin since its page came: the others store nothing that readers
-//! load. A thread that evicts looks at the mark, and only of a marked frame at the words of all
-//! threads that have ever pinned: so what an eviction costs does not grow with them.
+//! A read needs no pin. A thread that returns to a page for minutes and must not read it from disk
+//! again records that in a word of its own thread slot (hazard pointers: Michael, 2004). The first
+//! pin since the page came in marks the frame; later pins store nothing that readers load. An
+//! evicting thread checks the mark, and only for a marked frame the words of all threads that have
+//! ever pinned. So the cost of an eviction does not grow with their number.
 //!
 //! | thread that pins | thread that evicts |
 //! |---|---|
 //! | 1 the frame's mark; its word: the frame | 1 the frame's latch |
 //! | 2 full fence | 2 full fence |
-//! | 3 has the frame its version still? else again | 3 marked, and in a word? then let go |
-//! | | 4 no mark; the page goes, with a new version |
+//! | 3 does the frame still have its version? else again | 3 marked, and in a word? then release |
+//! | | 4 no mark; the page leaves, with a new version |
 //!
 //! If 1 on the left comes first, the evictor sees the pin; if 1 on the right comes first, the
-//! version is not as it was. A mark that was seen before 4 took it away is no help to a pin: that
-//! has a version then that goes too. Death: a sweep clears the words of the dead; a mark that
-//! nobody needs costs one look at the words.
+//! version has changed. A pin that saw a mark before 4 cleared it has a version that also changes.
+//! Death: a sweep clears the words of dead threads; a superfluous mark costs one look at the words.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -28,7 +27,7 @@ use crate::point::point;
 use crate::view::PageView;
 use crate::{Error, FileId, Handle, Pool};
 
-/// A page that stays in the pool until this is dropped. Anybody may change it meanwhile.
+/// A page that stays in the pool until this is dropped. Other threads may change it.
 pub struct Pin<'h, 't, M: ConstMachine = Native> {
     handle: &'h Handle<'t, M>,
     file: FileId,
@@ -38,14 +37,14 @@ pub struct Pin<'h, 't, M: ConstMachine = Native> {
 }
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// Brings a page into the pool, and keeps it there.
+    /// Brings a page into the pool and keeps it there.
     ///
-    /// A handle has 8 pins at most, so that pins cannot fill a pool unnoticed. A page that is
-    /// discarded or freed goes nevertheless.
+    /// A handle has at most 8 pins, so that pins cannot fill a pool unnoticed. A page that is
+    /// discarded or freed leaves the pool in any case.
     ///
     /// # Errors
     ///
-    /// [`Error::Pins`]; as [`optimistic`](Self::optimistic).
+    /// [`Error::Pins`]; the errors of [`optimistic`](Self::optimistic).
     pub fn pin(&self, file: FileId, page: u64) -> Result<Pin<'_, 't, M>, Error> {
         let slot = self.slot().ok_or(Error::View)?;
         let head = &self.pool().inner.head;
@@ -85,11 +84,11 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// Forgets the pins of a slot: its owner is dead, or begins, or ends.
+    /// Clears the pins of a slot whose owner is dead, begins, or ends.
     pub(crate) fn unpin(&self, slot: u32) {
         for index in 0..PINS {
             if let Ok(word) = self.pool().inner.head.word(thread_at(slot, THREAD_PINS + index)) {
-                // Relaxed: too late a sight of it keeps a page longer.
+                // Relaxed: a thread that sees it late keeps a page longer.
                 word.store(0, Relaxed);
             }
         }
@@ -97,7 +96,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Whether a frame is pinned. The caller has just taken its latch.
+    /// Returns whether a frame is pinned. The caller has just taken its latch.
     pub(crate) fn is_pinned(&self, desc: &Desc<M>, frame: u32) -> bool {
         // SeqCst: with the fence in `pin`.
         M::fence(SeqCst);
@@ -109,10 +108,10 @@ impl<M: ConstMachine> Pool<M> {
         self.pins().any(|(_, pinned)| pinned == frame)
     }
 
-    /// Thread slots and the frames that they have pinned.
+    /// Returns thread slots and the frames that they have pinned.
     pub fn pins(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let head = &self.inner.head;
-        // Relaxed, both: a fence came before, or it is for people.
+        // Relaxed, both: a fence came before, or it is for display.
         let high = head.word(PINNED_HIGH).map_or(0, |high| high.load(Relaxed)).min(1 << 14);
         (0..high as u32).flat_map(move |slot| {
             (0..PINS).filter_map(move |index| {
@@ -124,26 +123,26 @@ impl<M: ConstMachine> Pool<M> {
 }
 
 impl<M: ConstMachine> Pin<'_, '_, M> {
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> FileId {
         self.file
     }
 
-    /// The page.
+    /// Returns the page.
     pub fn page(&self) -> u64 {
         self.page
     }
 
-    /// The frame that has it, for as long as it is pinned.
+    /// Returns the frame that has the page as long as it is pinned.
     pub fn frame(&self) -> u32 {
         self.frame
     }
 
-    /// Reads the page: as [`Handle::read`].
+    /// Reads the page like [`Handle::read`].
     ///
     /// # Errors
     ///
-    /// As [`Handle::read`].
+    /// The errors of [`Handle::read`].
     pub fn read<R>(&self, read: impl FnMut(&PageView<'_, M>) -> Option<R>) -> Result<R, Error> {
         self.handle.read(self.file, self.page, read)
     }
@@ -151,9 +150,9 @@ impl<M: ConstMachine> Pin<'_, '_, M> {
 
 impl<M: ConstMachine> Drop for Pin<'_, '_, M> {
     fn drop(&mut self) {
-        // In the child of a fork the word is not there, and the pin is the parent's.
+        // The child of a fork does not have the word, and the pin is the parent's.
         if self.handle.pool().inner.head.is_mapped() {
-            // Release: an evictor that sees it comes after what this thread read.
+            // Release: an evictor that sees it comes after this thread's reads.
             self.word.store(0, Release);
         }
     }

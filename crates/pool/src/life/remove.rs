@@ -1,24 +1,24 @@
-//! Files that go: their pages leave the pool, the disk's file is deleted, and another file may have
-//! the place in the table.
+//! Removing files: their pages leave the pool, the file is deleted from disk, and another file may
+//! take the place in the table.
 //!
 //! | step | stored | a thread that dies after it left |
 //! |---|---|---|
-//! | 1 | a mark in the file's entry | a file that is being removed |
+//! | 1 | a mark in the file's entry | a file in removal |
 //! | 2 | its pages: discarded; marks of its free pages: zero | the same |
-//! | 3 | the disk's file: deleted | the same |
+//! | 3 | the file on disk: deleted | the same |
 //! | 4 | the entry: free, with another generation | a free place |
 //!
-//! 1, 3 and 4 are done under the table's latch, and 2 to 4 under one of their own: so no thread is
-//! late, and takes the next file's pages for those of the one that went. From 1 on no page of the
-//! file comes in.
+//! Steps 1, 3 and 4 run under the table's latch, and 2 to 4 under a latch of their own, so that no
+//! late thread removes the next file's pages. From step 1 on no page of the file comes in.
 //!
-//! What a dead thread left to do is done by the next one that syncs the pool, removes a file, or
-//! opens one of this path. These hold no page: for a removal waits for threads that do.
+//! A removal that a dead thread left is completed by the next thread that syncs the pool, removes a
+//! file, or opens one of this path. These threads hold no page, because a removal waits for threads
+//! that do.
 //!
-//! The generation is a part of the file's number, and so of its pages' tags: what still names the
-//! file by its old number finds no file, and none of the next one's pages. It has 7 bits: the 128th
-//! file after one in the same place has its number again, so a caller forgets a file's number
-//! before it has made so many others. A store has one file, which it does not remove.
+//! The generation is a part of the file's number and so of its pages' tags: the old number leads to
+//! no file and to none of the next file's pages. It has 7 bits, so the 128th later file in the same
+//! place has the same number again, and a caller must drop a file's number before it has created
+//! that many others. A store has one file, which it does not remove.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -33,27 +33,27 @@ use crate::{Error, FileId, Handle};
 
 impl<M: ConstMachine> Handle<'_, M> {
     /// Removes a file: its pages leave the pool without being written, and it is deleted from the
-    /// disk. Its place is another file's to have. What a temporary file ends with.
+    /// disk. Another file may take its place. Intended for temporary files.
     ///
-    /// The caller holds no page, and knows that nobody uses the file: another thread that does has
-    /// [`Error::NoFile`] from then on; one that holds a page of it is waited for. Costs a look at
-    /// each frame, and at 8 bytes for each page of the file's parts that were used. That the file
-    /// is gone is not made durable: after a crash of the system it may be there again.
+    /// The caller must hold no page and know that no thread uses the file. Other threads get
+    /// [`Error::NoFile`] from then on; the call waits for a thread that holds a page of the file.
+    /// It costs a look at each frame, and at 8 bytes for each page of the used parts of the file.
+    /// The deletion is not made durable: after a system crash the file may exist again.
     ///
-    /// If the thread dies meanwhile, the removal is ended by the next thread that
-    /// [syncs](Self::sync) the pool, removes a file, or opens one of this path.
+    /// If the thread dies, the next thread that [syncs](Self::sync) the pool, removes a file, or
+    /// opens one of this path completes the removal.
     ///
     /// # Errors
     ///
-    /// [`Error::NoFile`] if it was removed; [`Error::Disk`] if it cannot be deleted: then it is
-    /// still being removed, as if the thread had died. [`Error::View`].
+    /// [`Error::NoFile`] if it was removed; [`Error::Disk`] if it cannot be deleted: the file then
+    /// stays in removal, as if the thread had died. [`Error::View`].
     pub fn remove_file(&self, file: FileId) -> Result<(), Error> {
         self.writes()?;
         {
             let _alone = self.table()?;
             self.pool().file_id(file.number)?;
             let kind = self.pool().file_word(file.number, FILE_KIND)?;
-            // Release: behind what was stored in the entry, for a thread that dies.
+            // Release: after the stores to the entry for the death of this thread.
             kind.store(kind.load(Relaxed) | KIND_LEAVING, Release);
         }
         point("remove.marked");
@@ -61,8 +61,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.finish_removals()
     }
 
-    /// Ends the removals that others began. That the disk refuses to delete a file is no matter
-    /// here. The caller holds no page.
+    /// Completes the removals that dead threads began. Errors of deleting from disk are ignored.
+    /// The caller holds no page.
     pub(crate) fn finish_removals(&self) -> Result<(), Error> {
         for number in self.pool().numbers() {
             if let Ok((file, true)) = self.pool().file_here(number?) {
@@ -75,16 +75,15 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(())
     }
 
-    /// Steps 2 to 4. One thread at a time: a later one could take the next file's pages for those
-    /// of the one that it removes.
+    /// Steps 2 to 4. One thread at a time: a later one could remove the next file's pages.
     pub(crate) fn finish_removal(&self, file: FileId) -> Result<(), Error> {
         let _only = self.head_latch(REMOVAL_LATCH)?;
         if !matches!(self.pool().file_here(file.number), Ok((_, true))) {
-            // Another thread was faster.
+            // Another thread completed it.
             return Ok(());
         }
-        // SeqCst: with the fence in `publish`: a page that comes in without seeing the mark is seen
-        // here, by its tag.
+        // SeqCst: with the fence in `publish`: a page that comes in without seeing the mark is
+        // found here, by its tag.
         M::fence(SeqCst);
         self.empty_file(file)?;
         point("remove.emptied");
@@ -102,12 +101,12 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(())
     }
 
-    /// Takes all pages of a file out of the pool, which is being removed.
+    /// Removes all pages of a file in removal from the pool.
     fn empty_file(&self, file: FileId) -> Result<(), Error> {
         let pool = self.pool();
         for frame in 0..pool.inner.config.frames_max {
             let Some(desc) = pool.reached(frame)? else { break };
-            // Acquire: a page that has come in since has a thread that sees the mark.
+            // Acquire: a page that came in since belongs to a thread that sees the mark.
             if let Some((number, page)) = untag(desc.tag.load(Acquire))
                 && number == file.number
             {
@@ -121,7 +120,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             loop {
                 match entry.load(Relaxed) {
                     0 => return Ok(()),
-                    // Relaxed: the next file's thread gets the entry through the table's latch.
+                    // Relaxed: the next file's creator gets the entry through the table's latch.
                     free if is_free(free) => entry.store(0, Relaxed),
                     _ => self.drop_page(file, page)?,
                 }

@@ -1,21 +1,21 @@
-//! What a death left, put right by the thread that meets it.
+//! Repair of what a dead thread left, by the thread that finds it.
 //!
 //! A frame's latch names the thread slot of its holder. A thread that waits for it, or sweeps, and
-//! finds that holder dead first claims the slot, so that it cannot become another thread's; has the
-//! log repaired, whose records say what a page should be; then takes the latch over and looks at
-//! the state:
+//! finds that holder dead first claims the slot, so that no new thread can get it. It has the log
+//! repaired, whose records define the content of the page. Then it takes the latch over and
+//! examines the state:
 //!
-//! | state | what the dead thread was doing | repair |
+//! | state | the killed thread | repair |
 //! |---|---|---|
-//! | `FREE`, `CLAIMED` | read a page in, made or evicted one | the entry goes, then the tag |
-//! | `VALID` | nothing yet, or it had done | the latch is let go, with a new version |
-//! | `MODIFYING` | changed the page | poisoned, and rebuilt by the callback |
-//! | `POISONED` | about to let go, or to rebuild it | the latch is let go |
+//! | `FREE`, `CLAIMED` | was reading, creating or evicting a page | the entry is cleared, then the tag |
+//! | `VALID` | had not begun a change, or had completed it | the latch is released, with a new version |
+//! | `MODIFYING` | was changing the page | poisoned, and rebuilt by the callback |
+//! | `POISONED` | was about to release or rebuild it | the latch is released |
 //!
-//! The thread that repairs may itself die: its name is in the latch then, and the state says the
-//! same as before, until the last store. But a page that it was to rebuild is poisoned before its
-//! name is there, and until it is whole: the next thread that wants the page rebuilds it, and does
-//! not take the repairer for the author of the change.
+//! The repairing thread may itself be killed. Its name is then in the latch, and the state is
+//! unchanged until the last store. But a page that must be rebuilt is poisoned before that name is
+//! stored, and until it is complete: the next thread that requests the page rebuilds it, and does
+//! not mistake the repairer for the author of the change.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -32,22 +32,22 @@ use crate::point::point;
 use crate::translate::HASH_LATCHES;
 use crate::{Error, FileId, Handle, Lost};
 
-/// Marks a page so that nobody takes it for one until it is made anew: it is dirty if it was. Its
-/// latch is held by this thread, or still by a dead one whose slot is claimed.
+/// Marks a page as unusable until it is rebuilt; it stays dirty if it was. Its latch is held by
+/// this thread, or by a dead thread whose slot is claimed.
 fn poison<M: ConstMachine>(desc: &Desc<M>) {
     // Relaxed, both: only the latch's holder stores them.
     let (state, tag) = (desc.state.load(Relaxed), desc.tag.load(Relaxed));
     if untag(tag).is_some() {
-        // Release, both: in this order, for a thread that dies.
+        // Release, both: in this order for the death of this thread.
         desc.tag.store(tag | TAG_POISONED, Release);
         desc.state.store(kind::POISONED | state & DIRTY, Release);
     }
 }
 
 impl<'t, M: ConstMachine> Handle<'t, M> {
-    /// Repairs all that dead thread slots left in the pool, before they are free. A sweep of the
-    /// region does that by itself ([`Region::sweep`](latchwork_region::Region::sweep)). Returns how
-    /// many frames there were. Costs a look at each frame.
+    /// Repairs everything that dead thread slots left in the pool, before they become free. A sweep
+    /// of the region calls it ([`Region::sweep`](latchwork_region::Region::sweep)). Returns the
+    /// number of frames. Costs a look at each frame.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             let Some(desc) = self.pool().reached(frame)? else { break };
             let writer = desc.writer.load(Relaxed);
             if u32::try_from(writer).ok().and_then(HolderNumber::new).is_some_and(dead) {
-                // Release: as in `Claimed`; the dead one's write has ended.
+                // Release: as in `Claimed`; the write of the killed thread has ended.
                 let _ = desc.writer.compare_exchange(writer, 0, Release, Relaxed);
             }
             let Some((holder, exclusive)) = desc.latch.holder().filter(|held| dead(held.0)) else {
@@ -77,7 +77,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             };
             let done = match exclusive {
                 true => self.repair_frame(frame, HolderDied(holder)),
-                // Without waiting: who repairs may hold latches that others wait for.
+                // Without waiting: the repairing thread may hold latches for which others wait.
                 false => {
                     desc.latch.forget_sharer(holder, self);
                     Ok(())
@@ -91,13 +91,13 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(repaired)
     }
 
-    /// For a thread that finds the holder of a latch dead: has the log and then the pool repair all
-    /// that the dead thread left, under a claim on its slot. So no newcomer gets that slot, and
-    /// with it the name, between the look and the repair.
+    /// Called when the holder of a latch is dead: has the log and then the pool repair everything
+    /// that the holder left, under a claim on its slot. So no new thread gets that slot, and with
+    /// it the name, before the repair.
     ///
-    /// A slot that is free has no dead thread: that thread let it go, and left a guard that it had
-    /// forgotten. `alone` then runs while nobody can get the slot, and its result is returned.
-    /// Otherwise none is, and the caller looks at the latch again.
+    /// A free slot has no dead thread: its thread released it and left a forgotten guard. `alone`
+    /// then runs while no thread can get the slot, and its result is returned. Otherwise none is
+    /// returned, and the caller looks at the latch again.
     pub(crate) fn meet<R>(
         &self,
         holder: HolderNumber,
@@ -112,7 +112,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(inner.region.while_free(slot, alone)?)
     }
 
-    /// The same, for the latch of a frame.
+    /// [`meet`](Self::meet) for the latch of a frame.
     #[cold]
     pub(crate) fn meet_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
         let desc = self.pool().desc(frame)?;
@@ -122,7 +122,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
     }
 
-    /// Repairs what a dead holder left in a frame, whose slot is claimed by this process.
+    /// Repairs a frame of a dead holder whose slot is claimed by this process.
     #[cold]
     fn repair_frame(&self, frame: u32, died: HolderDied) -> Result<(), Error> {
         let desc = self.pool().desc(frame)?;
@@ -130,9 +130,9 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         self.repair_taken(frame, desc, guard, begun, begun.then_some(died.0.get() - 1))
     }
 
-    /// Takes over the latch of a dead holder, whose slot is claimed by this process. Says whether
-    /// that had begun a change: then the page is poisoned. Nothing is done if the latch is not that
-    /// holder's any more: another thread has repaired the frame, and a living one may change it.
+    /// Takes over the latch of a dead holder whose slot is claimed by this process. Returns whether
+    /// it had begun a change: then the page is poisoned. Has no effect if the latch is no longer
+    /// that holder's: another thread has repaired the frame, and a living one may be changing it.
     fn take_over<'d>(
         &'d self,
         desc: &'d Desc<M>,
@@ -141,22 +141,22 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         if desc.latch.holder() != Some((died.0, true)) {
             return (false, None);
         }
-        // Acquire: synchronizes with the Release of a holder that ended its change and handed the
-        // latch to the dead one: its mark is seen to be gone.
+        // Acquire: synchronizes with the Release of a holder that completed its change and handed
+        // the latch to the killed thread: its mark is seen as cleared.
         M::fence(Acquire);
-        // Relaxed: nobody stores it while the latch is the dead holder's and its slot claimed.
+        // Relaxed: no thread stores it while the latch is the killed holder's and its slot claimed.
         let begun = desc.state.load(Relaxed) & MODIFYING != 0;
         if begun {
             poison(desc);
-            // Release: before this thread's name, for its death: that name is then in the latch of
-            // a page that is poisoned, and not in one of a change that another thread began.
+            // Release: before this thread's name for its death: its name is then in the latch of a
+            // poisoned page, not of a change that another thread began.
             M::fence(Release);
         }
         (begun, desc.latch.take_over(died.0, self))
     }
 
-    /// Repairs what was left in a frame, with the latch taken over, and rebuilds the page if a
-    /// change was begun: by the thread of slot `author`, if that is known.
+    /// Repairs a frame after its latch was taken over, and rebuilds the page if a change was begun:
+    /// by the thread of slot `author`, if known.
     fn repair_taken(
         &self,
         frame: u32,
@@ -172,15 +172,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         match desc.state.load(Relaxed) & kind::MASK {
             kind::FREE | kind::CLAIMED => self.pool().undo(desc, frame),
-            // A page as it was, or as it was meant to be: words may have changed, so the version
-            // counts, as it does when the guard is dropped.
+            // The page before or after the change. Words may have changed, so the version rises, as
+            // it does when the guard is dropped.
             _ => {}
         }
         drop(guard);
         Ok(())
     }
 
-    /// Rebuilds a poisoned page if this process can; its error if not.
+    /// Rebuilds a poisoned page if this process can; otherwise returns its error.
     pub(crate) fn revive(&self, frame: u32, file: FileId, page: u64) -> Result<(), Error> {
         self.writes()?;
         let poisoned = Error::Poisoned { file: file.number, page };
@@ -198,14 +198,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         }
         // Relaxed: the latch is held.
         if desc.state.load(Relaxed) & !DIRTY == kind::VALID {
-            // The thread that made it anew died before it said so. Release: as in `put_rebuilt`.
+            // The thread that rebuilt it died before it recorded that. Release: as in
+            // `put_rebuilt`.
             desc.tag.store(tag(file.number, page), Release);
             return Ok(());
         }
         self.rebuild(frame, desc, guard, None)
     }
 
-    /// Makes a half-changed page anew, or poisons it. Its latch is held.
+    /// Rebuilds a half-changed page, or poisons it. Its latch is held.
     fn rebuild(
         &self,
         frame: u32,
@@ -218,14 +219,14 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
             pool.undo(desc, frame);
             return Ok(());
         };
-        // It is poisoned until it is made anew, whatever stops that: an error, a panic, a death.
+        // It stays poisoned until it is rebuilt, also after an error, a panic or a death.
         poison(desc);
         let poisoned = || self.count(|counts| &counts.poisoned);
         let file = match pool.file_here(number) {
             Ok((file, false)) => file,
-            // A file that is removed, or is being: its pages are nobody's.
+            // The file is removed or in removal: its pages are not needed.
             Ok((_, true)) | Err(Error::NoFile(_)) => {
-                // Release: behind the tag; undone again if this thread dies in it.
+                // Release: after the tag; undone again if this thread dies here.
                 desc.state.store(kind::CLAIMED, Release);
                 pool.undo(desc, frame);
                 return Ok(());
@@ -253,7 +254,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         };
         point("repair.made");
         if desc.state.load(Relaxed) & DIRTY == 0 {
-            // The disk has all but the last change: the clean page had every one before it.
+            // The disk has all but the last change: a page that was clean had every earlier one.
             desc.rec_lsn.store(lsn, Relaxed);
         }
         self.put_rebuilt(frame, desc, (file, page), lsn, &made)?;
@@ -261,7 +262,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(())
     }
 
-    /// Stores a page that was made anew in its frame, whose latch is held.
+    /// Stores a rebuilt page in its frame, whose latch is held.
     fn put_rebuilt(
         &self,
         frame: u32,
@@ -271,15 +272,15 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         made: &[u64],
     ) -> Result<(), Error> {
         let words = self.pool().words(frame, file.words)?;
-        // Release: the page is poisoned before its words are stored, for a thread that dies.
+        // Release: the page is poisoned before its words are stored for the death of this thread.
         M::fence(Release);
         for (word, value) in words.iter().zip(made).skip(2) {
             word.store(*value, Relaxed);
         }
         words[1].store(lsn, Relaxed);
         point("repair.copied");
-        // Release, all: in this order behind the words, for a thread that dies. If the tag is
-        // poisoned still, the page is whole nevertheless: it may go out, or be rebuilt once more.
+        // Release, all: in this order after the words for the death of this thread. A page whose
+        // tag is still poisoned is already complete: it may be written, or rebuilt once more.
         desc.lsn.store(lsn, Release);
         desc.state.store(kind::VALID | DIRTY, Release);
         desc.tag.store(tag(file.number, page), Release);
@@ -287,7 +288,7 @@ impl<'t, M: ConstMachine> Handle<'t, M> {
         Ok(())
     }
 
-    /// The page on disk, if it is whole there.
+    /// Returns the page on disk, if it is intact there.
     fn image(&self, file: FileId, page: u64) -> Option<Vec<u64>> {
         let mut bytes = Buffer::new(file.page_bytes() as usize);
         let at = page * u64::from(file.page_bytes());

@@ -1,25 +1,25 @@
-//! A larger or a smaller pool, while it is in use.
+//! Resizing a pool while it is in use.
 //!
-//! Two counts: `active` frames exist, which is what a sync and a checkpoint look through; `target`
-//! frames are what the clock may use. They differ only while a pool becomes smaller.
+//! Two counts: `active` frames exist, and syncs and checkpoints examine them; the clock may use
+//! `target` frames. They differ only while a pool becomes smaller.
 //!
 //! | step, larger | stored | | step, smaller | stored |
 //! |---|---|---|---|---|
 //! | 1 | memory for the new frames | | 1 | `target` |
 //! | 2 | `active` | | 2 | each frame beyond it: written, evicted |
-//! | 3 | `target` | | 3 | `active`; the frames' memory goes back |
+//! | 3 | `target` | | 3 | `active`; the frames' memory is returned |
 //!
-//! A pool that is to [grow by itself](crate::Options::frames_wanted) does so in steps, where a
-//! thread that needs a frame finds that all were used. That thread may hold pages, so it does not
-//! wait for the latch.
+//! A pool that may [grow by itself](crate::Options::frames_wanted) grows in steps when a thread
+//! that needs a frame finds that all were used. That thread may hold pages, so it does not wait for
+//! the latch.
 //!
-//! A thread that had the old `target` in hand may still take a frame beyond the new one. It looks
-//! at `target` again under the frame's latch: if the thread that resizes has had that latch before,
-//! it sees the new one; if not, that thread comes to the frame later, and evicts it.
+//! A thread that has read the old `target` may still take a frame beyond the new one. It reads
+//! `target` again under the frame's latch. If the resizing thread has already had that latch, it
+//! sees the new value; if not, the resizing thread comes to the frame later and evicts it.
 //!
-//! Death: the latch is released; `target` may be below `active`. The next resize ends that, and so
-//! does growth in a pool that was asked to have as many frames. Frames
-//! are not unmapped: a reader that is stopped in one that went reads zeros, and fails to validate.
+//! Death: the latch is released; `target` may be below `active`. The next resize completes that,
+//! and so does growth in a pool of which as many frames were requested. Frames are not unmapped: a
+//! reader that is stopped in a removed frame reads zeros and fails to validate.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -31,12 +31,12 @@ use crate::life::write::Wrote;
 use crate::point::point;
 use crate::{Error, Handle, Pool};
 
-/// Bytes of frames by which a pool grows at most at a time: a millisecond's work.
+/// Bytes of frames by which a pool grows at most at a time: about a millisecond of work.
 const GROWS: u32 = 8 << 20;
 
 impl<M: ConstMachine> Pool<M> {
-    /// Has this many frames, where there are `active`, not more. The latch of those who resize is
-    /// held.
+    /// Enlarges the pool from `active` to `frames` frames; has no effect for fewer. The latch for
+    /// resizing is held.
     fn enlarge(&self, active: u32, frames: u32) -> Result<(), Error> {
         let (head, size) = (&self.inner.head, self.inner.config.frame_words());
         self.reach(frames)?;
@@ -44,16 +44,17 @@ impl<M: ConstMachine> Pool<M> {
             let (from, count) = (u64::from(active) * size, u64::from(frames - active) * size);
             self.inner.frames.reclaim(from, count)?;
         }
-        // Release, both: in this order, for a thread that dies; and with the Acquires that read.
+        // Release, both: in this order for the death of this thread; and with the Acquires that
+        // read.
         head.word(ACTIVE)?.store(u64::from(frames), Release);
         point("resize.active");
         head.word(TARGET)?.store(u64::from(frames), Release);
         Ok(())
     }
 
-    /// How many frames the clock may use.
+    /// Returns how many frames the clock may use.
     pub(crate) fn target(&self) -> Result<u32, Error> {
-        // Acquire: synchronizes with the Release in `resize`: the memory was set aside before.
+        // Acquire: synchronizes with the Release in `resize`: the memory was allocated before.
         let target = self.inner.head.word(TARGET)?.load(Acquire);
         if !(u64::from(FRAMES_MIN)..=u64::from(self.inner.config.frames_max)).contains(&target) {
             return Err(Error::Corrupt("number of frames"));
@@ -63,16 +64,17 @@ impl<M: ConstMachine> Pool<M> {
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// Gives the pool this many frames: 16 to the `frames_max` that it was made with.
+    /// Sets the number of frames, from 16 to the pool's `frames_max`.
     ///
-    /// A smaller one writes and evicts what lies in the frames that go. It waits for threads that
-    /// change pages there, so the caller holds none. Others read and write meanwhile.
+    /// Shrinking writes and evicts the pages in the removed frames. It waits for threads that
+    /// change pages there, so the caller must hold none. Other threads read and write at the same
+    /// time.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] out of range; [`Error::Region`] if there is no memory for more. For
-    /// fewer: [`Error::Full`] names the threads that have pinned pages; what a page that cannot be
-    /// written or rebuilt gives. The pool then has the frames that it had. [`Error::View`].
+    /// [`Error::Options`] out of range; [`Error::Region`] without memory for more. When shrinking:
+    /// [`Error::Full`] names the threads that have pinned pages; the error of a page that cannot be
+    /// written or rebuilt. The pool then keeps its frames. [`Error::View`].
     pub fn resize(&self, frames: u32) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
@@ -84,7 +86,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         let (active, size) = (pool.active()?, config.frame_words());
         let (low, high) = (active.min(frames), active.max(frames));
         let (from, count) = (u64::from(low) * size, u64::from(high - low) * size);
-        // Release, all: in this order, for a thread that dies; and with the Acquires that read.
+        // Release, all: in this order for the death of this thread; and with the Acquires that
+        // read.
         if frames >= active {
             return pool.enlarge(active, frames);
         }
@@ -105,8 +108,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(())
     }
 
-    /// Gives a pool more frames that may grow by itself, if it has not as many as it may; says how
-    /// many it has then. None if it stays as it is: another thread may be at work on that.
+    /// Adds frames to a pool that may grow by itself and has fewer than it may. Returns the new
+    /// number; none if it does not grow, possibly because another thread is resizing it.
     #[cold]
     pub(crate) fn grow(&self, active: u32) -> Result<Option<u32>, Error> {
         let pool = self.pool();
@@ -120,7 +123,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         if target != active {
             return Ok(None);
         }
-        // The thread that resized was killed in between: all frames below `now` have their memory.
+        // The resizing thread was killed in between: all frames below `now` have their memory.
         if now > target && u64::from(now) <= pool.asked()? {
             // Release: synchronizes with the Acquire in `target`, as in `enlarge`.
             pool.inner.head.word(TARGET)?.store(u64::from(now), Release);
@@ -132,22 +135,22 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         let frames = wanted.min(active.saturating_add(active.min(most)));
         if pool.enlarge(active, frames).is_err() {
-            // Without memory for more frames, those that there are serve.
+            // Without memory for more frames, the existing ones are used.
             pool.inner.stopped.store(1, Relaxed);
             return Ok(None);
         }
-        // Relaxed: a hint. The hand goes on at the new frames, and is beyond them when all were
+        // Relaxed: a hint. The hand continues at the new frames, and is beyond them when all were
         // used.
         pool.inner.head.word(HAND)?.store(u64::from(active), Relaxed);
         Ok(Some(frames))
     }
 
-    /// The latch of those who resize.
+    /// Takes the latch for resizing.
     fn resizing(&self) -> Result<Exclusive<'_, Self, M>, Error> {
         self.head_latch(RESIZE_LATCH)
     }
 
-    /// Evicts what is in a frame, whatever it is.
+    /// Evicts the content of a frame.
     fn empty(&self, frame: u32) -> Result<(), Error> {
         let (pool, mut tried, mut tries) = (self.pool(), (None, 0), 0);
         let desc = pool.desc(frame)?;
@@ -186,13 +189,13 @@ impl<M: ConstMachine> Handle<'_, M> {
                     match pool.file_here(file) {
                         Ok((file, false)) => self.revive(frame, file, page)?,
                         Ok((file, true)) => self.drop_page(file, page)?,
-                        // It is gone by now, and so is the page.
+                        // The file is gone, and so is the page.
                         Err(Error::NoFile(_)) => self.try_later(frame, &mut tried)?,
                         Err(other) => return Err(other),
                     }
                 }
                 _ => {
-                    // It is dirty, or somebody writes it.
+                    // It is dirty, or another thread is writing it.
                     guard.unchanged();
                     self.try_later(frame, &mut tried)?;
                 }

@@ -1,4 +1,4 @@
-//! The pool's part of a sweep: what dead thread slots hold is repaired before they are free.
+//! The pool's part of a sweep: what dead thread slots hold is repaired before they become free.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::{Dead, Error as RegionError, InHand, Layer, Repair};

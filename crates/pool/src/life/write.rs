@@ -1,23 +1,23 @@
-//! Writing pages out: one, all up to an LSN, or those that the clock will come to.
+//! Writing pages: one page, all pages up to an LSN, or those that the clock will reach next.
 //!
-//! No reader and no writer waits for a write: the page is copied as a reader reads it, under a
-//! version, and what goes out is the copy. If the page has the same version when the write has
-//! ended, it is clean; else it stays dirty. Only a page that [`Handle::sync`] found changed under
-//! [`CHANGES`] writes, one after the other, is shared during one more: else a page that is changed
-//! without a pause would be written without end.
+//! No reader and no writer waits for a write. The page is copied like a reader reads it, under a
+//! version, and the copy is written. If the page has the same version when the write has ended, it
+//! is clean; otherwise it stays dirty. Only a page that [`Handle::sync`] found changed after
+//! [`CHANGES`] consecutive writes is latched in shared mode during one more; otherwise a page that
+//! changes continuously would be written for ever.
 //!
 //! | step | stored | a thread that dies after it left |
 //! |---|---|---|
 //! | 1 | `writer`: this thread, by exchange | a mark that the next writer takes over |
 //! | 2 | nothing: the copy | the same |
 //! | 3 | nothing: the log is made durable up to the copy's LSN | the same |
-//! | 4 | the page on disk, sealed | the same; the page is dirty still, and is written again |
-//! | 5 | the latch, if the version is the same; `DIRTY` goes; version as before | latch let go |
-//! | 6 | `writer`: nobody | |
+//! | 4 | the page on disk, sealed | the same; the page is still dirty and is written again |
+//! | 5 | the latch, if the version is the same; `DIRTY` is cleared; version as before | latch released |
+//! | 6 | `writer`: none | |
 //!
-//! `writer` keeps two writes of one page apart: a stopped one must not end after a newer one. A
-//! page that has a writer is not evicted. What a dead process had asked of the kernel has ended by
-//! the time that the kernel says that it is dead, for its locks are dropped after its last call.
+//! `writer` separates two writes of one page: a stopped write must not complete after a newer one.
+//! A page that has a writer is not evicted. All system calls of a killed process have ended when
+//! the kernel reports it dead, because its locks are dropped after its last call.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -30,24 +30,23 @@ use crate::meter::{FileCount, Timed, now};
 use crate::point::point;
 use crate::{Error, FileId, Handle};
 
-/// How often a page may be found changed, or being written, before the next write keeps writers
-/// out.
+/// How often a page may be found changed or being written before the next write excludes writers.
 const CHANGES: u32 = 8;
 
-/// What became of a page that was to be written.
+/// The result of writing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrote {
-    /// It is clean, or it was.
+    /// The page is clean.
     Clean,
-    /// Somebody changes it, or writes it, or changed it meanwhile: it may be dirty.
+    /// Another thread changes or writes it, or changed it in the meantime: it may be dirty.
     Busy,
 }
 
-/// How far a [`Handle::sync`] has come.
+/// The progress of a [`Handle::sync`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Frames looked at.
+    /// Frames examined.
     pub done: u32,
     /// Frames in all.
     pub of: u32,
@@ -55,7 +54,7 @@ pub struct Progress {
     pub written: u64,
 }
 
-/// A page that is not on disk as it is in the pool.
+/// A page that the disk does not have in its current state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirtyPage {
@@ -67,8 +66,8 @@ pub struct DirtyPage {
     pub rec_lsn: u64,
 }
 
-/// A page that is this thread's to write out, until this is dropped: by a panic of the write-ahead
-/// callback, too, else nobody would write or evict it while the thread lives.
+/// A page that this thread writes, until this is dropped. A panic of the write-ahead callback drops
+/// it as well; otherwise no thread could write or evict the page as long as this thread lives.
 struct Claimed<'h, M: ConstMachine> {
     desc: &'h Desc<M>,
     me: u64,
@@ -82,13 +81,13 @@ impl<M: ConstMachine> Drop for Claimed<'_, M> {
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// Writes a frame's page out, if it is dirty. Does not wait for a latch.
+    /// Writes a frame's page, if it is dirty. Does not wait for a latch.
     pub(crate) fn write_back(&self, frame: u32) -> Result<Wrote, Error> {
         self.write_out(frame, false)
     }
 
-    /// Writes a frame's page out, which is to be clean before the caller goes on. `tries` says how
-    /// often it was tried, and is kept by the caller. May wait for a thread that changes the page.
+    /// Writes a frame's page, which must be clean before the caller continues. `tries` counts the
+    /// attempts and is kept by the caller. May wait for a thread that changes the page.
     pub(crate) fn write_down(&self, frame: u32, tries: &mut u32) -> Result<Wrote, Error> {
         *tries += 1;
         self.write_out(frame, *tries > CHANGES)
@@ -105,7 +104,7 @@ impl<M: ConstMachine> Handle<'_, M> {
                 return Ok(Wrote::Busy);
             }
             point("write.free");
-            // Another thread may have been faster.
+            // Another thread may have written it first.
             if !claim() {
                 return Ok(Wrote::Busy);
             }
@@ -123,17 +122,17 @@ impl<M: ConstMachine> Handle<'_, M> {
         done
     }
 
-    /// Takes a dead writer's mark away: true if there is no writer any more.
+    /// Clears a dead writer's mark; returns true if the page has no writer any more.
     pub(crate) fn writer_ended(&self, desc: &Desc<M>) -> Result<bool, Error> {
         let writer = desc.writer.load(Relaxed);
-        // AcqRel: as in `Claimed`, for the dead one and for the next.
+        // AcqRel: as in `Claimed` for the killed writer and for the next.
         let clear = || desc.writer.compare_exchange(writer, 0, AcqRel, Relaxed);
         match u32::try_from(writer).ok().and_then(HolderNumber::new) {
             Some(number) if !self.pool().is_dead(number.get() - 1) => return Ok(false),
             Some(number) => {
                 self.meet(number, clear)?;
             }
-            // No thread has such a number.
+            // No thread has this number.
             None => {
                 let _ = clear();
             }
@@ -154,7 +153,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         let bytes = &mut buffer[..file.page_bytes() as usize];
         point("write.copied");
         match self.write_copy(file, page, bytes) {
-            // A file that is being removed needs no page any more.
+            // Pages of a file in removal need no writing.
             Err(_) if pool.kind(file.number) == Err(Error::NoFile(file.number)) => {}
             written => written?,
         }
@@ -163,7 +162,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             None => desc.latch.try_upgrade(version, self),
         };
         let Some(guard) = guard else { return Ok(Wrote::Busy) };
-        // Relaxed, both: the latch is held; whichever a dying thread leaves is right.
+        // Relaxed, both: the latch is held; any state that a dying thread leaves is correct.
         desc.rec_lsn.store(0, Relaxed);
         desc.state.store(kind::VALID, Relaxed);
         point("write.clean");
@@ -194,7 +193,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(())
     }
 
-    /// Copies a dirty page, in one state. None if it is not dirty, or somebody changes it.
+    /// Copies a dirty page in one state. None if it is not dirty, or another thread changes it.
     fn copy_out(
         &self,
         desc: &Desc<M>,
@@ -234,16 +233,16 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
     }
 
-    /// Writes every page out whose first change that the disk does not have is at `upto` or before,
-    /// and makes all that was written to files durable. `u64::MAX` writes everything.
+    /// Writes every page whose first change that the disk does not have is at `upto` or before, and
+    /// makes all writes to files durable. `u64::MAX` writes all pages.
     ///
-    /// It waits for threads that change such a page, so the caller holds none. It ends removals of
-    /// files that dead threads began, too. `progress` is called now and then.
+    /// It waits for threads that change such a page, so the caller must hold none. It also
+    /// completes removals of files that dead threads began. `progress` is called periodically.
     ///
     /// # Errors
     ///
-    /// [`Error::SyncFailed`] and [`Error::Disk`]: a failed sync is final, and every process has the
-    /// error from then on. [`Error::WriteAhead`]; [`Error::View`].
+    /// [`Error::SyncFailed`] and [`Error::Disk`]: a failed sync is final, and every process gets
+    /// the error from then on. [`Error::WriteAhead`]; [`Error::View`].
     pub fn sync(&self, upto: u64, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
         self.writes()?;
         let pool = self.pool();
@@ -267,7 +266,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         }
         for number in pool.numbers() {
             match pool.file_id(number?).and_then(|file| pool.sync_file(file.number)) {
-                // There is none, or it was removed just now.
+                // No file, or it was just removed.
                 Ok(()) | Err(Error::NoFile(_)) => {}
                 Err(other) => return Err(other),
             }
@@ -276,8 +275,8 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(())
     }
 
-    /// Lets others run, before a page is tried once more that could not be written: another thread
-    /// writes it, or has changed it. If nothing of this is so, again and again, it is damaged.
+    /// Yields before another attempt at a page that could not be written: another thread writes it
+    /// or has changed it. If that does not change after many attempts, the memory is damaged.
     pub(crate) fn try_later(
         &self,
         frame: u32,
@@ -293,7 +292,7 @@ impl<M: ConstMachine> Handle<'_, M> {
         self.wonder(times, "state of a frame")
     }
 
-    /// The page in the frame, if it is dirty: waits for a thread that changes it.
+    /// Returns the page in the frame, if it is dirty. Waits for a thread that changes it.
     fn dirty_in(&self, frame: u32) -> Result<Option<DirtyPage>, Error> {
         let desc = self.pool().desc(frame)?;
         loop {
@@ -312,7 +311,7 @@ impl<M: ConstMachine> Handle<'_, M> {
             }
             let Some((file, page)) = untag(tag) else { return Ok(None) };
             if state & kind::MASK == kind::POISONED && self.pool().inner.options.rebuild.is_some() {
-                // What is logged of it is on no page yet: it must not count as written.
+                // A logged change of it is on no page yet, so it must not count as written.
                 let file = self.pool().file_id(file);
                 match file.and_then(|file| self.revive(frame, file, page)) {
                     Err(Error::NoFile(_)) => return Ok(None),
@@ -325,15 +324,15 @@ impl<M: ConstMachine> Handle<'_, M> {
             }
             return match self.pool().file_id(file) {
                 Ok(file) => Ok(Some(DirtyPage { file, page, rec_lsn })),
-                // It is removed, or is being: the page needs no writing.
+                // The file is removed or in removal: the page needs no writing.
                 Err(Error::NoFile(_)) => Ok(None),
                 Err(other) => Err(other),
             };
         }
     }
 
-    /// The dirty pages. Each whose record was in the log when this was called, and that is not on
-    /// disk, is among them: for threads that change pages are waited for. The caller holds none.
+    /// Returns the dirty pages: every page whose change was in the log at the time of the call and
+    /// that is not on disk. Waits for threads that change pages, so the caller must hold none.
     ///
     /// # Errors
     ///
@@ -347,13 +346,13 @@ impl<M: ConstMachine> Handle<'_, M> {
         Ok(found)
     }
 
-    /// Writes up to `most` dirty pages out that the clock comes to next, so that faults find clean
-    /// ones: the page cleaner, which is work that any thread may do and none must. Returns how
-    /// many.
+    /// Writes up to `most` dirty pages that the clock reaches next, so that faults find clean
+    /// frames. This is the page cleaner, which any thread may run and none must. Returns how many
+    /// were written.
     ///
     /// # Errors
     ///
-    /// What the first page that cannot go out gives.
+    /// The error of the first page that cannot be written.
     pub fn clean(&self, most: u32) -> Result<u32, Error> {
         self.writes()?;
         let pool = self.pool();
@@ -365,7 +364,7 @@ impl<M: ConstMachine> Handle<'_, M> {
                 break;
             }
             let frame = (start + step) % active;
-            // Relaxed: looked at again.
+            // Relaxed: checked again.
             if pool.desc(frame)?.state.load(Relaxed) == kind::VALID | DIRTY
                 && self.write_back(frame)? == Wrote::Clean
             {

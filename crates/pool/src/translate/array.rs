@@ -1,19 +1,19 @@
 //! A table of three levels for each file: 64 words in the file's entry name chunks, whose 2,048
-//! words name chunks, whose 2,048 words are the entries. So 8 bytes for each page of a part of the
-//! file that was ever touched, and 2^28 pages a file. As in Calico (Zhou et al., arXiv 2604.00423),
-//! an array replaces the hash table of other pools.
+//! words name chunks, whose 2,048 words are the entries. So it takes 8 bytes for each page of used
+//! parts of a file, with 2^28 pages per file. As in Calico (Zhou et al., arXiv 2604.00423), an
+//! array replaces the hash table of other pools.
 //!
-//! Invariants: a chunk is named at one place, its words are zero before it is named, and it stays
-//! there for good. An entry goes from zero to a frame by an exchange: of several threads that fault
-//! a page, one reads it. It goes back to zero by the holder of that frame's latch. So entries need
-//! no latch.
+//! Invariants: a chunk is named in one place, its words are zero before it is named, and it stays
+//! there for good. An entry changes from zero to a frame by an exchange: one of several threads
+//! that fault a page reads it. The holder of that frame's latch changes it back to zero. So entries
+//! need no latch.
 //!
-//! A word that leads somewhere is loaded with Acquire, and stored with Release: the area that it
-//! leads into was made longer before, perhaps by another process, and a thread that follows it
-//! finds the new length. [`Translation::glimpse`] does without: a thread that finds nothing by it
-//! asks [`Translation::entry`].
+//! A word that names a chunk is loaded with Acquire and stored with Release: the area was
+//! lengthened before, perhaps by another process, and a thread that follows the word finds the new
+//! length. [`Translation::glimpse`] does without: a thread that finds nothing by it calls
+//! [`Translation::entry`].
 //!
-//! Death: a thread that dies while it makes a chunk leaves that chunk unused: 16 KiB.
+//! Death: a thread that dies while it creates a chunk leaves that chunk unused: 16 KiB.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -34,7 +34,7 @@ pub(crate) struct Array<'p, M: ConstMachine> {
     file: u16,
 }
 
-/// Where a chunk has the word of a page. No chunk, zero, is far beyond the end.
+/// The position of a page's word in a chunk. Chunk zero, which means none, is far beyond the end.
 #[inline(always)]
 const fn at_of(chunk: u64, page: u64) -> u64 {
     (chunk.wrapping_sub(1) & ((1 << 40) - 1)) * CHUNK + page % CHUNK
@@ -46,7 +46,7 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         Self { pool, file: file.number }
     }
 
-    /// The word of a page's entry; none if no page near it was ever used.
+    /// Returns the word of a page's entry; none if no page near it was ever used.
     pub(crate) fn find(&self, page: u64) -> Result<Option<&'p M::AtomicU64>, Error> {
         if page >= PAGES_MAX {
             return Ok(None);
@@ -60,7 +60,7 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         if chunk == 0 { Ok(None) } else { self.in_chunk(chunk, page).map(Some) }
     }
 
-    /// The same, made if need be.
+    /// Returns the word of a page's entry, created if necessary.
     pub(crate) fn found_or_made(
         &self,
         handle: &Handle<'_, M>,
@@ -73,7 +73,7 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         self.make(page)
     }
 
-    /// The same, with the table's latch held.
+    /// Creates the word of a page's entry. The table's latch is held.
     fn make(&self, page: u64) -> Result<&'p M::AtomicU64, Error> {
         if page >= PAGES_MAX {
             return Err(Error::OutOfRange { file: self.file, page, pages: PAGES_MAX });
@@ -83,7 +83,7 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         self.in_chunk(bottom, page)
     }
 
-    /// Calls `with` for each page whose part of the file was ever used, and its entry.
+    /// Calls `with` for each page in a used part of the file, and its entry.
     pub(crate) fn each(
         &self,
         mut with: impl FnMut(u64, &M::AtomicU64) -> Result<(), Error>,
@@ -103,15 +103,15 @@ impl<'p, M: ConstMachine> Array<'p, M> {
         Ok(())
     }
 
-    /// The chunk that `word` names, made if it names none. The table's latch is held.
+    /// Returns the chunk that `word` names, created if it names none. The table's latch is held.
     fn chunk_of(&self, word: &M::AtomicU64) -> Result<u64, Error> {
         let named = word.load(Relaxed);
         if named != 0 {
             return Ok(named);
         }
         let chunk = self.pool.take_chunks(1)?;
-        // Release: synchronizes with the Acquire in `find`. It is also behind the count, for a
-        // thread that dies between them.
+        // Release: synchronizes with the Acquire in `find`. It also comes after the count for the
+        // death of this thread between them.
         word.store(chunk, Release);
         Ok(chunk)
     }
@@ -133,23 +133,23 @@ impl<M: ConstMachine> Translation<M> for Array<'_, M> {
         if page >= PAGES_MAX {
             return None;
         }
-        // Relaxed, all: what is seen too early leads beyond a length that was seen before, or to a
-        // frame whose tag is another's.
+        // Relaxed, all: a value that is seen too early leads beyond a length seen before, or to a
+        // frame with another page's tag.
         let chunk = self.top(page).ok()?.load(Relaxed);
         let chunk = self.in_chunk(chunk, page >> SHIFT).ok()?.load(Relaxed);
         Some(self.in_chunk(chunk, page).ok()?.load(Relaxed))
     }
 
     fn entry(&self, page: u64) -> Result<u64, Error> {
-        // Acquire: synchronizes with the AcqRel in `put`: the frame is within the areas. What page
-        // it has is for its tag to say.
+        // Acquire: synchronizes with the AcqRel in `put`: the frame is within the areas. Its tag
+        // decides which page it has.
         Ok(self.find(page)?.map_or(0, |entry| entry.load(Acquire)))
     }
 
     fn put(&self, handle: &Handle<'_, M>, page: u64, frame: u32) -> Result<bool, Error> {
         let entry = self.found_or_made(handle, page)?;
-        // AcqRel: synchronizes with the Release in `take`: the thread that had the page before has
-        // let it go, and what it wrote to disk is there; and with the Acquire in `entry`.
+        // AcqRel: synchronizes with the Release in `take`: the previous owner of the page has
+        // released it, and its writes are on disk; and with the Acquire in `entry`.
         Ok(entry.compare_exchange(0, u64::from(frame) + 1, AcqRel, Relaxed).is_ok())
     }
 
@@ -162,16 +162,17 @@ impl<M: ConstMachine> Translation<M> for Array<'_, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// The first of so many chunks of the translation, which nobody has: their words are zero. The
-    /// table's latch is held.
+    /// Allocates consecutive unused chunks of the translation, whose words are zero, and returns
+    /// the first. The table's latch is held.
     pub(crate) fn take_chunks(&self, count: u64) -> Result<u64, Error> {
         let taken = self.inner.head.word(CHUNKS)?;
         let before = taken.load(Relaxed).min(1 << 40);
         let after = before.saturating_add(count).min(1 << 40);
         self.inner.xlat.grow(after * CHUNK)?;
         point("table.chunk");
-        // Release: before the chunk is named, for a thread that dies between them. A chunk that is
-        // counted and not named is lost; one that is named and not counted would be named twice.
+        // Release: before the chunk is named for the death of this thread between them. A chunk
+        // that is counted and not named is lost; a chunk named without being counted would be
+        // allocated twice.
         taken.store(after, Release);
         Ok(before + 1)
     }

@@ -1,11 +1,11 @@
-//! A hash table for the pages of all sparse files: as large as the pool, however far apart their
-//! pages are.
+//! A hash table for the pages of all sparse files: as large as the pool, however sparse the page
+//! numbers are.
 //!
-//! A bucket is one line: seven entries, and the number of another line with more, if they did not
-//! suffice. Half of an entry is a check, a part of the page's hash; the other half is the frame.
-//! Pages with one check are told apart by the tags of their frames, which a reader loads anyway. In
-//! a table made for as many frames as there are, a bucket has four entries on average at most, and
-//! one in twenty has a second line.
+//! A bucket is one line: seven entries, and the number of an overflow line. Half of an entry is a
+//! check, a part of the page's hash; the other half is the frame. Pages with equal checks are
+//! distinguished by the tags of their frames, which a reader loads anyway. In a table for as many
+//! frames as exist, a bucket has at most four entries on average, and one in twenty has a second
+//! line.
 //!
 //! ```text
 //!  63          32 31           0
@@ -14,15 +14,15 @@
 //! └──────────────┴──────────────┘
 //! ```
 //!
-//! Invariants: a line stays in its bucket for good. An entry goes from zero to a frame by the
-//! holder of the bucket's latch (one of 64), who has looked through the bucket for the same page;
-//! and back to zero by the holder of that frame's latch, who needs no other. A frame's tag is the
-//! page's before its entry is there and until it has gone.
+//! Invariants: a line stays in its bucket for good. The holder of the bucket's latch (one of 64)
+//! changes an entry from zero to a frame, after searching the bucket for the same page; the holder
+//! of that frame's latch changes it back to zero and needs no other latch. A frame's tag is the
+//! page's before its entry exists and until it is cleared.
 //!
-//! The pool's own secret goes into the hash, so that no choice of pages fills one bucket.
+//! A secret of the pool enters the hash, so that no choice of pages fills one bucket.
 //!
-//! Death: each change is one store. A thread that dies while it makes a line leaves it unused: 64
-//! bytes.
+//! Death: each change is one store. A thread that dies while it allocates a line leaves it unused:
+//! 64 bytes.
 
 use core::hash::{BuildHasher, Hasher};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -39,13 +39,13 @@ use crate::layout::{
 use crate::point::point;
 use crate::{Error, FileId, Handle, Pool};
 
-/// Words of a line, the last of which says where there are more.
+/// Words of a line. The last one leads to an overflow line.
 const LINE: u64 = 8;
-/// A bucket's latch is that of its number's rest by this.
+/// A bucket's latch is its number modulo this.
 pub(crate) const HASH_LATCHES: u64 = 64;
-/// One bucket for so many frames that there may be, or a little more.
+/// One bucket per so many possible frames, or a little more.
 const SHARE: u32 = 4;
-/// More lines than a bucket of any pool has: what leads further is damage.
+/// More lines than a bucket of any pool has; a longer chain is damaged.
 const LINES_MAX: u32 = 1 << 20;
 
 const FRAME: u64 = (1 << 32) - 1;
@@ -56,12 +56,12 @@ pub(crate) struct Hash<'p, M: ConstMachine> {
     file: u16,
 }
 
-/// Where a page's entry is looked for.
+/// The position of a page's entry.
 #[derive(Clone, Copy)]
 struct Key {
     /// The number of its bucket.
     bucket: u64,
-    /// The word where its bucket begins.
+    /// The first word of its bucket.
     at: u64,
     /// The upper half of its entry.
     check: u64,
@@ -73,11 +73,11 @@ impl<'p, M: ConstMachine> Hash<'p, M> {
         Self { pool, file: file.number }
     }
 
-    /// None if there is no table, or no such page.
+    /// None if the table or the page does not exist.
     #[inline(always)]
     fn key(&self, page: u64) -> Option<Key> {
         let head = &self.pool.inner.head;
-        // Acquire: synchronizes with the Release in `make_table`: the secret is there.
+        // Acquire: synchronizes with the Release in `make_table`: the secret is set.
         let table = head.word(HASH_TABLE).ok()?.load(Acquire);
         if table == 0 || page >= SPARSE_PAGES_MAX {
             return None;
@@ -89,7 +89,7 @@ impl<'p, M: ConstMachine> Hash<'p, M> {
         Some(Key { bucket, at, check: hash & !FRAME })
     }
 
-    /// Looks at the words of a bucket, line by line, until `found` says something.
+    /// Passes the words of a bucket to `found`, line by line, until it returns a value.
     #[inline(always)]
     fn walk<R>(
         &self,
@@ -103,8 +103,8 @@ impl<'p, M: ConstMachine> Hash<'p, M> {
             if let Some(result) = entries.iter().find_map(&mut found) {
                 return Ok(Some(result));
             }
-            // Acquire: synchronizes with the Release in `lengthen`, for the holder of the latch,
-            // who must miss no entry.
+            // Acquire: synchronizes with the Release in `lengthen` for the holder of the latch,
+            // which must miss no entry.
             match next.load(Acquire) {
                 0 => return Ok(None),
                 next => at = ((next - 1) & ((1 << 48) - 1)) * LINE,
@@ -113,26 +113,27 @@ impl<'p, M: ConstMachine> Hash<'p, M> {
         Err(Error::Corrupt("bucket of the translation"))
     }
 
-    /// The entry if it is this page's: its frame's tag says so, half changed as the page may be.
+    /// Returns the entry if it is this page's, which its frame's tag decides, also for a
+    /// half-changed page.
     fn entry_of(&self, key: Key, page: u64, entry: u64) -> Option<u64> {
         if entry & !FRAME != key.check || entry & FRAME == 0 {
             return None;
         }
         let desc = self.pool.desc((entry & FRAME) as u32 - 1).ok()?;
-        // Acquire: synchronizes with the Release in `Pool::undo`: if another page's tag is there,
-        // or none, this page's entry is seen to be gone.
+        // Acquire: synchronizes with the Release in `Pool::undo`: if the tag is zero or another
+        // page's, this page's entry is seen as cleared.
         let found = desc.tag.load(Acquire) & !TAG_POISONED;
         (found == tag(self.file, page)).then_some(entry & FRAME)
     }
 
-    /// A new line at the end of a bucket, whose latch is held, with this entry.
+    /// Appends a line with this entry to a bucket, whose latch is held.
     fn lengthen(&self, handle: &Handle<'_, M>, key: Key, entry: u64) -> Result<(), Error> {
         let line = {
             let _alone = handle.table()?;
             self.pool.take_line()?
         };
         let xlat = &self.pool.inner.xlat;
-        // Relaxed: nobody knows the line yet.
+        // Relaxed: no other thread knows the line yet.
         xlat.word((line - 1) * LINE)?.store(entry, Relaxed);
         let (mut at, mut steps) = (key.at, 0);
         loop {
@@ -177,8 +178,8 @@ impl<M: ConstMachine> Translation<M> for Hash<'_, M> {
         point("hash.latched");
         let (mut free, mut there) = (None, false);
         self.walk(key, |word| {
-            // Acquire: synchronizes with the Release in `take`: the thread that had the page before
-            // has let it go, and what it wrote to disk is there.
+            // Acquire: synchronizes with the Release in `take`: the previous owner of the page has
+            // released it, and its writes are on disk.
             match word.load(Acquire) {
                 0 => free = free.or(Some(word)),
                 entry => there |= self.entry_of(key, page, entry).is_some(),
@@ -206,7 +207,7 @@ impl<M: ConstMachine> Translation<M> for Hash<'_, M> {
 }
 
 impl<M: ConstMachine> Pool<M> {
-    /// Makes the table, if there is none. The latch of the table of files is held.
+    /// Creates the table, if none exists. The latch of the table of files is held.
     pub(crate) fn make_table(&self) -> Result<(), Error> {
         let (head, frames) = (&self.inner.head, self.inner.config.frames_max);
         let table = head.word(HASH_TABLE)?;
@@ -218,7 +219,7 @@ impl<M: ConstMachine> Pool<M> {
         let secret = head.word(HASH_SECRET)?;
         // A test may have set it.
         if secret.load(Relaxed) == 0 {
-            // Relaxed: the Release below passes it on.
+            // Relaxed: the Release below publishes it.
             secret.store(RandomState::new().build_hasher().finish(), Relaxed);
         }
         point("hash.made");
@@ -227,29 +228,29 @@ impl<M: ConstMachine> Pool<M> {
         Ok(())
     }
 
-    /// The number of a line that is in no bucket, plus one: its words are zero. The table's latch
-    /// is held.
+    /// Allocates a line, whose words are zero; returns its number plus one. The table's latch is
+    /// held.
     fn take_line(&self) -> Result<u64, Error> {
         let lines = self.inner.head.word(HASH_LINES)?;
         let mut line = lines.load(Relaxed) & ((1 << 48) - 1);
         if line.is_multiple_of(CHUNK / LINE) {
             line = (self.take_chunks(1)? - 1) * (CHUNK / LINE);
         }
-        // Release: before the line is in a bucket, for a thread that dies between them.
+        // Release: before the line is in a bucket for the death of this thread between them.
         lines.store(line + 1, Release);
         Ok(line + 1)
     }
 }
 
 impl<M: ConstMachine> Handle<'_, M> {
-    /// The latch of a bucket, and of one in 64 others. Its holder waits for nothing but the table's
-    /// latch.
+    /// Takes the latch of a bucket, which one in 64 buckets share. Its holder waits only for the
+    /// table's latch.
     fn bucket(&self, bucket: u64) -> Result<Exclusive<'_, Self, M>, Error> {
         self.head_latch(HASH_LATCHES_AT + bucket % HASH_LATCHES * LINE)
     }
 }
 
-/// A bijection that makes neighbours strangers (the finalizer of MurmurHash3, Appleby 2011).
+/// A bijection that spreads neighbouring values (the finalizer of MurmurHash3, Appleby 2011).
 #[inline(always)]
 const fn mix(mut word: u64) -> u64 {
     word = (word ^ word >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
