@@ -41,6 +41,7 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{AttachError, Shared as Machine};
 use latchwork_region::Region;
 
+pub(crate) use self::abandoned::may_be_elsewhere;
 use self::abandoned::{note_of, remove_abandoned};
 use self::folder::{CLOSING, GOING, Locked, lock_file, lock_opening, nap, others};
 pub(crate) use self::folder::{Folder, at_rest, at_rest_within, convert};
@@ -51,7 +52,7 @@ use self::links::has_own_files;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{OF, PREFIX, SHM, store_of, take_away, told};
+pub(crate) use self::memory::{OF, PREFIX, SHM, is_place, store_of, take_away, told};
 use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
 pub(crate) use self::read_only::{Reading, open_to_read};

@@ -2,10 +2,12 @@
 
 mod book;
 mod circles;
+mod dependencies;
 mod descriptors;
 mod layers;
 mod lengths;
 mod partners;
+mod programs;
 mod prose;
 mod sources;
 mod tidy;

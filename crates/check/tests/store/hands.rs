@@ -16,15 +16,15 @@ use crate::stage::{begin_in, begin_with, sizes};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 
-/// Words of a slot's lines: the pages that it has in hand, and since when
-/// (`files/page_intents.rs`).
+/// The words of a slot's lines that say which pages it has in hand, and since when:
+/// `files/page_intents.rs`.
 pub(crate) const SINCE: u64 = 3;
 pub(crate) const HANDS: u64 = 8;
 /// How many it has in hand at most.
 const MOST: u64 = 8;
 pub(crate) const LINES: u64 = 16;
-/// The state of the thread that undoes its transaction (`files/undo_ownership.rs`): another thread
-/// ends it, or checks whether it must.
+/// The word that says who works on its transaction, and two of its values: another thread ends the
+/// transaction, or checks whether it has to. See `files/undo_ownership.rs`.
 pub(crate) const TURN: u64 = 2;
 pub(crate) const TAKEN: u64 = 4;
 const LOOKS: u64 = 5;

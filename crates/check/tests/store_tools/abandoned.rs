@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use latchwork_store::{MemoryPlace as Memory, Options, Store};
+use latchwork_store::{MemoryPlace as Memory, Options, Store, discard_abandoned_memory};
 
 use crate::left::{killed_in, memory};
 use crate::mounts::{in_namespace, runs};
@@ -70,7 +70,17 @@ fn memory_of_a_folder_that_may_be_elsewhere_stays() {
     fs::create_dir(place.at("unmounted")).unwrap();
     exchange(&place);
     open_another(&place);
+    discard_abandoned_memory();
     assert!(at.exists(), "the folder around it is another one");
+    // Where a disk is to be mounted on the store's own folder there is an empty one.
+    fs::create_dir_all(place.at("a/b/one")).unwrap();
+    discard_abandoned_memory();
+    assert!(at.exists(), "the folder is there and empty");
+    // Another store may have its path here.
+    fs::remove_dir(place.at("a/b/one")).unwrap();
+    open(place.at("a/b/one")).close().unwrap();
+    discard_abandoned_memory();
+    assert!(at.exists(), "another store has its path");
     exchange(&place);
     in_namespace(&place, "abandoned::opens_a_store_where_the_other_is_hidden");
     assert!(at.exists(), "the folder is in another mount namespace");
@@ -85,6 +95,7 @@ fn opens_a_store_where_the_other_is_hidden() {
     assert!(runs("mount", &["-t", "tmpfs", "none", hidden.to_str().unwrap()]));
     assert!(!place.at("a/b").exists());
     open_another(&place);
+    discard_abandoned_memory();
     fs::write(place.at("done"), "").unwrap();
 }
 

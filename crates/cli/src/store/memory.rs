@@ -21,12 +21,14 @@ use crate::output;
   latchwork store forget-memory
   latchwork store forget-memory /tmp/shop
 
-With a store's folder it is that store's, and its files alone count then, as after a crash of the
-machine: commits that were not synced are lost. Without one, that of stores whose folders are gone,
-or that do not know of it; a folder that is not mounted counts as gone. Where a process died before
-it had said whose the memory is, that is taken away when it is ten minutes old.
+With a store's folder, its memory is removed, and the store is then recovered from its files, as
+after a crash of the machine: commits that were not synced are lost. Without one, memory is removed
+whose store's folder was removed, or names other memory. The memory of a store that is not to be
+seen from here, on a disk that is not mounted or in another container, stays: if that store will
+not come back, remove the folder that --list shows. Where a process died before it had said which
+store the memory belongs to, it is removed ten minutes after it was made.
 
-A store that is opened goes on with its memory, or clears it away; this is for those that are not.
+Opening a store uses its memory or removes it; this command is for stores that are not opened.
 Exits with 0, or 2 if it could not be done.")]
 pub(crate) struct Args {
     /// A store's folder
@@ -45,7 +47,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if args.json {
             print_json(&json!({"store": path.to_string_lossy(), "bytes": bytes}))?;
         } else {
-            output::print(|out| writeln!(out, "{} kB taken away", bytes / 1000))?;
+            output::print(|out| writeln!(out, "{} kB removed", bytes / 1000))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -68,10 +70,10 @@ fn line(memory: &SharedMemoryInfo, list: bool) -> String {
     let (at, bytes) = (memory.at.display(), memory.bytes / 1000);
     let of = memory.store.as_ref().map_or("?".into(), |store| store.display().to_string());
     let state = match (list, memory.processes.len(), memory.needed) {
-        (false, ..) => "taken away".to_owned(),
-        (true, 0, true) => "needed: its processes were killed".to_owned(),
+        (false, ..) => "removed".to_owned(),
+        (true, 0, true) => "kept: its store may need it".to_owned(),
         (true, 0, false) if memory.store.is_none() => "not known whose".to_owned(),
-        (true, 0, false) => "nobody needs it".to_owned(),
+        (true, 0, false) => "not needed".to_owned(),
         (true, open, _) => {
             format!("open in {}", output::plural(open as u64, "process", "processes"))
         }

@@ -10,8 +10,8 @@ impl<M: ConstMachine> Store<M> {
     /// durable: when no crash of the machine takes it back. It costs one sync of the log, and none
     /// if there is nothing to sync. Threads that sync at the same time share it.
     ///
-    /// So a program can commit in a [mode](crate::TxnOptions::mode) that does not wait, and wait
-    /// once for many commits.
+    /// A program may commit in a [mode](crate::TxnOptions::mode) that does not wait, and call this
+    /// once before it acknowledges those commits.
     ///
     /// # Errors
     ///

@@ -3,16 +3,16 @@
 //! It is removed when this user opens any store. The file `store` in the memory names the store's
 //! folder, and the device and inode numbers of each folder around it. Memory is abandoned if
 //!
-//! - it is this user's, and says of which store it is;
+//! - it is this user's, and names its store;
 //! - no process holds a slot of its region, in any namespace, or it has no region;
 //! - the store's folder does not exist, and the nearest folder around it that exists has
 //!   the numbers that it had.
 //!
-//! The last rule tells a folder that was removed from one that this process does not see: a disk
-//! that is not mounted, or a folder of another mount namespace, is below a folder with other
-//! numbers. Such memory stays, and so does that of a folder on a file system whose inode numbers
-//! change, and that of a store that has another name in the same place. A folder that was moved to
-//! another place counts as removed. A store that is being made has its folder.
+//! The last rule distinguishes a removed folder from a folder that this process does not see: a
+//! disk that is not mounted, or a folder of another mount namespace, is below a folder with other
+//! numbers. Such memory stays. The memory of a folder on a file system whose inode numbers change
+//! stays, and the memory of a store that was renamed in its place. A folder that was moved to
+//! another place counts as removed. The folder of a new store exists before its memory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -26,7 +26,7 @@ use super::memory::{OF, PREFIX, SHM, take_away};
 use super::owner::another;
 use super::text_file::read_file;
 
-/// What the file `store` of memory says for the store in this folder.
+/// The text of the file `store` in the memory of the store in this folder.
 pub(super) fn note_of(path: &Path) -> String {
     let around = path.ancestors().skip(1).map(|around| numbers(around).unwrap_or_default());
     format!("{}\n{}\n", path.display(), around.collect::<Vec<_>>().join(" "))
@@ -37,7 +37,7 @@ fn numbers(path: &Path) -> Option<String> {
     fs::symlink_metadata(path).ok().map(|about| format!("{}:{}", about.dev(), about.ino()))
 }
 
-/// Removes what is abandoned. What cannot be removed stays for the next one.
+/// Removes abandoned memory. Memory that cannot be removed now stays for the next process.
 pub(super) fn remove_abandoned() {
     let entries = fs::read_dir(SHM).into_iter().flatten().flatten();
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
@@ -50,6 +50,12 @@ pub(super) fn remove_abandoned() {
 
 fn is_abandoned(at: &Path) -> bool {
     is_removed(at).is_some_and(|removed| removed) && is_unused(at)
+}
+
+/// Whether the store of this memory may be where this process does not see it: there is no store
+/// at its path, and its folder is not known to have been removed.
+pub(crate) fn may_be_elsewhere(at: &Path, store: &Path) -> bool {
+    is_absent(&store.join("identity")) && is_removed(at) != Some(true)
 }
 
 /// Whether the store's folder was removed; none if that is not known.
@@ -72,7 +78,7 @@ fn is_removed(at: &Path) -> Option<bool> {
     None
 }
 
-/// Whether a folder next to the one that the store had names this memory: the store's own folder,
+/// Whether a folder next to the store's path names this memory: the store's own folder,
 /// under another name, or a copy that has none of its own.
 fn is_renamed(memory: &Path, path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;

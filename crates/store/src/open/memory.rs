@@ -211,7 +211,7 @@ pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
 
 /// Whether memory of the store in this folder may be there, whatever number its file system had
 /// when it was made.
-pub(super) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
+pub(crate) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
     let is_of = |name: &str| name.starts_with(&format!("{PREFIX}{id}-"));
     let is_in_shm = at.parent() == Some(Path::new(SHM));
     let is_of = at.file_name().and_then(|name| name.to_str()).is_some_and(is_of);

@@ -13,7 +13,8 @@ use latchwork_region::{Options, Region};
 
 use crate::error::refused;
 use crate::files::inner::Sizes;
-use crate::open::{PREFIX, SHM, at_rest, at_rest_within, of_memory, store_of, take_away, told};
+use crate::open::{PREFIX, SHM, at_rest, at_rest_within, is_place, may_be_elsewhere};
+use crate::open::{of_memory, store_of, take_away, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -22,19 +23,20 @@ use crate::{Error, Refusal};
 pub struct SharedMemoryInfo {
     /// The folder.
     pub at: PathBuf,
-    /// The store that it is of, if that can be read.
+    /// The folder of its store, if that can be read.
     pub store: Option<PathBuf>,
     /// Bytes of its files.
     pub bytes: u64,
     /// Processes that are alive and have it open.
     pub processes: Vec<u32>,
-    /// Whether that store is there and names this memory, with which it goes on when it is opened;
-    /// or it cannot be read what memory it has.
+    /// Whether its store may still need it: the store names this memory, or it cannot be read
+    /// which memory it names, or its folder is not to be seen from here and was not removed. Such
+    /// a folder may be on a disk that is not mounted, or in another mount namespace.
     pub needed: bool,
 }
 
-/// What there is in `/dev/shm` of stores, in the order of its names. What belongs to other users is
-/// passed over where it cannot be read.
+/// The shared memory of stores in `/dev/shm`, ordered by name. Memory of other users is left out
+/// where it cannot be read.
 pub fn list_shared_memory() -> Vec<SharedMemoryInfo> {
     let entries = fs::read_dir(SHM).into_iter().flatten().filter_map(Result::ok);
     let folders = entries.filter(|entry| {
@@ -45,7 +47,7 @@ pub fn list_shared_memory() -> Vec<SharedMemoryInfo> {
     found
 }
 
-/// What a folder of memory is; none if it cannot be read.
+/// Describes a folder of memory; none if it cannot be read.
 fn look(at: &Path) -> Option<SharedMemoryInfo> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
@@ -57,25 +59,25 @@ fn look(at: &Path) -> Option<SharedMemoryInfo> {
     let processes = processes.collect();
     // A store that cannot be asked may need it.
     let needs = |store: &PathBuf| match told(store) {
-        Ok(told) => told.is_some_and(|told| told.now && told.at == at),
+        Ok(Some(told)) => told.now && told.at == at,
+        Ok(None) => may_be_elsewhere(at, store),
         Err(_) => true,
     };
     let needed = store.as_ref().is_some_and(needs);
     Some(SharedMemoryInfo { at: at.to_owned(), store, bytes, processes, needed })
 }
 
-/// Takes away the memory that killed processes left of the store in a folder, and has its files
-/// alone count: what was committed and is not in them is lost, as in a crash of the machine. Where
-/// a folder was copied or moved with its memory, that of the other one stays and the folder forgets
-/// it.
-/// Returns how many bytes of memory were taken away.
+/// Removes the shared memory that killed processes left of the store in a folder. The next open
+/// recovers the store from its files alone: commits that were not synced are lost, as in a crash of
+/// the machine. If the folder was copied or moved together with its memory, the memory of the other
+/// folder stays, and this folder no longer names it. Returns how many bytes were removed.
 ///
 /// # Errors
 ///
-/// [`Error::Open`]: [`Refusal::InUse`] if processes have it open, or [`Refusal::OtherFolder`] a
-/// copy of it; [`Refusal::BeingOpened`] if one opens or closes it for ten seconds;
-/// [`Refusal::NotMemory`] if there is anything else in the folder of the memory, which stays then,
-/// and is forgotten.
+/// [`Error::Open`]: [`Refusal::InUse`] if processes have the store open; [`Refusal::OtherFolder`]
+/// if they have a copy of it open; [`Refusal::BeingOpened`] if a process opens or closes it for ten
+/// seconds; [`Refusal::NotMemory`] if the memory's folder holds a file of another kind: the folder
+/// stays, and the store no longer names it.
 pub fn discard_shared_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     let held = at_rest(path.as_ref(), &mut Sizes::default())?;
     let said = |why: std::io::Error| refused(&held.path, why);
@@ -84,7 +86,7 @@ pub fn discard_shared_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     if about.iter().any(|found| !found.processes.is_empty()) {
         return Err(refused(&held.path, Refusal::OtherFolder));
     }
-    // First: a death on the way must not leave the store with a part of its memory.
+    // First: a process killed after this must not leave the store with a part of its memory.
     match fs::remove_file(held.path.join("region")) {
         Err(why) if why.kind() != std::io::ErrorKind::NotFound => return Err(said(why)),
         _ => {}
@@ -97,20 +99,25 @@ pub fn discard_shared_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     Ok(about.iter().map(|found| found.bytes).sum())
 }
 
-/// How old a folder is that is taken for what a dead process left: one that is alive, and makes it,
-/// has said of which store it is long before.
+/// The age after which a folder without memory counts as left by a killed process. A living process
+/// names its store in a new folder at once.
 const OLD: Duration = Duration::from_secs(600);
 
-/// Whether there is no memory in a folder, and its process died before there was.
+/// Whether a folder holds no memory because its process was killed before it made any.
 fn is_bare(at: &Path) -> bool {
     let made = fs::metadata(at).and_then(|about| about.modified());
     let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD));
     is_old && at.join("region").try_exists().is_ok_and(|there| !there)
 }
 
-/// Takes away memory of stores that are not there any more, or do not know of it, and that no
-/// living process has open; and folders for memory in which there is none, ten minutes after they
-/// were made. Returns what was taken away.
+/// Removes memory that no living process has open and that no store [needs]: its store's folder
+/// was removed, or names other memory. Also removes empty folders for memory, ten minutes after
+/// they were made. Returns a description of each that was removed.
+///
+/// The memory of a store that this process does not see stays: see [`discard_shared_memory`] for a
+/// store whose path is known.
+///
+/// [needs]: SharedMemoryInfo::needed
 pub fn discard_abandoned_memory() -> Vec<SharedMemoryInfo> {
     let mut gone = Vec::new();
     for found in list_shared_memory() {
@@ -123,12 +130,13 @@ pub fn discard_abandoned_memory() -> Vec<SharedMemoryInfo> {
             }
             continue;
         };
-        // Nobody opens the store while this is looked at again. One that is being opened is not
-        // waited for.
+        // No process can open the store while this checks again. A store that is being opened is
+        // not waited for.
         let held = match at_rest_within(&store, &mut Sizes::default(), Duration::ZERO) {
-            Ok(held) => Some(held),
+            Ok(held) if is_place(&found.at, &held.path, &held.id) => Some(held),
             Err(Error::Open { why: Refusal::NoStore, .. }) => None,
-            Err(_) => continue,
+            // It is another store, which has the path in this mount namespace, or cannot be asked.
+            Ok(_) | Err(_) => continue,
         };
         let again = look(&found.at);
         let idle = again.is_some_and(|found| !found.needed && found.processes.is_empty());
