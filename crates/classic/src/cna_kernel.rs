@@ -14,7 +14,7 @@
 //! | `head` | 0 waits; 1 the head; else the head, and a number plus one: the second queue's last |
 //! | `next` | in the main queue; or in the second, which is circular, so its last knows its first |
 //! | `place` | the NUMA node |
-//! | `passes` | hand-overs since the second queue exists, or since the queue began or a turn ended |
+//! | `passes` | hand-overs since the second queue, the queue or a turn began |
 //!
 //! Invariants: only the head knows the second queue and passes it on, with `passes`; only the head
 //! writes links that are not zero, and only of nodes that are not last.

@@ -113,7 +113,7 @@ pub enum AttachError {
     },
     /// The number of slots, as requested or as found in the mapping, is not 1 to 65,534.
     Slots(u32),
-    /// The mapping was not laid out by [`Attached::create`].
+    /// The mapping was not laid out by [`Shared::create`].
     Foreign,
     /// This process already has 512 mappings attached.
     TooMany,

@@ -36,8 +36,8 @@
 //! | `layout` | the content of the pool's areas, word by word |
 //! | `options`, `error` | options of a pool; errors |
 //! | `pool` | [`Pool`]: opening it, and access to frames |
-//! | `opened`, `file`, `io` | a file's name in the pool; the table of files; open files of this process |
-//! | `translate`, `hints` | from a page's number to its frame, for all threads and as cached by one |
+//! | `opened`, `file`, `io` | a file's name; the table of files; open files of this process |
+//! | `translate`, `hints` | from a page's number to its frame, shared and cached |
 //! | `counts`, `handle` | [`Handle`]: a thread that uses a pool, and its counts |
 //! | `meter` | counts for each file, and durations of slow operations |
 //! | `view`, `page` | a page as a reader sees it, and as a writer holds it |

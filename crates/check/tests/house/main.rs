@@ -1,5 +1,6 @@
 //! What holds of the sources: rooms, lengths, words.
 
+mod book;
 mod circles;
 mod dependencies;
 mod descriptors;

@@ -7,8 +7,8 @@
 //!
 //! | state | the killed thread | repair |
 //! |---|---|---|
-//! | `FREE`, `CLAIMED` | was reading, creating or evicting a page | the entry is cleared, then the tag |
-//! | `VALID` | had not begun a change, or had completed it | the latch is released, with a new version |
+//! | `FREE`, `CLAIMED` | was reading, making or evicting it | the entry is cleared, then the tag |
+//! | `VALID` | was before or after a change | the latch is released, with a new version |
 //! | `MODIFYING` | was changing the page | poisoned, and rebuilt by the callback |
 //! | `POISONED` | was about to release or rebuild it | the latch is released |
 //!

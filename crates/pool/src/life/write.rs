@@ -12,7 +12,7 @@
 //! | 2 | nothing: the copy | the same |
 //! | 3 | nothing: the log is made durable up to the copy's LSN | the same |
 //! | 4 | the page on disk, sealed | the same; the page is still dirty and is written again |
-//! | 5 | the latch, if the version is the same; `DIRTY` is cleared; version as before | latch released |
+//! | 5 | the latch, if the version is the same; `DIRTY` clear; version as before | latch released |
 //! | 6 | `writer`: none | |
 //!
 //! `writer` separates two writes of one page: a stopped write must not complete after a newer one.
