@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 
 static lw_store *store;
 static lw_table *table;
@@ -146,6 +147,84 @@ static void expect(lw_txn *tx, const lw_range *range, const char *first, const c
     CHECK(seen == many);
     lw_cursor_free(cursor);
     lw_snapshot_free(snapshot);
+}
+
+/* A key may be as long as this, and so may a prefix. */
+enum { LONGEST = 1890 };
+
+static void limits(void)
+{
+    char key[LONGEST + 1];
+    lw_range range = LW_RANGE_INIT;
+    lw_txn_options of_tx = LW_TXN_OPTIONS_INIT;
+    lw_table_options of_table = LW_TABLE_OPTIONS_INIT;
+    lw_locks_options of_locks = LW_LOCKS_OPTIONS_INIT;
+    lw_part part = lw_part_u64(1);
+    lw_buf buf = LW_BUF_INIT;
+    lw_snapshot *snapshot;
+    lw_cursor *cursor;
+    lw_locks *locks;
+    lw_table *other;
+    lw_row row;
+    lw_txn *tx;
+    uint64_t records;
+    memset(key, 'k', sizeof key);
+    OK(lw_put(store, table, key, LONGEST, "1", 1, &error));
+    IS(LW_TOO_LONG, lw_put(store, table, key, LONGEST + 1, "1", 1, &error));
+    OK(lw_snapshot_new(store, &snapshot, &error));
+    for (int parts = 0; parts < 2; parts++) {
+        range.from = key, range.from_len = LONGEST, range.flags = parts ? LW_PREFIX_PARTS : LW_PREFIX;
+        OK(lw_snapshot_count(snapshot, table, &range, &records, &error));
+        CHECK(records == 1);
+        range.from_len = LONGEST + 1;
+        IS(LW_TOO_LONG, lw_snapshot_count(snapshot, table, &range, &records, &error));
+    }
+    OK(lw_remove(store, table, key, LONGEST, &error));
+
+    /* A cursor whose snapshot or transaction has ended is of no use in any call. */
+    OK(lw_snapshot_cursor(snapshot, table, NULL, &cursor, &error));
+    CHECK(lw_snapshot_free(snapshot) == LW_OK);
+    IS(LW_MISUSE, lw_cursor_seek(cursor, "a", 1, &error));
+    IS(LW_MISUSE, lw_cursor_rewind(cursor, 0, &error));
+    IS(LW_MISUSE, lw_cursor_next(cursor, &row, &error));
+    CHECK(lw_cursor_free(cursor) == LW_OK && lw_cursor_free(cursor) == LW_MISUSE);
+    OK(lw_begin(store, NULL, &tx, &error));
+    OK(lw_txn_cursor(tx, table, NULL, &cursor, &error));
+    OK(lw_txn_restart(tx, &error));
+    IS(LW_MISUSE, lw_cursor_seek(cursor, "a", 1, &error));
+    OK(lw_roll_back(tx, &error));
+    IS(LW_MISUSE, lw_cursor_rewind(cursor, 0, &error));
+    CHECK(lw_cursor_free(cursor) == LW_OK);
+
+    /* Fields for later versions. */
+    OK(lw_snapshot_new(store, &snapshot, &error));
+    range.from_len = 1, range.reserved = 1;
+    IS(LW_MISUSE, lw_snapshot_count(snapshot, table, &range, &records, &error));
+    range.reserved = 0;
+    OK(lw_snapshot_count(snapshot, table, &range, &records, &error));
+    CHECK(lw_snapshot_free(snapshot) == LW_OK);
+    of_tx.reserved = of_table.reserved = of_locks.reserved = part.reserved = 1;
+    IS(LW_MISUSE, lw_begin(store, &of_tx, &tx, &error));
+    IS(LW_MISUSE, lw_table_new("other", &of_table, &other, &error));
+    IS(LW_MISUSE, lw_locks_open(NULL, &of_locks, &locks, &error));
+    IS(LW_MISUSE, lw_key_encode(&part, 1, &buf, &error));
+    lw_buf_free(&buf);
+}
+
+/* A store that is only read. */
+static void only_read(const char *path)
+{
+    lw_store *reader;
+    lw_buf value = LW_BUF_INIT;
+    OK(lw_put(store, table, "r", 1, "1", 1, &error));
+    OK(lw_open_read_only(path, &reader, &error));
+    OK(lw_get(reader, table, "r", 1, &value, &error));
+    IS(LW_READ_ONLY, lw_put(reader, table, "r", 1, "2", 1, &error));
+    IS(LW_READ_ONLY, lw_sync(reader, &error));
+    IS(LW_READ_ONLY, lw_checkpoint(reader, &error));
+    OK(lw_close(reader, &error));
+    OK(lw_remove(store, table, "r", 1, &error));
+    lw_buf_free(&value);
 }
 
 static void ranges(void)
@@ -365,8 +444,11 @@ static void waits(void)
 {
     struct pollfd pollfd = { 0 };
     uint64_t token, seen = 0;
+    struct rlimit all, none;
     lw_txn *tx;
     int mark = 0, code;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &all));
+    none = all, none.rlim_cur = 0;
     OK(lw_begin(store, NULL, &tx, &error));
     put(tx, "later", "1");
     OK(lw_commit_then(tx, marks, &mark, &error));
@@ -379,6 +461,12 @@ static void waits(void)
         put(tx, "later", "2");
         OK(lw_commit_queued(store, tx, at, &error));
     }
+    /* Without a descriptor the call fails, and succeeds when there is one again. */
+    CHECK(!setrlimit(RLIMIT_NOFILE, &none));
+    IS(LW_IO, lw_done_fd(store, &pollfd.fd, &error));
+    CHECK(pollfd.fd == -1);
+    IS(LW_IO, lw_done_fd(store, &pollfd.fd, &error));
+    CHECK(!setrlimit(RLIMIT_NOFILE, &all));
     OK(lw_done_fd(store, &pollfd.fd, &error));
     pollfd.events = POLLIN;
     for (int done = 0; done < 20;) {
@@ -592,6 +680,8 @@ int main(int argc, char **argv)
     waits();
     two_phases();
     keys();
+    limits();
+    only_read(path);
     tools(path);
     lw_table_free(table);
     OK(lw_close(store, &error));
