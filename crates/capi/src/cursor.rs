@@ -59,7 +59,7 @@ enum Source {
 unsafe impl Send for Source {}
 
 /// What a cursor reads, for a call.
-enum Lent<'h> {
+enum Borrowed<'h> {
     Snapshot(Alone<'h, lw_snapshot>),
     Txn(Alone<'h, lw_txn>),
 }
@@ -70,13 +70,13 @@ impl Source {
     /// # Safety
     ///
     /// It is a handle.
-    unsafe fn lend<'h>(&self) -> Result<Lent<'h>, Failure> {
+    unsafe fn lend<'h>(&self) -> Result<Borrowed<'h>, Failure> {
         match *self {
             Self::Snapshot(snapshot, generation) => {
                 // SAFETY: the caller's promise.
                 let snapshot = unsafe { alone(snapshot)? };
                 match snapshot.generation() == generation {
-                    true => Ok(Lent::Snapshot(snapshot)),
+                    true => Ok(Borrowed::Snapshot(snapshot)),
                     false => Err(ended()),
                 }
             }
@@ -84,7 +84,7 @@ impl Source {
                 // SAFETY: the caller's promise.
                 let mut tx = unsafe { alone(tx)? };
                 match tx.generation() == generation && tx.get().attempt == attempt {
-                    true => Ok(Lent::Txn(tx)),
+                    true => Ok(Borrowed::Txn(tx)),
                     false => Err(ended()),
                 }
             }
@@ -233,8 +233,8 @@ impl Cursor {
         }
         // SAFETY: the caller's promise.
         match unsafe { self.source.lend()? } {
-            Lent::Snapshot(mut snapshot) => self.fill(&mut &*snapshot.get(), 0, wanted),
-            Lent::Txn(mut tx) => {
+            Borrowed::Snapshot(mut snapshot) => self.fill(&mut &*snapshot.get(), 0, wanted),
+            Borrowed::Txn(mut tx) => {
                 let tx = tx.get();
                 if tx.writes != self.ahead.writes {
                     self.settle();

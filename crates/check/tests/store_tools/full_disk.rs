@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use latchwork_check::dump_bytes::Tables;
-use latchwork_store::{DumpError, DumpReader, Error, Load, Options, Place as Where, Store};
+use latchwork_store::{DumpError, DumpReader, Error, Load, MemoryPlace as Where, Options, Store};
 use latchwork_store::{restore, salvage};
 
 use crate::mounts::{in_namespace, mount_ext4};
