@@ -16,7 +16,7 @@
 //	}, nil)
 //
 // A Store and a Table may be used by all goroutines at the same time. A Tx, a Snapshot and a Rows
-// are used by one goroutine at a time; a second use at the same time returns ErrMisuse. No Go
+// are used by one goroutine at a time; a second use at the same time returns ErrBusy. No Go
 // function is called from C. The guide is docs/go.md.
 package latchwork
 

@@ -21,14 +21,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 pub(crate) struct Word {
     handle: AtomicUsize,
     taken: AtomicBool,
-    /// The one that was made before it.
+    /// The next older word.
     next: *const Word,
 }
 
 // SAFETY: `next` does not change, and words last for ever.
 unsafe impl Sync for Word {}
 
-/// The word that was made last. A list, and no mutex: a child of a fork uses it, too.
+/// The newest word. A list without a mutex, because a child of a fork uses it as well.
 static WORDS: AtomicPtr<Word> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The word of a thread that is ending: it is never free.
