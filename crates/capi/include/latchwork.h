@@ -1018,12 +1018,12 @@ int lw_txn_put(struct lw_txn *tx,
 // The caller ensures:
 // Transaction and table are alive; the bytes of key and value can be read.
 int lw_txn_put_final(struct lw_txn *tx,
-                    const struct lw_table *table,
-                    const void *key,
-                    size_t key_len,
-                    const void *value,
-                    size_t value_len,
-                    struct lw_error **error);
+                     const struct lw_table *table,
+                     const void *key,
+                     size_t key_len,
+                     const void *value,
+                     size_t value_len,
+                     struct lw_error **error);
 
 // Writes a record that must not exist yet. O(log n).
 //

@@ -211,6 +211,43 @@ static void limits(void)
     lw_buf_free(&buf);
 }
 
+/* A snapshot and a transaction that were open for longer than the store keeps its log. */
+static void too_old(const char *path)
+{
+    lw_options options = LW_OPTIONS_INIT;
+    lw_buf value = LW_BUF_INIT;
+    lw_snapshot *snapshot;
+    lw_store *small;
+    lw_txn *tx;
+    char name[600], big[60000] = { 0 };
+    int of_snapshot = LW_OK, of_tx = LW_OK;
+    snprintf(name, sizeof name, "%s-old", path);
+    options.flags = LW_SMALL, options.mode = LW_MODE_NONE;
+    options.history = 2 << 20, options.log_budget = 1 << 20;
+    OK(lw_open(name, &options, &small, &error));
+    OK(lw_put(small, table, "m", 1, "0", 1, &error));
+    OK(lw_snapshot_new(small, &snapshot, &error));
+    OK(lw_begin(small, NULL, &tx, &error));
+    OK(lw_txn_put(tx, table, "own", 3, "1", 1, &error));
+    for (int turn = 0; turn < 400 && (of_snapshot == LW_OK || of_tx == LW_OK); turn++) {
+        OK(lw_put(small, table, "big", 3, big, sizeof big, &error));
+        OK(lw_put(small, table, "m", 1, &turn, sizeof turn, &error));
+        if (turn % 20) continue;
+        OK(lw_checkpoint(small, &error));
+        of_snapshot = lw_snapshot_get(snapshot, table, "m", 1, &value, NULL);
+        of_tx = lw_txn_put(tx, table, "own", 3, "2", 1, NULL);
+    }
+    CHECK(of_snapshot == LW_TOO_OLD && of_tx == LW_TOO_OLD && lw_is_retryable(LW_TOO_OLD));
+    CHECK(lw_snapshot_free(snapshot) == LW_OK);
+    OK(lw_txn_restart(tx, &error));
+    OK(lw_txn_put(tx, table, "own", 3, "3", 1, &error));
+    OK(lw_commit(tx, &error));
+    OK(lw_get(small, table, "own", 3, &value, &error));
+    CHECK(is(&value, "3"));
+    OK(lw_close(small, &error));
+    lw_buf_free(&value);
+}
+
 /* A store that is only read. */
 static void only_read(const char *path)
 {
@@ -682,6 +719,7 @@ int main(int argc, char **argv)
     keys();
     limits();
     only_read(path);
+    too_old(path);
     tools(path);
     lw_table_free(table);
     OK(lw_close(store, &error));

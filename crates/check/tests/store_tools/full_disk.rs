@@ -187,7 +187,8 @@ fn copies_stores_with_little_room() {
     sweep("salvage", &at, &records, &|to| salvage(place.at("one"), to).map(drop));
     // A load writes into a store that is there: a first part of the dump stays, and the same load
     // goes on with `merge`.
-    let merge = Load { merge: true, ..Load::default() };
+    let mut merge = Load::default();
+    merge.merge = true;
     sweep("load", &at, &records, &|to| {
         let into = to.with_file_name("loaded");
         let load = || {
