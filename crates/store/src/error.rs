@@ -157,7 +157,8 @@ pub enum Error {
         requested: String,
     },
     /// A migration moves the table's records, or was killed when it did: no other call reads or
-    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it.
+    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it, or
+    /// [`Store::abandon_migration`](crate::Store::abandon_migration) has taken it back.
     Migrating {
         /// The table.
         table: String,
@@ -252,6 +253,10 @@ pub enum Error {
     },
     /// The trees or the log failed: what they said.
     Engine(String),
+    /// The calling thread is ending (a destructor of its local variables runs) and has given its
+    /// sessions back. It cannot use a store any more, except through an object that it has already,
+    /// such as a [`Transaction`](crate::Transaction).
+    ThreadEnds,
     /// The store was opened with [`Options::read_only`](crate::Options::read_only), and the call
     /// would write to it.
     ReadOnly,
@@ -396,8 +401,9 @@ impl Error {
             ),
             Self::Migrating { table } => write!(
                 f,
-                "table {table} is being migrated: wait for it, or run the migration again if its \
-                 process was killed"
+                "table {table} is being migrated: wait for it; if its process was killed or its \
+                 function failed, run the migration again (Store::migrate), or take it back \
+                 (Store::abandon_migration)"
             ),
             _ => Ok(()),
         }
@@ -492,13 +498,6 @@ impl Error {
         }
     }
 
-    /// Whether the call failed because its thread is ending: the thread has given its sessions
-    /// back, and cannot use a store any more, except with objects such as a
-    /// [`Transaction`](crate::Transaction) that it has already.
-    pub fn is_thread_end(&self) -> bool {
-        matches!(self, Self::Engine(why) if why == THREAD_ENDS)
-    }
-
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -510,9 +509,6 @@ impl Error {
         }
     }
 }
-
-/// The text of the error of a thread that is ending.
-pub(crate) const THREAD_ENDS: &str = "the thread ends, and has given its sessions back";
 
 /// Whether an operator ended the transaction, by `latchwork locks kill`.
 fn is_killed(why: &LocksError) -> bool {
@@ -656,6 +652,7 @@ impl fmt::Display for Error {
             | Self::NotPrepared { .. }
             | Self::Gid { .. } => self.say_of_prepared(f),
             Self::ReadOnly => f.write_str("the store is open read-only"),
+            Self::ThreadEnds => f.write_str("the thread ends, and has given its sessions back"),
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
