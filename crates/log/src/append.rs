@@ -8,7 +8,7 @@
 //!   (end - written) + all credit <= its size      end + all credit + all aside <= prepared
 //! ```
 //!
-//! What is *aside* is for undoing: `aside.rs`.
+//! What is *aside* is for undoing: `undo_reserve.rs`.
 //!
 //! so an append with credit finds room and never waits for the disk. Credit is given in
 //! portions, so that most reservations are one comparison; all unused portions together are a

@@ -8,7 +8,7 @@
 //! | `log.rs` | [`Log`] and [`Session`]; opening |
 //! | `recover.rs` | the files without a region: where the log ends, or that it is damaged |
 //! | `append.rs` | credit, and the append: copy under the latch, `end` moved last |
-//! | `aside.rs` | what is set aside for undoing, which never fails for want of space |
+//! | `undo_reserve.rs` | what is set aside for undoing, which never fails for want of space |
 //! | `flush.rs` | leader and followers; [`Mode`] |
 //! | `slots.rs` | what thread slots have in the log: transactions, commits |
 //! | `repair.rs` | what a dead thread left |
@@ -20,7 +20,7 @@
 //! | `pins.rs` | what is kept: pins, checkpoints, recycling |
 //! | `copy.rs` | the files copied while others append |
 //! | `view.rs` | the shared memory looked at by a process that takes no part |
-//! | `look.rs` | the files looked at by one who changes nothing |
+//! | `reader.rs` | the files looked at by one who changes nothing |
 //!
 //! ```text
 //!   reserve ---> build ---> append ---> commit (flush, as the mode says)

@@ -5,8 +5,8 @@
 //! | `text` | a dump as text: what is written, and what of it is believed |
 //! | `dump` | a store to a dump, and a dump into a store |
 //! | `backup` | a copy of a store that others write, and a store of a copy |
-//! | `beside` | the folder of a copy while it is made |
-//! | `clear` | a table of any size is emptied |
+//! | `temporary` | the folder of a copy while it is made |
+//! | `drop_table` | a table of any size is emptied |
 //! | `compact` | a store whose pages are full, of one whose pages are not |
 //! | `reclaim` | room of free pages, returned to the file system |
 //! | `records` | what records there are in a log |

@@ -1,13 +1,13 @@
 //! Checkpoints: pages go out, the redo point moves up, the log is recycled.
 //!
-//! A thread that has committed, and finds that enough was logged since the last one, makes it. None
-//! of the others stops.
+//! A thread that begins a transaction, and finds that enough was logged since the last checkpoint,
+//! makes one. No other thread stops.
 //!
 //! | step | what | who is killed after it leaves |
 //! |---|---|---|
 //! | sign | the catalog says where the log ends: `signature.rs` | nothing |
 //! | mark | pages that change from here on are logged whole first | nothing |
-//! | end | transactions that were open for too long are undone: `turn.rs` | a sweep ends it |
+//! | end | transactions open for too long are undone: `undo_ownership.rs` | a sweep ends it |
 //! | sync | all pages go out whose first change is before the mark | nothing |
 //! | flush | the ends of those that have ended since the mark are durable | nothing |
 //! | control | redo begins at the mark, or before it where a transaction is open | the redo point |

@@ -6,7 +6,7 @@
 //! | read | the log from the redo point on, once: `analysis.rs` keeps what it says |
 //! | redo | each change of a page that the page does not have: `redo.rs` |
 //! | signature | the same once more |
-//! | again | the slots of transactions without an end, but of some that are undone: `again.rs` |
+//! | again | slots of transactions without an end, but some: `restore_transactions.rs` |
 //! | space | what was in hand is given back |
 //! | checkpoint | so that it is not done again |
 //! | undo | the transactions that are not prepared, by the first sweep of the open store |

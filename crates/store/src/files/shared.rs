@@ -10,11 +10,11 @@
 //! word 32   where the last checkpoint was made
 //! word 40   from before where the log may be given up
 //! word 48   how many transactions of the dead were undone; and from which piece of a long value on
-//!           the next checkpoint looks for leaves that are empty: `tidy.rs`
+//!           the next checkpoint looks for leaves that are empty: `empty_pages.rs`
 //! word 56   before where no snapshot needs old versions, as was found last; and where the log was
 //! word 64   two lines for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep
 //!           is to undo next of its transaction; who is at work on that; the pages that it has in
-//!           hand, and since when: `hands.rs`
+//!           hand, and since when: `page_intents.rs`
 //! then      five lines for each thread slot: what its threads have counted, `meter.rs`
 //! ```
 //!

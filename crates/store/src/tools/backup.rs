@@ -9,7 +9,7 @@
 //! So the copy is what a crash of the machine would have left after step 3, and opens as after one.
 //! A page that is read while it is written fails its checksum, and is read again.
 //!
-//! A copy is made in a folder beside, and gets its name when all of it is durable: `beside.rs`.
+//! A copy is made in a folder beside, and gets its name when all of it is durable: `temporary.rs`.
 
 use std::fs;
 use std::path::Path;
