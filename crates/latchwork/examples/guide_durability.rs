@@ -11,7 +11,8 @@ const EVENTS: Table<u64, &str> = Table::new("events");
 fn main() -> Result<(), Error> {
     let path = std::env::temp_dir().join(format!("latchwork-durability-{}", std::process::id()));
     let mut options = Options::default();
-    // Commits return before they are durable; a machine crash loses about the last 100 ms.
+    // Commits return before they are durable. While commits arrive, a machine crash loses about the
+    // last 100 ms of them.
     options.sizes.mode = Mode::Periodic(Duration::from_millis(100));
     let store = Store::open_with(&path, &options)?;
 
@@ -26,9 +27,10 @@ fn main() -> Result<(), Error> {
     let done = store.write_with(&full, |tx| tx.insert(&EVENTS, 1000, "payment"))?;
     println!("the payment is durable after {} run", done.runs);
 
-    // Commits without waiting, then one sync for all of them.
+    // Commits that never wait, then one sync for all of them.
+    let none = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     for number in 2000..3000 {
-        store.put(&EVENTS, number, "click")?;
+        store.write_with(&none, |tx| tx.put(&EVENTS, number, "click"))?;
     }
     store.sync()?;
     assert_eq!(store.read(|tx| tx.count(&EVENTS, ..))?, 2001);
