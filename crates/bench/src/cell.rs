@@ -1,28 +1,28 @@
-//! The cells of the table: a workload and a number of threads.
+//! The cells of the table. A cell is a workload and a number of threads.
 
 use core::fmt;
 
 use crate::Settings;
 use crate::work::{Extent, MAX_LINES, Pace};
 
-/// A kind of workload.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bench {
-    /// One thread locks and unlocks; others are alive but sleep.
+    /// One thread locks and unlocks; the other threads sleep.
     Uncontended,
     /// All threads write one line.
     Short,
-    /// All threads write several lines, and compute in between.
+    /// All threads write several lines and compute in between.
     Long,
-    /// Threads read one line and at times write it.
+    /// Threads read one line and sometimes write it.
     Mix,
 }
 
 impl Bench {
-    /// All of them, in the order of the table.
+    /// All workloads, in the order of the table.
     pub const ALL: [Self; 4] = [Self::Uncontended, Self::Short, Self::Long, Self::Mix];
 
-    /// Its name on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Uncontended => "uncontended",
@@ -33,20 +33,20 @@ impl Bench {
     }
 }
 
-/// What an operation asks of a latch.
+/// The kind of an operation on a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The only side of an exclusive latch.
+    /// The operation of an exclusive latch.
     Exclusive,
-    /// The shared side of a reader-writer latch.
+    /// A shared acquisition of a reader-writer latch.
     Read,
-    /// The exclusive side of a reader-writer latch.
+    /// An exclusive acquisition of a reader-writer latch.
     Write,
 }
 
 impl Role {
-    /// Its name in a row.
+    /// The name in a row.
     pub fn name(self) -> &'static str {
         match self {
             Self::Exclusive => "exclusive",
@@ -55,7 +55,7 @@ impl Role {
         }
     }
 
-    /// What one operation of it is called.
+    /// The name of one operation.
     pub(crate) fn operation(self) -> &'static str {
         match self {
             Self::Exclusive => "section",
@@ -65,27 +65,27 @@ impl Role {
     }
 }
 
-/// One workload at one number of threads.
+/// A workload and a number of threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// The kind of workload.
+    /// The workload.
     pub bench: Bench,
-    /// Which side is measured; of a mix, [`Role::Read`] stands for both.
+    /// The measured operation. [`Role::Read`] stands for both in a mix.
     pub side: Role,
     /// Threads that use the latch.
     pub threads: usize,
-    /// The share of writes in a mix, from 0 to 1.
+    /// Fraction of writes in a mix, 0 to 1.
     pub writes: f64,
     /// Cache lines touched in a section.
     pub lines: usize,
-    /// Nanoseconds of computing in a section, on a core of one's own.
+    /// Nanoseconds of computing in a section, on an otherwise idle core.
     pub section_ns: u32,
-    /// Nanoseconds of computing between sections, give or take a half at random.
+    /// Mean nanoseconds of computing between sections; the actual time varies by half at random.
     pub outside_ns: u32,
 }
 
 impl Cell {
-    /// The cells that `settings` ask for.
+    /// The cells selected by `settings`.
     pub fn all(settings: &Settings) -> Vec<Self> {
         let empty = Self {
             bench: Bench::Uncontended,
@@ -134,7 +134,7 @@ impl Cell {
         cells
     }
 
-    /// The sides that have a row of their own.
+    /// The operations that have rows of their own.
     pub fn roles(&self) -> &'static [Role] {
         match (self.bench, self.side) {
             (Bench::Mix, _) if self.writes >= 1.0 => &[Role::Write],
@@ -145,7 +145,8 @@ impl Cell {
         }
     }
 
-    /// One of how many writes is timed; all if there are few, for the clock takes its time too.
+    /// Every how many writes one is timed. All are timed if writes are few; reading the clock costs
+    /// time.
     pub(crate) fn writes_per_sample(&self) -> u64 {
         match self.bench {
             Bench::Mix if self.writes <= 0.02 => 1,
@@ -154,7 +155,7 @@ impl Cell {
         }
     }
 
-    /// One of how many reads is timed.
+    /// Every how many reads one is timed.
     pub(crate) fn reads_per_sample(&self) -> u64 {
         64
     }

@@ -1,8 +1,8 @@
-//! Processes that measure: how they are started, and the lines that go both ways.
+//! Measuring processes: how they are started and the protocol between parent and child.
 //!
-//! A process is told its job in one line of JSON. It opens, says that it is ready, hears when to
-//! begin, and says what came of it, or what went wrong. Its own lines have a sign in front, for a
-//! test harness prints lines too.
+//! The parent sends the job as one line of JSON. The child opens its files, reports that it is
+//! ready, waits for the start and reports its result or its error. Each line of the child starts
+//! with a sign, because a test harness prints lines too.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -18,11 +18,11 @@ pub(crate) const FAULT: &str = "@fault ";
 
 fn say(what: &str) {
     let mut out = io::stdout().lock();
-    // A parent that does not listen has ended.
+    // The parent has ended if it does not read.
     let _ = writeln!(out, "\n{what}").and_then(|()| out.flush());
 }
 
-/// Says why, and ends the process: other threads may wait for ever.
+/// Reports an error and ends the process: other threads may be blocked.
 pub(crate) fn fail(why: &dyn core::fmt::Display) -> ! {
     say(&format!("{FAULT}{why}"));
     std::process::exit(1)
@@ -32,23 +32,23 @@ fn hear() -> String {
     let mut line = String::new();
     match io::stdin().lock().read_line(&mut line) {
         Ok(length) if length > 0 => line,
-        // The process that started this one is gone.
+        // The parent is gone.
         _ => std::process::exit(1),
     }
 }
 
-/// What a process is to measure.
+/// Reads the job of this process.
 pub(crate) fn job<J: DeserializeOwned>() -> J {
     serde_json::from_str(&hear()).unwrap_or_else(|error| fail(&error))
 }
 
-/// Says that all is open, and hears when to begin.
+/// Reports that everything is open and waits for the start time.
 pub(crate) fn start() -> u64 {
     say(READY);
     hear().trim().parse().unwrap_or_else(|error| fail(&error))
 }
 
-/// Ends the process with a fault if it has not ended within this time.
+/// Ends the process with an error after `patience`.
 pub(crate) fn end_within(patience: Duration) {
     thread::spawn(move || {
         thread::sleep(patience);
@@ -56,7 +56,7 @@ pub(crate) fn end_within(patience: Duration) {
     });
 }
 
-/// Ends the process when the one that started it ends.
+/// Ends the process when its parent ends.
 pub(crate) fn end_with_parent() {
     thread::spawn(|| {
         loop {
@@ -70,13 +70,13 @@ fn tell(outcome: &impl Serialize) {
     say(&format!("{DONE}{text}"));
 }
 
-/// Says what came of it, and ends the process.
+/// Reports the result and ends the process.
 pub(crate) fn done(outcome: &impl Serialize) -> ! {
     tell(outcome);
     std::process::exit(0)
 }
 
-/// Says what came of it, and waits to be killed.
+/// Reports the result and waits to be killed.
 pub(crate) fn done_and_wait(outcome: &impl Serialize) -> ! {
     tell(outcome);
     loop {
@@ -84,7 +84,7 @@ pub(crate) fn done_and_wait(outcome: &impl Serialize) -> ! {
     }
 }
 
-/// A process that measures; killed if it is let go of.
+/// A measuring process. Dropping it kills the process.
 pub(crate) struct Worker {
     child: Child,
     to: ChildStdin,
@@ -92,12 +92,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Kills it, as `kill -9` does, and does not wait for its end.
+    /// Sends `SIGKILL` and does not wait.
     pub(crate) fn kill(&mut self) -> io::Result<()> {
         self.child.kill()
     }
 
-    /// Whether it has ended.
+    /// Whether the process has ended.
     pub(crate) fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -111,12 +111,13 @@ impl Worker {
         Ok(Self { child, to, from: BufReader::new(from) })
     }
 
-    /// Tells it when to begin.
+    /// Sends the start time.
     pub(crate) fn begin(&mut self, at: u64) -> io::Result<()> {
         writeln!(self.to, "{at}")
     }
 
-    /// Reads until a line begins so: its rest. Otherwise what went wrong.
+    /// Reads up to a line that starts with `sign` and returns the rest of the line, or the child's
+    /// error.
     pub(crate) fn hear(&mut self, sign: &str) -> Result<String, String> {
         let mut line = String::new();
         loop {
@@ -138,7 +139,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // It has ended by itself, or nobody wants to know any more.
+        // The process has ended, or its result is no longer needed.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

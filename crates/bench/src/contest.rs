@@ -1,4 +1,4 @@
-//! Many threads at one latch, each section of which checks that the latch excludes.
+//! Many threads at one latch. Each section checks mutual exclusion.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::team::{self, Conduct, EXCLUSIVE, Load, SHARED, Seat, Tally};
 use crate::work::{Extent, Random, Section, compute};
 use crate::{Fault, Role};
 
-/// An exclusive latch that can be asked to share, and does not.
+/// An exclusive latch behind the interface of a shared one.
 #[derive(Default)]
 pub(crate) struct Alone<L>(L);
 
@@ -30,8 +30,9 @@ impl<L: Exclusive> Shared for Alone<L> {
     }
 }
 
-/// One of how many operations looks first whether a writer is inside or a neighbour waits. A look
-/// fetches a line that somebody else is about to write, so not each does.
+/// Every how many operations one first checks whether a writer is inside or a neighbour waits. The
+/// check fetches a cache line that another thread is about to write, so not every operation makes
+/// it.
 const OPERATIONS_PER_LOOK: u64 = 16;
 
 struct Contest<L> {
@@ -40,7 +41,7 @@ struct Contest<L> {
     extent: Extent,
     /// Rounds of computing between sections.
     outside: u32,
-    /// An operation is a write if a random number of 32 bits lies below.
+    /// An operation is a write if a random 32-bit number is below this.
     threshold: u64,
     writes_per_sample: u64,
     reads_per_sample: u64,
@@ -113,7 +114,7 @@ impl<L: Shared> Load for Contest<L> {
     }
 }
 
-/// Runs the cell's threads at one latch and judges what came of it.
+/// Runs the threads of the cell at one latch and checks the result.
 pub(crate) fn contended<L: Shared>(case: &Case<'_>) -> Result<Sample, Fault> {
     let (cell, subject) = (case.cell, case.subject);
     let writes = if cell.side == Role::Exclusive { 1.0 } else { cell.writes };

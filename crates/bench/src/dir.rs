@@ -1,9 +1,9 @@
-//! Folders that are gone afterwards, also where nobody was left to remove them.
+//! Temporary directories. They are removed even if their process was killed.
 //!
-//! A folder is locked for as long as its process lives. One that nobody has locked is what a
-//! process left that was interrupted or killed: the next one that is made beside it removes it,
-//! with the lock in its hands. So who makes one may find it gone before it was locked, or when it
-//! is, and makes another.
+//! A directory is locked as long as its process lives. An unlocked directory was left by a process
+//! that was interrupted or killed; the next process that creates one beside it locks and removes
+//! it. A new directory can therefore be removed before its creator has locked it. The creator then
+//! makes another one.
 
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{env, process};
 
-/// A folder that is gone afterwards.
+/// A temporary directory, removed on drop.
 pub struct Dir {
     path: PathBuf,
     /// Holds the lock.
@@ -20,19 +20,19 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// One in `base`; where none is given, in memory if the system has a place for that.
+    /// Creates a directory in `base`, by default in memory if the system has such a file system.
     pub(crate) fn new(base: Option<&Path>) -> io::Result<Self> {
         let memory = Path::new("/dev/shm");
         let temporary = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
         Self::named(base.unwrap_or(&temporary), "latchwork-bench-")
     }
 
-    /// One in `base`, called so and by two numbers. Removes those that were left there.
+    /// Creates a directory in `base`, named `prefix` and two numbers. Removes abandoned ones.
     pub fn named(base: &Path, prefix: &str) -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         sweep(base, prefix);
         loop {
-            // Relaxed: a number that nobody else gets.
+            // Relaxed: only the uniqueness of the number matters.
             let number = COUNT.fetch_add(1, Relaxed);
             let path = base.join(format!("{prefix}{}-{number}", process::id()));
             match fs::create_dir(&path) {
@@ -40,11 +40,11 @@ impl Dir {
                 made => made?,
             }
             let held = match File::open(&path) {
-                // Another one has removed it already.
+                // Another process has removed it.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 held => held.inspect_err(|_| drop(fs::remove_dir(&path)))?,
             };
-            // Where a file system has no locks, nobody takes one to remove it either.
+            // On a file system without locks no process removes it either.
             let _ = held.lock();
             if is_at(&held, &path) {
                 return Ok(Self { path, _held: held });
@@ -52,7 +52,7 @@ impl Dir {
         }
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -64,7 +64,7 @@ impl Drop for Dir {
     }
 }
 
-/// Whether a folder that was opened is what lies at this path.
+/// Whether `path` still names the opened directory.
 fn is_at(held: &File, path: &Path) -> bool {
     let (held, there) = (held.metadata(), fs::symlink_metadata(path));
     held.is_ok_and(|held| there.is_ok_and(|it| (it.dev(), it.ino()) == (held.dev(), held.ino())))
@@ -77,12 +77,12 @@ fn is_ours(name: &str, prefix: &str) -> bool {
     numbers.is_some_and(|(process, number)| is_number(process) && is_number(number))
 }
 
-/// Removes this user's folders of that name that nobody has locked.
+/// Removes the unlocked directories with this prefix that belong to this user.
 fn sweep(base: &Path, prefix: &str) {
     let user = rustix::process::geteuid().as_raw();
     for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-        // Not followed where it is a link, and somebody else's folder may lie in one that all may
-        // write to.
+        // Symbolic links are not followed. A directory in a world-writable place may belong to
+        // another user.
         let is_own = entry.metadata().is_ok_and(|data| data.is_dir() && data.uid() == user);
         if is_own && is_ours(&entry.file_name().to_string_lossy(), prefix) {
             let Ok(held) = File::open(entry.path()) else { continue };

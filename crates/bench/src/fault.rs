@@ -1,55 +1,56 @@
-//! Why a benchmark failed.
+//! Errors of a benchmark.
 
 use core::fmt;
 use std::time::Duration;
 
-/// What makes a measurement worthless, or shows that a latch is broken. Time alone never does.
+/// Why a measurement is invalid, or which defect of a latch it found. Timing alone is never a
+/// fault.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
     /// Two threads were inside at once.
     Overlap {
-        /// Whose latch.
+        /// The latch.
         subject: &'static str,
-        /// In which cell.
+        /// The cell.
         cell: String,
         /// Sections entered by exclusive holders.
         entered: u64,
         /// Sections whose writes remained.
         counted: u64,
-        /// Sections that saw somebody else inside.
+        /// Sections that met another thread inside.
         met: u64,
     },
-    /// A bench of contention in which nobody ever found the latch held.
+    /// No thread of a contention benchmark ever found the latch held.
     NeverContended {
-        /// Whose latch.
+        /// The latch.
         subject: &'static str,
-        /// In which cell.
+        /// The cell.
         cell: String,
-        /// How many times a thread looked.
+        /// Number of checks.
         looks: u64,
     },
-    /// Nothing was done, or not what the cell is about: a mix of writes without a write.
+    /// The cell's subject did not occur, for example a mix without a write.
     Nothing {
-        /// Whose latch.
+        /// The latch.
         subject: &'static str,
-        /// In which cell.
+        /// The cell.
         cell: String,
-        /// What did not happen.
+        /// The missing event.
         what: &'static str,
     },
-    /// Threads did not come back: a wake-up was lost, or one starves.
+    /// Threads did not return: a lost wake-up or starvation.
     Stuck {
-        /// Whose latch.
+        /// The latch.
         subject: &'static str,
-        /// In which cell.
+        /// The cell.
         cell: String,
-        /// How many threads are missing.
+        /// Number of missing threads.
         threads: usize,
-        /// For how long they were awaited.
+        /// Time waited for them.
         waited: Duration,
     },
-    /// The system gives no more threads, or does not let them be pinned.
+    /// The system refuses more threads, or refuses to pin them.
     Threads(std::io::Error),
 }
 

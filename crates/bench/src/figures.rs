@@ -1,4 +1,4 @@
-//! What our latches are to reach, beside what was measured.
+//! The targets of our latches, compared with the measurements.
 
 use core::fmt;
 
@@ -8,14 +8,14 @@ use crate::report::{Report, Series};
 use crate::stats::Ratio;
 use crate::{Bench, Cell, Role};
 
-/// A limit.
+/// A target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// No more than this.
+    /// At most this.
     AtMost(f64),
-    /// No less than this.
+    /// At least this.
     AtLeast(f64),
-    /// This.
+    /// Exactly this.
     Exactly(f64),
 }
 
@@ -39,19 +39,19 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Whether a figure was reached.
+/// The outcome of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reached {
-    /// It was.
+    /// The target is met.
     Met,
-    /// It was not.
+    /// The target is missed.
     Missed,
-    /// The runs do not agree, or are too few to tell.
+    /// The runs disagree or are too few.
     TooNoisy,
 }
 
 impl Reached {
-    /// In words.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -61,30 +61,30 @@ impl Reached {
     }
 }
 
-/// A ratio with quartiles closer than this is judged by its median, wherever the bound lies.
+/// A ratio whose quartiles are closer than this is judged by its median.
 const CLOSE: f64 = 0.1;
 
-/// Fewer runs than this tell nothing.
+/// The fewest runs that are judged.
 const ENOUGH: usize = 3;
 
-/// What is to be reached, and what was.
+/// A target and its measurement.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What was measured.
+    /// The measured quantity.
     pub what: String,
-    /// What is to be reached.
+    /// The target.
     pub bound: Bound,
     /// The median.
     pub measured: f64,
-    /// The quartiles, of what varies.
+    /// The quartiles, if the quantity varies.
     pub range: Option<(f64, f64)>,
-    /// Whether it was reached.
+    /// The outcome.
     pub reached: Reached,
 }
 
 impl Figure {
-    /// Judges paired ratios: by their median if the quartiles lie on one side of the bound, or so
-    /// close together that the median can be trusted.
+    /// Judges paired ratios by their median, if the quartiles lie on one side of the target or are
+    /// close enough together.
     pub fn of_ratio(what: String, bound: Bound, ratio: Ratio) -> Self {
         let agree = bound.met_by(ratio.low) == bound.met_by(ratio.high);
         let close = (ratio.high - ratio.low) <= CLOSE * ratio.mid;
@@ -107,7 +107,7 @@ impl Figure {
 /// Our reader-writer latches.
 const SHARED: [&str; 3] = ["shfl-rwlock", "lw-latch", "lw-latch-cas"];
 
-/// The figures that `report` has something to say about.
+/// The targets to which `report` has measurements.
 pub fn figures(report: &Report) -> Vec<Figure> {
     let mut figures = Vec::new();
     uncontended(report, &mut figures);
@@ -117,12 +117,12 @@ pub fn figures(report: &Report) -> Vec<Figure> {
     figures
 }
 
-/// Times: `ours` over `theirs`.
+/// Ratio of times: `ours` over `theirs`.
 fn time(ours: &Series, theirs: &Series) -> Option<Ratio> {
     Ratio::paired(&theirs.ops_per_s, &ours.ops_per_s)
 }
 
-/// Whose it is, where that is enough to know it by.
+/// The short name of a rival.
 fn family(rival: &str) -> &str {
     rival.strip_suffix("-mutex").or_else(|| rival.strip_suffix("-rwlock")).unwrap_or(rival)
 }

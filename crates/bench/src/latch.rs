@@ -1,4 +1,5 @@
-//! What the workloads ask of a latch, and who can do it: ours here, and other people's.
+//! The interface between workloads and latches, with its implementations for our latches and the
+//! rivals.
 
 use latchwork_latch::{
     Biased, CompareExchange, FetchAdd, LwLatch, ShflMutex, ShflRwLock, ShflSpin,
@@ -8,15 +9,15 @@ use latchwork_rivals::{
     StdRwLock,
 };
 
-/// One holder at a time.
+/// An exclusive latch.
 pub trait Exclusive: Default + Send + Sync + 'static {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R;
 }
 
-/// Many sharers, or one holder alone.
+/// A reader-writer latch.
 pub trait Shared: Exclusive {
-    /// Runs `f` beside other sharers.
+    /// Runs `f` with a shared acquisition.
     fn shared<R>(&self, f: impl FnOnce() -> R) -> R;
 }
 

@@ -1,10 +1,10 @@
-//! Workloads that compare latches, and what they are to reach.
+//! Benchmarks that compare latches, and their targets.
 //!
-//! Ours and other people's run in one program, in turn: a run passes through all cells (a workload
-//! and a number of threads) and in each through all subjects, beginning with another one each time
-//! and backwards every second time. What is quoted is the median over the runs, and of a ratio the
-//! median of the ratios within each run, so that a machine that is slow for a while is slow for
-//! both. A row says how far its runs lie apart and whether that makes it worthless.
+//! Our latches and the rivals run in one program, in turn. A run visits all cells (a workload and a
+//! number of threads) and in each cell all subjects. Each run starts with another subject; every
+//! second run goes backwards. Reported values are medians over the runs. A reported ratio is the
+//! median of the ratios within each run, so a machine that is slow for a while is slow for both
+//! sides. Each row states the spread of its runs and whether the spread makes it invalid.
 //!
 //! | workload | threads | a section | between sections |
 //! |---|---|---|---|
@@ -13,13 +13,13 @@
 //! | `long` | 2, 32 | writes 8 lines in 1500 ns | 1500 ns |
 //! | `mix` | 8 | reads one line, or writes it | 100 ns |
 //!
-//! The pauses vary at random by a half, lest the threads fall into step. The latch has lines of its
-//! own, apart from the data. Waits are timed for one section in 64; in a mix for one read in 64 and
-//! for every write, or one in 16 if more than 2 % are writes.
+//! The pauses vary at random by half, so that threads do not fall into step. The latch and the data
+//! are on different cache lines. One section in 64 is timed; in a mix, one read in 64 and every
+//! write, or one write in 16 if more than 2 % of the operations are writes.
 //!
-//! Each section checks that it is alone, and at the end no write may be missing. A bench of
-//! contention in which nobody ever found the latch held, or a mix without a write, is a [`Fault`].
-//! Time never is.
+//! Each section checks mutual exclusion. At the end no write may be missing. A contention benchmark
+//! in which no thread ever found the latch held, and a mix without a write, are a [`Fault`]. Timing
+//! never is.
 
 #![warn(clippy::all)]
 

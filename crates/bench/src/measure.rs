@@ -1,4 +1,4 @@
-//! One latch under one workload, once.
+//! One measurement of one latch under one workload.
 
 use core::hint::black_box;
 use std::thread;
@@ -12,48 +12,47 @@ use crate::stats::quantile;
 use crate::work::Pace;
 use crate::{Bench, Cell, Fault, Role, team};
 
-/// What is to be measured, and how.
+/// A measurement.
 pub struct Case<'a> {
-    /// Whose latch, for messages.
+    /// The latch, for messages.
     pub subject: &'static str,
     /// The workload.
     pub cell: &'a Cell,
-    /// How fast this processor is.
+    /// The speed of the processor.
     pub pace: Pace,
-    /// How long to measure; warming up takes a tenth more.
+    /// Duration of the measurement; warm-up takes a tenth more.
     pub window: Duration,
-    /// Whether thread i is bound to the i-th processor, modulo their number.
+    /// Whether thread i is bound to processor i modulo their number.
     pub pin: bool,
     /// How long to wait for threads at the end.
     pub patience: Duration,
 }
 
-/// One side's figures.
+/// The numbers of one role.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Which side.
+    /// The role.
     pub role: Role,
-    /// Operations a second, of all threads together.
+    /// Operations per second, of all threads together.
     pub ops_per_s: f64,
-    /// Median wait; uncontended, the median time of an operation. As for all three, nanoseconds.
+    /// Median wait in nanoseconds. Without contention, the median time of an operation.
     pub p50_ns: Option<f64>,
-    /// Of a hundred waits, the longest but one.
+    /// 99th percentile of the waits.
     pub p99_ns: Option<f64>,
     /// The longest sampled wait.
     pub max_ns: Option<f64>,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// A part for each of the cell's roles, in their order.
+    /// One part for each role of the cell, in order.
     pub parts: Vec<Part>,
     /// See [`fairness`](crate::stats::fairness).
     pub fairness: Option<f64>,
-    /// How often a thread looked, before it asked, whether a writer was inside or another at the
-    /// latch.
+    /// Checks before an operation whether a writer was inside or another thread at the latch.
     pub looks: u64,
-    /// How often one was.
+    /// Checks that found one.
     pub busy: u64,
 }
 
@@ -80,11 +79,11 @@ pub(crate) fn shared<L: Shared>(case: &Case<'_>) -> Result<Sample, Fault> {
     }
 }
 
-/// Operations between two looks at the clock: some 10 us, of which the clock takes 25 ns.
+/// Operations between two readings of the clock: about 10 us, of which the clock takes 25 ns.
 const BATCH: u32 = 1000;
 
-/// One thread, in batches; its caller is the second thread that is alive and sleeps, without which
-/// glibc would skip its atomics.
+/// One thread, in batches. Its caller is a second, sleeping thread, without which glibc would skip
+/// its atomics.
 fn uncontended(case: &Case<'_>, operation: impl Fn() + Send + 'static) -> Result<Sample, Fault> {
     let (window, pin) = (case.window, case.pin);
     let work = move || -> Result<Vec<f64>, Fault> {

@@ -1,61 +1,61 @@
-//! The whole benchmark: every latch in every cell, in turn, again and again.
+//! The benchmark: every latch in every cell, in turn, repeated.
 
 use std::time::Duration;
 
 use crate::stats::{Ratio, median, noisy, quantile, spread};
 use crate::{Bench, Case, Cell, Fault, Pace, Role, Row, Sample, Settings, Subject};
 
-/// One latch's figures in one cell and role: one number a run.
+/// The numbers of one latch in one cell and role, one per run.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Which of the report's cells.
+    /// Index of the cell in the report.
     pub cell: usize,
-    /// Which side.
+    /// The measured operation.
     pub role: Role,
-    /// Whose latch.
+    /// The latch.
     pub subject: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
-    /// Operations a second.
+    /// Operations per second.
     pub ops_per_s: Vec<f64>,
-    /// Median wait, of runs that sampled any; see [`Part`](crate::Part).
+    /// Median wait of the runs that sampled waits; see [`Part`](crate::Part).
     pub p50_ns: Vec<f64>,
-    /// Of a hundred waits, the longest but one.
+    /// 99th percentile of the waits.
     pub p99_ns: Vec<f64>,
-    /// The longest wait of a run.
+    /// Longest wait of a run.
     pub max_ns: Vec<f64>,
     /// See [`fairness`](crate::stats::fairness).
     pub fairness: Vec<f64>,
-    /// The share of looks that found a writer inside, or the next thread at the latch.
+    /// Fraction of checks that found a writer inside or the next thread at the latch.
     pub contended: Option<f64>,
 }
 
-/// All that was measured.
+/// The result of a benchmark.
 pub struct Report {
-    /// How.
+    /// The settings.
     pub settings: Settings,
-    /// Who.
+    /// The latches.
     pub subjects: Vec<Subject>,
-    /// Where.
+    /// The cells.
     pub cells: Vec<Cell>,
-    /// What, in the order of cells, roles and subjects.
+    /// The series, in the order of cells, roles and latches.
     pub series: Vec<Series>,
 }
 
-/// The measurement that is about to begin.
+/// The next measurement.
 pub struct Step<'a> {
     /// Measurements done.
     pub done: usize,
     /// Measurements in all.
     pub total: usize,
-    /// Whose latch is next.
+    /// The next latch.
     pub subject: &'static str,
-    /// Where.
+    /// Its cell.
     pub cell: &'a Cell,
 }
 
-/// The order in which `count` subjects are measured in a run: each run begins with another one,
-/// and every second run goes backwards, so that nobody always follows the same neighbour.
+/// The order in which `count` subjects are measured in a run. Each run starts with another subject
+/// and every second run goes backwards, so no subject always follows the same neighbour.
 pub fn order(count: usize, run: usize) -> Vec<usize> {
     let forwards = |i| (run + i) % count;
     let backwards = |i| (run % count + count - i) % count;
@@ -63,7 +63,7 @@ pub fn order(count: usize, run: usize) -> Vec<usize> {
     (0..count).map(|i| if even { forwards(i) } else { backwards(i) }).collect()
 }
 
-/// Runs the benchmark and tells `step` of each measurement.
+/// Runs the benchmark and calls `step` before each measurement.
 ///
 /// # Errors
 ///
@@ -114,8 +114,8 @@ fn case<'a>(settings: &Settings, subject: &Subject, cell: &'a Cell, pace: Pace) 
     Case { subject: subject.name, cell, pace, window, pin, patience }
 }
 
-/// A bench of contention in which the latch was always free has measured something else. On a busy
-/// machine that may be bad luck, so it is tried again for longer before it is a fault.
+/// Checks that a contention benchmark had contention. A busy machine may prevent it, so the
+/// measurement is repeated with a longer duration before it is a fault.
 fn prove_contention(subject: &Subject, samples: &[Sample], case: &Case<'_>) -> Result<(), Fault> {
     let contest = matches!(case.cell.bench, Bench::Short | Bench::Long) && case.cell.threads > 1;
     if !contest || samples.iter().any(|s| s.busy > 0) {

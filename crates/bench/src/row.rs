@@ -1,4 +1,4 @@
-//! A row of the table, as programs read it.
+//! A row of the table in machine-readable form.
 
 use serde::{Serialize, Serializer};
 
@@ -9,9 +9,9 @@ use crate::{Cell, Role, Settings};
 pub struct Row {
     /// `latch`.
     pub bench: &'static str,
-    /// Whose latch.
+    /// The latch.
     pub subject: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
     /// `native`.
     pub machine: &'static str,
@@ -21,40 +21,40 @@ pub struct Row {
     pub procs: usize,
     /// The workload.
     pub params: Params,
-    /// Operations a second of all threads; of this role, in a mix.
+    /// Operations per second of all threads; in a mix, of this role.
     #[serde(serialize_with = "short")]
     pub ops_per_s: f64,
-    /// Nanoseconds between two operations, whoever does them.
+    /// Nanoseconds between two operations, of all threads together.
     #[serde(serialize_with = "short")]
     pub ns_per_op: f64,
     /// The interquartile range of the throughput over its median.
     #[serde(serialize_with = "short")]
     pub spread: f64,
-    /// Half of the sampled waits were no longer, the clock's own time included. Uncontended, where
-    /// nobody waits: half of the batches took no longer per operation.
+    /// Median of the sampled waits, including the cost of the clock. Without contention, median
+    /// time per operation of the batches.
     #[serde(serialize_with = "maybe_short")]
     pub p50_ns: Option<f64>,
-    /// As `p50_ns`, for 99 of 100.
+    /// 99th percentile of the same times.
     #[serde(serialize_with = "maybe_short")]
     pub p99_ns: Option<f64>,
-    /// The busier half of the threads' share of all operations; 0.5 is fair.
+    /// Share of all operations done by the busier half of the threads; 0.5 is fair.
     #[serde(serialize_with = "maybe_short")]
     pub fairness: Option<f64>,
-    /// How often it was measured.
+    /// Number of runs.
     pub runs: usize,
-    /// The spread is over a fifth and the runs do not agree on who is faster.
+    /// Whether the spread is above 20 % and the runs disagree on which side is faster.
     pub noisy: bool,
-    /// Which side of the latch.
+    /// The measured operation.
     pub role: Role,
     /// The longest sampled wait of all runs.
     #[serde(serialize_with = "maybe_short")]
     pub max_ns: Option<f64>,
-    /// The share of looks before an operation that found a writer inside, or the next thread at
-    /// the latch. At 1 in 16 operations, a measure of how busy the latch is.
+    /// Fraction of checks before an operation that found a writer inside or the next thread at the
+    /// latch. At 1 in 16 operations it measures how busy the latch is.
     #[serde(serialize_with = "maybe_short")]
     pub contended: Option<f64>,
-    /// Throughput over the best rival's, the median of the runs' own ratios: above 1 is faster.
-    /// The best rival itself has none.
+    /// Throughput over the best rival's: the median of the ratios of the runs. Above 1 is faster.
+    /// `None` for the best rival itself.
     #[serde(serialize_with = "maybe_short")]
     pub ratio: Option<f64>,
     /// The lower quartile of the ratios.
@@ -67,14 +67,14 @@ pub struct Row {
     pub ratio_to: Option<&'static str>,
 }
 
-/// A row's workload. What a workload has not is not there.
+/// The workload of a row. Parameters that do not apply are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct Params {
     /// `uncontended`, `short`, `long` or `mix`.
     pub workload: &'static str,
     /// `exclusive`, `read` or `write`.
     pub role: Role,
-    /// The share of writes in a mix, from 0 to 1.
+    /// Fraction of writes in a mix, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mix: Option<f64>,
     /// `short` or `long`.
@@ -89,12 +89,12 @@ pub struct Params {
     /// Mean nanoseconds of computing between sections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outside_ns: Option<u32>,
-    /// One of how many operations had its wait timed.
+    /// Every how many operations the wait of one is timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operations_per_sample: Option<u64>,
     /// Milliseconds of one measurement.
     pub window_ms: u64,
-    /// Processors that the program may use.
+    /// Processors available to the program.
     pub cpus: usize,
     /// Whether threads were bound to processors.
     pub pinned: bool,
@@ -124,7 +124,7 @@ impl Params {
     }
 }
 
-/// Five digits that count: more are not true.
+/// Rounds to five significant digits, the precision of the measurement.
 pub(crate) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return 0.0;

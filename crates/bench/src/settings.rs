@@ -7,15 +7,15 @@ use crate::Bench;
 /// What to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which workloads.
+    /// The workloads.
     pub only: Vec<Bench>,
-    /// Numbers of threads; `None` is 2 and 32, and 8 in a mix.
+    /// Numbers of threads. `None`: 2 and 32, and 8 in a mix.
     pub threads: Option<Vec<usize>>,
-    /// Percents of writes in mixes.
+    /// Percentages of writes in mixes.
     pub writes: Vec<f64>,
-    /// How often each latch is measured in each cell.
+    /// Runs of each latch in each cell.
     pub runs: usize,
-    /// How long one measurement takes.
+    /// Duration of one measurement.
     pub window: Duration,
     /// The length of a long section, and of the pause after it.
     pub section_ns: u32,
@@ -23,7 +23,7 @@ pub struct Settings {
     pub outside_ns: Option<u32>,
     /// Whether threads are bound to processors.
     pub pin: bool,
-    /// How long to wait for threads that do not come back.
+    /// How long to wait for threads that do not return.
     pub patience: Duration,
 }
 
@@ -44,7 +44,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Enough to see that everything works, in a few seconds; too little to compare.
+    /// A smoke test of a few seconds; too short for comparisons.
     pub fn quick() -> Self {
         Self { runs: 3, window: Duration::from_millis(20), ..Self::default() }
     }

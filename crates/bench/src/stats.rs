@@ -1,10 +1,10 @@
-//! Medians, quartiles, ratios and fairness of few numbers.
+//! Medians, quartiles, ratios and fairness of small samples.
 
-/// The value below which the share `q` of `values` lies, between neighbours if need be.
+/// The quantile `q` of `values`, interpolated between neighbours.
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// If `values` is empty.
 pub fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -13,59 +13,58 @@ pub fn quantile(values: &[f64], q: f64) -> f64 {
     low + (high - low) * at.fract()
 }
 
-/// The middle value.
+/// The median.
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// If `values` is empty.
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// How far apart the values lie: the interquartile range over the median.
+/// The interquartile range over the median.
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// If `values` is empty.
 pub fn spread(values: &[f64]) -> f64 {
     let middle = median(values);
     if middle == 0.0 { 0.0 } else { (quantile(values, 0.75) - quantile(values, 0.25)) / middle }
 }
 
-/// Ratios of numbers that were taken in pairs: the quartiles of the pairs' own ratios.
+/// Quartiles of the ratios of paired numbers.
 ///
-/// A machine that slows down for a while slows both of a pair, so their ratio moves less than
-/// either does.
+/// A machine that slows down for a while slows both sides of a pair, so the ratio varies less than
+/// either number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// The lower quartile.
     pub low: f64,
-    /// The median: the ratio to quote.
+    /// The median: the ratio to report.
     pub mid: f64,
     /// The upper quartile.
     pub high: f64,
-    /// Every pair's ratio lies above 1, or every one below.
+    /// Whether all ratios are above 1 or all below.
     pub unanimous: bool,
-    /// How many pairs.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
-/// Spreads beyond this make a comparison worthless, unless all runs agree on who is faster.
+/// A larger spread makes a comparison invalid, unless all runs agree on which side is faster.
 const NOISE: f64 = 0.2;
 
-/// Whether numbers lie so far apart that they do not compare, and the runs, each beside the other
-/// of its pair, do not agree on which is greater. Two runs are no agreement: half of the time they
-/// are on the same side by chance.
+/// Whether the spread is too large for a comparison and the paired runs disagree on which side is
+/// greater. Two runs never count as agreement: they agree by chance half of the time.
 ///
 /// # Panics
 ///
-/// If there are no values.
+/// If `values` is empty.
 pub fn noisy(values: &[f64], ratio: Option<Ratio>) -> bool {
     spread(values) > NOISE && !ratio.is_some_and(|ratio| ratio.unanimous && ratio.pairs > 2)
 }
 
 impl Ratio {
-    /// Of `ours` over `theirs`, run by run; `None` if there is no pair.
+    /// The ratios of `ours` to `theirs`, run by run. `None` without a pair.
     pub fn paired(ours: &[f64], theirs: &[f64]) -> Option<Self> {
         let pairs = ours.iter().zip(theirs).filter(|(_, theirs)| **theirs > 0.0);
         let ratios: Vec<f64> = pairs.map(|(ours, theirs)| ours / theirs).collect();
@@ -80,10 +79,11 @@ impl Ratio {
     }
 }
 
-/// The busier half's share of all operations: 0.5 is fair, 1 is one half starved.
+/// Share of all operations done by the busier half of the threads: 0.5 is fair, 1 means that one
+/// half starved.
 ///
-/// The middle one of an odd number of threads counts by half in either. `None` if there are fewer
-/// than two threads, or nobody did anything.
+/// With an odd number of threads the middle one counts by half. `None` with fewer than two threads
+/// or without operations.
 pub fn fairness(per_thread: &[u64]) -> Option<f64> {
     let mut sorted = per_thread.to_vec();
     sorted.sort_unstable_by(|a, b| b.cmp(a));

@@ -1,28 +1,28 @@
-//! Whose latches are measured.
+//! The measured latches.
 
 use crate::latch::{Exclusive, Shared};
 use crate::measure::{self, Case, Sample};
 use crate::{Cell, Fault, Role};
 
-/// What a subject can do.
+/// The capability of a latch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One holder.
+    /// Exclusive only.
     Exclusive,
-    /// Many sharers or one holder.
+    /// Shared and exclusive.
     Shared,
 }
 
 /// A latch that can be measured, by name.
 #[derive(Clone, Copy)]
 pub struct Subject {
-    /// Its name in rows and on the command line.
+    /// The name in rows and on the command line.
     pub name: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
-    /// What it can do.
+    /// The capability.
     pub kind: Kind,
-    /// Its size in bytes, without what it may point to.
+    /// Size in bytes, without memory that it points to.
     pub size: usize,
     pub(crate) measure: fn(&Case<'_>) -> Result<Sample, Fault>,
 }
@@ -40,12 +40,12 @@ impl Subject {
         Self { name, rival, kind, size, measure: measure::shared::<L> }
     }
 
-    /// Whether `cell` is about this kind of latch.
+    /// Whether the cell fits this kind of latch.
     pub fn takes_part(&self, cell: &Cell) -> bool {
         (self.kind == Kind::Exclusive) == (cell.side == Role::Exclusive)
     }
 
-    /// Measures it once.
+    /// Measures the latch once.
     pub fn measure(&self, case: &Case<'_>) -> Result<Sample, Fault> {
         (self.measure)(case)
     }
@@ -71,12 +71,12 @@ impl Subject {
         ]
     }
 
-    /// Those of `all` that one of `names` calls, by the whole name or the words it begins with
-    /// (`shfl`, `pthread`), and all rivals unless a rival is among them.
+    /// Selects the subjects of `all` named by `names`: by the full name or by its first words
+    /// (`shfl`, `pthread`). All rivals are included unless a rival is named.
     ///
     /// # Errors
     ///
-    /// The first name that calls nobody.
+    /// The first unknown name.
     pub fn select(all: Vec<Self>, names: &[String]) -> Result<Vec<Self>, &str> {
         let calls = |name: &str, subject: &Self| {
             subject

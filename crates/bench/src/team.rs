@@ -1,8 +1,8 @@
-//! A team of threads that start together, and a window in the midst of their work.
+//! Threads that start together, and a window in the middle of their work.
 //!
-//! Threads count on a line of their own; the conductor, which sleeps meanwhile, reads all counts
-//! at the start and at the end of the window. So neither the start of the last thread nor the end
-//! of a long wait distorts what is measured, and an overslept window is only a longer one.
+//! Each thread counts on a cache line of its own. The conductor sleeps and reads all counters at
+//! the beginning and at the end of the window. Neither the start of the last thread nor the end of
+//! a long wait affects the result. A window that is overslept is only longer.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Barrier, mpsc};
@@ -16,16 +16,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Fault;
 
-/// The phases of a seat; zero, the first, is warming up.
+/// The phases of a seat. Zero, the first phase, is the warm-up.
 const MEASURING: u8 = 1;
 const STOP: u8 = 2;
 
-/// Index of what exclusive holders do, in pairs of counts.
+/// Index of the exclusive operations in pairs of counters.
 pub(crate) const EXCLUSIVE: usize = 0;
-/// Index of what sharers do.
+/// Index of the shared operations.
 pub(crate) const SHARED: usize = 1;
 
-/// One thread's own lines.
+/// The cache lines of one thread.
 #[derive(Default)]
 pub(crate) struct Seat {
     done: Padded<Count>,
@@ -35,29 +35,29 @@ pub(crate) struct Seat {
 #[derive(Default)]
 struct Count {
     done: [AtomicU64; 2],
-    /// Not zero from before the latch is asked for until after it is released.
+    /// Not zero from before the acquisition of the latch until after its release.
     engaged: AtomicU64,
 }
 
 impl Seat {
-    /// Whether to go on, and whether what begins now is measured.
+    /// Whether to continue, and whether the next operation is measured.
     #[inline]
     pub(crate) fn go_on(&self) -> Option<bool> {
-        // Relaxed: a flag that orders nothing; results come back through a channel.
+        // Relaxed: a flag that orders nothing; results are sent through a channel.
         match self.phase.load(Relaxed) {
             STOP => None,
             phase => Some(phase == MEASURING),
         }
     }
 
-    /// This thread is about to ask for the latch.
+    /// Announces an acquisition of this thread.
     #[inline]
     pub(crate) fn engage(&self) {
-        // Relaxed, here and below: one writer, and readers that want the number only.
+        // Relaxed, also below: one writer; readers need only the number.
         self.done.engaged.store(1, Relaxed);
     }
 
-    /// This thread has released the latch; counts the operation.
+    /// Counts an operation after the release.
     #[inline]
     pub(crate) fn count(&self, kind: usize) {
         let done = &self.done.done[kind];
@@ -75,23 +75,23 @@ impl Seat {
     }
 }
 
-/// What a thread brings back.
+/// The result of a thread.
 pub(crate) struct Tally {
-    /// Exclusive sections entered, from the first to the last.
+    /// Exclusive sections entered in total.
     pub(crate) entered: u64,
-    /// Sections that met somebody who should not have been there.
+    /// Sections that met another thread inside.
     pub(crate) met: u64,
-    /// How often a thread looked around before it asked for the latch.
+    /// Checks before an acquisition.
     pub(crate) looks: u64,
-    /// How often somebody else had it, or waited for it.
+    /// Checks that found the latch held or waited for.
     pub(crate) busy: u64,
-    /// How long sampled operations waited, in nanoseconds.
+    /// Waits of sampled operations, in nanoseconds.
     pub(crate) waits: [Histogram<u32>; 2],
 }
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        // An hour at most, to within a hundredth.
+        // Up to an hour, with a precision of 1 %.
         let empty = || Histogram::new_with_bounds(1, 3_600_000_000_000, 2).expect("valid bounds");
         Self { entered: 0, met: 0, looks: 0, busy: 0, waits: [empty(), empty()] }
     }
@@ -112,13 +112,13 @@ impl Tally {
     }
 }
 
-/// What a team does.
+/// The work of a team.
 pub(crate) trait Load: Send + Sync + 'static {
-    /// The work of thread `number`, until its seat says stop.
+    /// The work of thread `number` until its seat stops it.
     fn work(&self, seats: &[Seat], number: usize) -> Tally;
 }
 
-/// How a team is conducted.
+/// The parameters of a run of a team.
 pub(crate) struct Conduct<'a> {
     pub(crate) subject: &'static str,
     pub(crate) cell: &'a dyn core::fmt::Display,
@@ -126,19 +126,19 @@ pub(crate) struct Conduct<'a> {
     pub(crate) window: Duration,
     pub(crate) pin: bool,
     pub(crate) patience: Duration,
-    /// Kinds of operation of which at least one must fall into the window.
+    /// Kinds of operation that must occur in the window.
     pub(crate) wanted: &'a [usize],
 }
 
-/// What a team did.
+/// The counts of a window.
 pub(crate) struct Window {
     pub(crate) lasted: Duration,
-    /// By thread.
+    /// Per thread.
     pub(crate) done: Vec<[u64; 2]>,
     pub(crate) tally: Tally,
 }
 
-/// Runs a team. If it gets stuck its threads are left behind: nothing can end them.
+/// Runs a team. The threads of a stuck team are leaked, because nothing can end them.
 pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Window, Fault> {
     let seats: Arc<[Seat]> = (0..how.threads).map(|_| Seat::default()).collect();
     let start = Arc::new(Barrier::new(how.threads + 1));
@@ -152,7 +152,7 @@ pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Windo
             let pinned = cpu.map_or(Ok(()), pin_to);
             start.wait();
             let tally = load.work(&seats, number);
-            // Nobody listens to a team that was given up.
+            // The team was given up.
             let _ = finished.send(pinned.map(|()| tally));
         };
         let name = format!("bench-{number}");
@@ -180,7 +180,7 @@ pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Windo
     let until = Instant::now() + how.patience;
     for back in 0..how.threads {
         let left = until.saturating_duration_since(Instant::now());
-        // An end of the channel means that a thread panicked; it has said so itself.
+        // A closed channel means that a thread panicked, which it has reported itself.
         let result = results.recv_timeout(left).map_err(|_| Fault::Stuck {
             subject: how.subject,
             cell: how.cell.to_string(),
@@ -200,7 +200,7 @@ fn set_phase(seats: &[Seat], phase: u8) {
     }
 }
 
-/// All counts, and when: read again if the conductor lost its processor in the midst of reading.
+/// All counters with the time of reading. Repeated if the conductor was descheduled in between.
 fn snapshot(seats: &[Seat], window: Duration) -> (Instant, Vec<[u64; 2]>) {
     let mut tries = 0;
     loop {
@@ -219,7 +219,7 @@ fn allowed_cpus() -> Result<Vec<usize>, Fault> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
-/// Binds this thread to the first processor that it may run on.
+/// Binds this thread to the first processor available to it.
 pub(crate) fn pin_first() -> Result<(), Fault> {
     match allowed_cpus()?.first() {
         Some(cpu) => pin_to(*cpu).map_err(Fault::Threads),

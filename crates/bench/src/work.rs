@@ -1,18 +1,19 @@
-//! What is done under a latch, and between: lines that prove exclusion, and time that passes.
+//! The work under a latch and between acquisitions: cache lines that prove exclusion, and
+//! computing.
 
 use core::hint::black_box;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-/// How fast this processor computes, so that a section can be asked for in nanoseconds.
+/// The speed of this processor, by which nanoseconds become rounds of computing.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rounds_per_ns: f64,
 }
 
 impl Pace {
-    /// Measures it: some 10 ms. The fastest of many tries is the one that nobody disturbed.
+    /// Measures the speed in about 10 ms. The fastest of many attempts was undisturbed.
     pub fn measure() -> Self {
         const ROUNDS: u32 = 100_000;
         let once = || {
@@ -24,13 +25,13 @@ impl Pace {
         Self { rounds_per_ns: f64::from(ROUNDS) / best as f64 }
     }
 
-    /// The rounds of computing that take `ns` on a core of one's own.
+    /// The rounds of computing that take `ns` on an otherwise idle core.
     pub fn rounds(&self, ns: u32) -> u32 {
         (f64::from(ns) * self.rounds_per_ns).round() as u32
     }
 }
 
-/// Multiplications that wait for one another and touch no memory.
+/// Dependent multiplications without memory accesses.
 #[inline]
 pub(crate) fn compute(rounds: u32) {
     let mut x = 1u64;
@@ -39,7 +40,7 @@ pub(crate) fn compute(rounds: u32) {
     }
 }
 
-/// Xorshift: the same numbers in each run, others in each thread.
+/// Xorshift: the same numbers in each run, different ones in each thread.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -47,7 +48,7 @@ impl Random {
         Self((seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Any number.
+    /// A random number.
     #[inline]
     pub(crate) fn any(&mut self) -> u32 {
         self.0 ^= self.0 << 13;
@@ -56,14 +57,15 @@ impl Random {
         (self.0 >> 32) as u32
     }
 
-    /// `mean`, give or take a half: two threads that work for a fixed time fall into step.
+    /// `mean` plus or minus up to a half, at random. Threads with constant times would fall into
+    /// step.
     #[inline]
     pub(crate) fn around(&mut self, mean: u32) -> u32 {
         mean / 2 + ((u64::from(self.any()) * u64::from(mean)) >> 32) as u32
     }
 }
 
-/// The most cache lines of a section.
+/// Largest number of cache lines of a section.
 pub const MAX_LINES: usize = 8;
 
 #[derive(Default)]
@@ -71,7 +73,7 @@ pub const MAX_LINES: usize = 8;
 struct Line {
     /// Written first, read first.
     first: AtomicU64,
-    /// Not zero while a writer is inside; of the first line alone.
+    /// Not zero while a writer is inside. Used in the first line only.
     inside: AtomicU64,
     filler: [AtomicU64; 5],
     /// Written last, read last.
@@ -80,14 +82,14 @@ struct Line {
 
 /// The protected data.
 ///
-/// Its words are atomic, so that a broken latch is a wrong number and not undefined behaviour, but
-/// no access is stronger than a plain load or store: only the latch keeps them consistent.
+/// Its words are atomic, so a broken latch gives a wrong number instead of undefined behaviour. No
+/// access is stronger than a plain load or store, so only the latch keeps the words consistent.
 #[derive(Default)]
 pub(crate) struct Section {
     lines: [Line; MAX_LINES],
 }
 
-/// The size of a section: lines touched, and rounds of work spread over them.
+/// The size of a section: lines touched, and rounds of computing spread over them.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) lines: usize,
@@ -95,10 +97,10 @@ pub(crate) struct Extent {
 }
 
 impl Section {
-    /// What an exclusive holder does. False if somebody else was inside.
+    /// The section of an exclusive holder. Returns false if another thread was inside.
     #[inline]
     pub(crate) fn write(&self, extent: Extent) -> bool {
-        // Relaxed, here and below: the latch under test is what orders these.
+        // Relaxed, also below: the latch under test orders these.
         let alone = self.lines[0].inside.load(Relaxed) == 0;
         self.lines[0].inside.store(1, Relaxed);
         for line in &self.lines[..extent.lines] {
@@ -112,7 +114,7 @@ impl Section {
         alone && still_alone
     }
 
-    /// What a sharer does. False if a writer was inside, or came in.
+    /// The section of a sharer. Returns false if a writer was inside or came in.
     #[inline]
     pub(crate) fn read(&self, extent: Extent) -> bool {
         let mut quiet = self.lines[0].inside.load(Relaxed) == 0;
@@ -124,19 +126,19 @@ impl Section {
         quiet
     }
 
-    /// Whether a writer is inside at this moment.
+    /// Whether a writer is inside now.
     #[inline]
     pub(crate) fn occupied(&self) -> bool {
         self.lines[0].inside.load(Relaxed) != 0
     }
 
-    /// How many writes the lines saw: the number of writers if no two were ever inside at once.
+    /// The writes seen by the lines: the number of writers if they excluded each other.
     pub(crate) fn writes(&self) -> u64 {
         self.lines[0].last.load(Relaxed)
     }
 }
 
-// So that the lines of a section are whole lines.
+// A section consists of whole cache lines.
 const _: () = assert!(size_of::<Line>() == 64);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tiny instances of the whole benchmark: what it must catch, and what it must say.
+//! Small runs of the latch benchmark: the faults it must catch and the rows it must report.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn run_quietly(settings: Settings, subjects: Vec<Subject>) -> Result<Report, Fau
     run(settings, subjects, &mut |_| ())
 }
 
-/// Excludes nobody.
+/// A latch that excludes nothing.
 #[derive(Default)]
 struct Open;
 
@@ -41,7 +41,7 @@ impl Shared for Open {
     }
 }
 
-/// Lets readers in while a writer is inside.
+/// A latch that admits readers while a writer is inside.
 #[derive(Default)]
 struct Porous(std::sync::Mutex<()>);
 
@@ -58,7 +58,7 @@ impl Shared for Porous {
     }
 }
 
-/// Lets nobody in a second time.
+/// A latch that can be acquired only once.
 #[derive(Default)]
 struct Jammed(std::sync::Mutex<()>);
 
@@ -73,8 +73,8 @@ impl Exclusive for Jammed {
 
 #[test]
 fn a_latch_that_does_not_exclude_is_caught() {
-    // Windows long enough for two threads to meet on one processor, too, and as many of them as it
-    // takes on one that others use: the first in which they meet is the last.
+    // Windows long enough for two threads to meet on one processor. They are repeated on a busy
+    // machine until the threads meet.
     let window = Duration::from_millis(100);
     let settings = Settings { window, runs: 50, ..tiny(&[Bench::Long], 4) };
     let open = vec![Subject::exclusive::<Open>("open", false)];

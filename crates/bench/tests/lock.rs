@@ -1,4 +1,4 @@
-//! Tiny instances of the benchmark of lock managers: what it must say, and what it must catch.
+//! Small runs of the lock manager benchmark: the rows it must report and the faults it must catch.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use latchwork_bench::lock::{
 
 const TOLD: &str = "LATCHWORK_TEST_SERVE";
 
-/// This test program, as the process that measures.
+/// This test program as a measuring process.
 fn launch() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_process_that_measures", "--nocapture"]).env(TOLD, "1");
     command
 }
 
-/// Not a test: what `launch` runs.
+/// Not a test: started by `launch`.
 #[test]
 fn the_process_that_measures() {
     if std::env::var_os(TOLD).is_some() {
@@ -26,7 +26,7 @@ fn the_process_that_measures() {
     }
 }
 
-/// A directory of this test's own.
+/// A directory of one test.
 fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("lock-{name}"));
     let _ = fs::remove_dir_all(&path);
@@ -38,7 +38,7 @@ fn tiny(only: &[Workload]) -> Settings {
     Settings {
         only: only.to_vec(),
         runs: 1,
-        // Where many write, names come to their owners' memory only now and then.
+        // With many writers, names seldom become weak.
         window: Duration::from_millis(25),
         trials: 2,
         waiters: 300,
@@ -65,7 +65,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
     assert_eq!(report.absent.is_some(), report.release.is_none());
     let subjects = if report.release.is_some() { 2 } else { 1 };
     let cells = Cell::all(&Workload::ALL);
-    // Four of five, two of three, and six that are measured in one place alone.
+    // Four of five, two of three, and six that are measured in one place only.
     assert_eq!(cells.len(), 4 * 5 + 2 * 3 + 6);
     assert_eq!((report.rows().len(), steps), (cells.len() * subjects, cells.len() * subjects));
     for (series, row) in report.series.iter().zip(report.rows()) {
@@ -93,7 +93,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
         assert!(row.counted > 0 && row.ops_per_s > 0.0 && row.p99_ns > 0.0, "{json}");
         let workload = series.cell.workload;
         if series.subject == Subject::Ours && !workload.is_strong() {
-            // Those who write close the way that is fast.
+            // Writers close the fast path.
             let least = if workload == Workload::Zipf { 0.0 } else { 0.9 };
             assert!(row.fast.unwrap() > least, "{json}");
         }
@@ -103,7 +103,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
         let procs = if series.cell.place == Place::Processes { 2 } else { 1 };
         assert_eq!(row.procs, procs);
     }
-    // Without the rival eleven are not judged: those over its.
+    // Without the rival eleven figures are missing: those relative to it.
     let judged = figures(&report).len();
     assert_eq!(judged, if subjects == 2 { 29 } else { 18 });
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "shared memory is left behind");
@@ -142,7 +142,7 @@ fn a_ring_is_broken_once() {
 fn a_process_that_says_nothing_is_a_fault() {
     let silent = || Command::new("true");
     let fault = run(tiny(&[Workload::Weak]), &silent, &mut |_| ()).unwrap_err();
-    // It may be gone before it is told its job, or only before it answers.
+    // The process may end before it reads its job or before it answers.
     assert!(matches!(fault, Fault::Failed { .. } | Fault::Process(_)), "{fault}");
     let missing = || Command::new("/nonexistent");
     let fault = run(tiny(&[Workload::Weak]), &missing, &mut |_| ()).unwrap_err();
@@ -163,7 +163,7 @@ fn a_measurement_that_does_not_end_is_a_fault() {
 fn steep_places_are_looked_at_beside_few_and_many() {
     let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
     let report = measured(tiny(&steep));
-    // No rival takes part.
+    // No rival runs these.
     let rows = report.rows();
     assert_eq!(rows.len(), steep.len() * Cell::OTHERS.len());
     for (series, row) in report.series.iter().zip(rows) {
@@ -178,7 +178,7 @@ fn steep_places_are_looked_at_beside_few_and_many() {
     assert_eq!(outcome.missing(&cell, Subject::Ours), None);
 }
 
-/// An outcome of one worker that is about nothing in particular, and lacks nothing.
+/// A valid outcome of one worker.
 fn fine() -> Outcome {
     Outcome {
         ops_per_s: 1.0,

@@ -1,4 +1,4 @@
-//! Tiny instances of the benchmark of pools: what it must say, and what it must catch.
+//! Small runs of the pool benchmark: the rows it must report and the faults it must catch.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use latchwork_bench::pool::{
 
 const TOLD: &str = "LATCHWORK_TEST_SERVE";
 
-/// This test program, as the process that measures.
+/// This test program as a measuring process.
 fn launch() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_process_that_measures", "--nocapture"]).env(TOLD, "1");
     command
 }
 
-/// Not a test: what `launch` runs.
+/// Not a test: started by `launch`.
 #[test]
 fn the_process_that_measures() {
     if std::env::var_os(TOLD).is_some() {
@@ -26,7 +26,7 @@ fn the_process_that_measures() {
     }
 }
 
-/// A directory of this test's own.
+/// A directory of one test.
 fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("pool-{name}"));
     let _ = fs::remove_dir_all(&path);
@@ -57,7 +57,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
     let report = measured(settings);
     let ours: Vec<_> =
         report.rows().into_iter().filter(|row| row.subject == Subject::Pool.name()).collect();
-    // Four of three cells, seven of two, and two for two workers alone.
+    // Four of three cells, seven of two, and two with two workers only.
     let direct = if report.no_direct.is_some() { 2 } else { 0 };
     assert_eq!(ours.len(), 4 * 3 + 7 * 2 + 2 - direct);
     for row in ours {

@@ -1,4 +1,4 @@
-//! What the pool and the store do on 192 simulated cores. A run is the same on every host.
+//! The pool and the store on 192 simulated cores. A run is the same on every host.
 
 use latchwork_bench::sim::{Plan, Point, Subject, Workload, run};
 use latchwork_sim::Spec;
@@ -11,7 +11,7 @@ fn point(workload: &str, subject: &str, threads: usize, us: f64) -> Point {
     run(&plan).unwrap_or_else(|error| panic!("{workload:?}, {threads} threads: {error}"))
 }
 
-/// Throughput over that of one thread, times the threads.
+/// Throughput over that of one thread times the number of threads.
 fn linear(workload: &str, subject: &str, threads: usize) -> f64 {
     let rate = |threads| point(workload, subject, threads, 60.0).ops_per_s;
     rate(threads) / (rate(1) * threads as f64)
@@ -25,7 +25,7 @@ fn readers_that_write_nothing_do_not_slow_each_other() {
         let part = linear(workload, subject, 192);
         assert!(part > 0.95, "{workload}: {part}");
     }
-    // The measure finds what it is for: readers that pin come to nothing.
+    // The measure detects a pool that does not scale: readers that pin.
     let pinned = linear("pool-hot", "pinned", 192);
     assert!(pinned < 0.05, "{pinned}");
 }

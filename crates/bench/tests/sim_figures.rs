@@ -1,6 +1,6 @@
-//! The simulator against published curves. Runs are the same on every host, so the points that it
-//! misses are known: a list that grows or shrinks is a change of the model or of a lock, and its
-//! author decides whether it is a good one.
+//! The simulator against published curves. Runs are the same on every host, so the missed points
+//! are known. A change of the list is a change of the model or of a lock, and its author decides
+//! whether it is intended.
 
 use latchwork_bench::sim::{CLAIMS, Figure, Judged, Plan, Subject, Workload, run};
 use latchwork_sim::Spec;
@@ -24,7 +24,7 @@ fn names(misses: &[String]) -> Vec<&str> {
     misses.iter().filter_map(|miss| miss.split(':').next()).collect()
 }
 
-/// The points of a figure that are off by more than 30 % of what was published.
+/// The points of a figure that are off by more than 30 % of the published value.
 fn off_by_30_percent(name: &str) -> Vec<String> {
     let all = judged(name);
     let off = |j: &&Judged| (j.predicted / j.published - 1.0).abs() > 0.3;
@@ -45,7 +45,7 @@ fn simple_locks_are_predicted_from_atomics() {
     let missed = misses(&points, 1.3);
     let known = ["TTAS 20", "TTAS 80", "MCS 40", "MCS 80", "TAS 80", "TICKET 10", "TICKET 80"];
     assert_eq!(names(&missed), known, "{missed:?}");
-    // Who is ahead of whom, where the published curves are not within a fifth of each other.
+    // The order of the curves, where the published ones differ by more than a fifth.
     let mut judged = 0;
     for threads in [10, 20, 40, 80] {
         let at: Vec<_> = all.iter().filter(|j| j.threads == threads).collect();
@@ -60,7 +60,7 @@ fn simple_locks_are_predicted_from_atomics() {
     assert!(judged > 15, "{judged} pairs");
 }
 
-/// The points of a figure that were not fitted, off by more than 30 %.
+/// The predicted points of a figure, without the fitted ones, that are off by more than 30 %.
 fn mispredicted(name: &str) -> Vec<String> {
     let all = judged(name);
     let points = all.iter().filter(|j| !j.fitted).map(|j| (j, j.predicted / j.published));
@@ -85,7 +85,8 @@ fn sorting_waiters_step_by_step_gains_most_at_the_first_step() {
     let points: Vec<_> = all.iter().map(|j| (j, j.predicted / j.published)).collect();
     let missed = misses(&points, 1.3);
     assert_eq!(names(&missed), ["Base 192", "+Shuffler 192", "+Shufflers 192"], "{missed:?}");
-    // Published: each ahead of the one before. Predicted: each ahead of the first, and no more.
+    // Published: each step is faster than the one before. Predicted: each is faster than the first,
+    // no more.
     let predicted = |series| all.iter().find(|j| j.series == series).expect("a step").predicted;
     let base = predicted("Base");
     for step in ["+Shuffler", "+Shufflers", "+qlast"] {
@@ -94,8 +95,8 @@ fn sorting_waiters_step_by_step_gains_most_at_the_first_step() {
     assert!(predicted("+Shuffler") > predicted("+qlast"), "now in order: say so in the docs");
 }
 
-/// The default latch on eight sockets, over a time in which all have had a turn. The paper measured
-/// for 30 seconds; in a few milliseconds those who sleep have not been woken.
+/// The default latch on eight sockets, over a time in which every thread had a turn. The paper
+/// measured for 30 seconds. In a few milliseconds sleeping threads are not yet woken.
 #[test]
 fn a_parking_latch_is_fair_over_forty_milliseconds() {
     let spec = Spec::shipped("broadwell-ex-192").expect("a machine that is shipped");

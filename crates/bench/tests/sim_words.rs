@@ -1,12 +1,12 @@
-//! That reports of simulated runs name what they tell of: each word of each lock.
+//! Reports of simulated runs name every word of every lock.
 
 use latchwork_bench::sim::{Kind, Plan, Subject, Workload, run};
 use latchwork_sim::Spec;
 
-/// The words of a lock that waited for their lines in a run over two sockets.
+/// The words of a lock that waited for their cache lines in a run on two sockets.
 fn words(subject: Subject, workload: &str) -> Vec<String> {
     let spec = Spec::shipped("broadwell-ex-192").expect("a machine that is shipped");
-    // Dekker's algorithm knows two threads.
+    // Dekker's algorithm is for two threads.
     let threads = if subject.make(30).is_some() { 30 } else { 2 };
     let workload = Workload::named(workload).expect("a workload that there is");
     let plan = Plan { spec: &spec, workload, subject, threads, ns: 60e3, seed: 1 };

@@ -1,4 +1,4 @@
-//! The statistics, on numbers whose answer is known.
+//! The statistics on samples with known answers.
 
 use latchwork_bench::stats::{Ratio, fairness, median, quantile, spread};
 use latchwork_bench::{Bound, Figure, Reached, order};

@@ -1,5 +1,5 @@
-//! Two transactions lock two accounts in opposite order. One is chosen as the victim of the
-//! deadlock, gives all back, and tries again.
+//! Two transactions lock two accounts in opposite order. The lock manager chooses one as the
+//! victim; it releases its locks and runs again.
 //!
 //! `cargo run --release -p latchwork --example deadlock_and_retry`
 
@@ -7,7 +7,7 @@ use std::sync::Barrier;
 
 use latchwork::lockmgr::{Error, Manager, Owner, granular};
 
-/// Locks both accounts, and waits at the barrier in between so that the deadlock comes about.
+/// Locks both accounts. The barrier between the two locks makes the deadlock certain.
 fn transfer(
     owner: &Owner<'_>,
     from: &[u8],
@@ -17,7 +17,7 @@ fn transfer(
     owner.lock(from, granular::X)?;
     meet();
     owner.lock(to, granular::X)?;
-    // .. the money is moved here ..
+    // The transfer itself goes here.
     owner.release_all()?;
     Ok(())
 }
@@ -27,7 +27,7 @@ fn work(manager: &Manager, barrier: &Barrier, from: &[u8], to: &[u8]) -> Result<
     let mut tries = 0;
     loop {
         tries += 1;
-        // Each try has an owner of its own, as each transaction has.
+        // Each attempt is a new owner: a transaction.
         let owner = session.owner()?;
         let mut meet = || {
             if tries == 1 {

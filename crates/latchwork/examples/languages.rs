@@ -1,8 +1,8 @@
-//! Tables that programs in several languages share: `languages write PATH` writes them,
-//! `languages check PATH` compares them with what was written, by this program or another one.
+//! Tables that programs in several languages share. `languages write PATH` writes them; `languages
+//! check PATH` compares them with the expected contents, whichever program wrote them.
 //!
-//! `cpp/tests/languages.cpp` is the same program in C++, and `go/languages_test.go` reads a part of
-//! it; `scripts/cpp test` has each check what the other one wrote.
+//! `cpp/tests/languages.cpp` is the same program in C++. `go/languages_test.go` reads a part of the
+//! tables. `scripts/cpp test` lets each program check the output of the other.
 
 use std::process::ExitCode;
 

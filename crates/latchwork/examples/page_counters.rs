@@ -1,11 +1,11 @@
-//! A file of counters, one on each page, that several processes count up. One of them is killed in
-//! the middle of a change; the others find that page half changed, make it anew, and go on.
+//! Counters in a file, one per page, incremented by several processes. One process is killed in the
+//! middle of a change; the others find the page half changed, rebuild it and continue.
 //!
 //! `cargo run --release -p latchwork --example page_counters`
 //!
-//! A page is right if all its words say the same. The log is as small as a log can be: for each
-//! page the value that it is to have, in memory that the processes share. A change says what it
-//! will do there before it touches the page; the thread that meets a half-changed page asks there.
+//! A page is valid if all its words are equal. The log is the smallest possible: shared memory
+//! holds the next value of each page. A change writes that value before it touches the page. The
+//! thread that meets a half-changed page reads it.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -22,20 +22,20 @@ use latchwork::region::{self, Area, AreaOptions, Region};
 const PAGES: u64 = 8;
 const ROUNDS: u64 = 20_000;
 
-/// What each page is to say.
+/// The next value of each page.
 struct Log(Area<Shared>);
 
 impl Rebuild for Log {
-    /// Makes a page anew whose changer died between `begin` and `commit`.
+    /// Rebuilds a page whose writer died between `begin` and `commit`.
     fn rebuild(&self, lost: &Lost, _: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
         let value = self.0.word(lost.page).map_err(|error| error.to_string())?.load(Relaxed);
         into.fill(value);
-        // The page's LSN: there is no log whose records have positions.
+        // The page's LSN. This log has no positions.
         Ok(0)
     }
 }
 
-/// What all processes do first, in the same way.
+/// What every process opens.
 struct Place {
     region: Region<Shared>,
     pool: Pool<Shared>,
@@ -64,7 +64,7 @@ fn spec(folder: &Path) -> FileSpec {
     FileSpec { page_bytes: 4096, ..FileSpec::new(folder.join("pages")) }
 }
 
-/// Adds one to the counter on a page; in the middle of it calls `half`.
+/// Increments the counter of a page. Calls `half` in the middle of the change.
 fn count(
     place: &Place,
     handle: &Handle<'_, Shared>,
@@ -72,10 +72,10 @@ fn count(
     page: u64,
     half: &dyn Fn(),
 ) -> Result<(), Box<dyn Error>> {
-    // The page is this thread's alone from here to `commit`.
+    // Exclusive access to the page, until `commit`.
     let mut held = handle.write(file, page)?;
     let next = held.word(2).expect("a page has more words") + 1;
-    // What is about to be done; then it is said; then it is done.
+    // Announce the change, log it, make it.
     held.intend();
     place.log.word(page)?.store(next, Release);
     held.begin(0);
@@ -89,8 +89,8 @@ fn count(
     Ok(())
 }
 
-/// Reads a counter. Nothing is stored, no latch is taken: if a change came in between, the closure
-/// runs again.
+/// Reads a counter. The read stores nothing and takes no latch; the closure runs again if a change
+/// came in between.
 fn value(handle: &Handle<'_, Shared>, file: FileId, page: u64) -> Result<u64, Box<dyn Error>> {
     let seen = handle.read(file, page, |page| {
         let first = page.word(2)?;
@@ -99,7 +99,8 @@ fn value(handle: &Handle<'_, Shared>, file: FileId, page: u64) -> Result<u64, Bo
     Ok(seen?)
 }
 
-/// A child counts. The one that is to be killed stops in the middle of a change, and says so.
+/// A child increments counters. The child that is to be killed stops in the middle of a change and
+/// prints a line.
 fn child(folder: &Path, dies: bool) -> Result<(), Box<dyn Error>> {
     let place = Place::open(folder)?;
     let thread = place.region.thread()?;
@@ -157,13 +158,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (mut other, _) in others {
         assert!(other.wait()?.success(), "a survivor failed");
     }
-    // The one that needed that page made it anew; its slot is free after a sweep.
+    // A reader has rebuilt the page. A sweep frees the slot of the killed thread.
     println!("dead threads swept: {}", place.region.sweep()?);
     let mut sum = 0;
     for page in 0..PAGES {
         sum += value(&handle, file, page)?;
     }
-    // The change that was in the log counts, though it was not finished.
+    // The logged change counts although its writer did not finish it.
     assert_eq!(sum, 2 * ROUNDS + ROUNDS / 4 + 1);
     println!("{PAGES} pages are whole, and no count is missing: {sum}");
     handle.sync(u64::MAX, &mut |_| {})?;

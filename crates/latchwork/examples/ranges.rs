@@ -1,4 +1,5 @@
-//! A scan locks the range that it reads, so that nobody inserts into it and it meets no phantom.
+//! A scan locks the range that it reads. No other transaction inserts into the range, so the scan
+//! meets no phantom.
 //!
 //! `cargo run --release -p latchwork --example ranges`
 
@@ -11,7 +12,7 @@ fn main() -> Result<(), Error> {
     let session = manager.session()?;
     let (reader, writer) = (session.owner()?, session.owner()?);
 
-    // Reads the orders from 100 up to, but not with, 200.
+    // Orders 100 to 199.
     let scanned = KeyRange { from: Included(b"100"), to: Excluded(b"200") };
     reader.lock_range(b"orders", scanned, RangeKind::ReadNext, Wait::Detect)?;
 

@@ -1,4 +1,5 @@
-//! Part of a transaction fails: its locks are given back, those from before stay.
+//! A part of a transaction fails. Its locks are released; the locks taken before the savepoint
+//! stay.
 //!
 //! `cargo run --release -p latchwork --example savepoint`
 

@@ -1,5 +1,5 @@
-//! A thousand tasks on two threads of tokio, each with durable transactions on shared rows: none of
-//! them blocks its thread while it waits for a lock or for the disk.
+//! A thousand tasks on two threads of tokio run durable transactions on shared rows. A task that
+//! waits for a lock or for the disk does not block its thread.
 //!
 //! `cargo run --release -p latchwork --example store_async`
 
@@ -12,7 +12,7 @@ const EACH: u64 = 5;
 const STOCK: Table<u64, i64> = Table::new("stock");
 const ORDERS: Table<(u64, u64), u64> = Table::new("orders");
 
-/// Takes one piece of an article, and notes the order: both or neither.
+/// Takes one piece of an article and records the order, in one transaction.
 async fn order(store: &Store, customer: u64, number: u64) -> Result<(), Error> {
     let article = (customer * 7 + number) % 20;
     store

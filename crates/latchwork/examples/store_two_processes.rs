@@ -1,5 +1,5 @@
-//! Two processes write one store at the same time; one is killed in the middle of a transaction,
-//! and the other goes on.
+//! Two processes write one store at the same time. One is killed in the middle of a transaction;
+//! the other continues.
 //!
 //! `cargo run --release -p latchwork --example store_two_processes`
 
@@ -12,7 +12,7 @@ use latchwork::store::{Error, Store, Table};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
-/// Moves money between two accounts: all of it or nothing.
+/// Moves money between two accounts in one transaction.
 fn transfer(store: &Store, from: u64, to: u64, amount: i64) -> Result<(), Error> {
     store.write(|tx| {
         let left = tx.get_for_update(&ACCOUNTS, from)?.unwrap_or(0) - amount;
@@ -22,13 +22,13 @@ fn transfer(store: &Store, from: u64, to: u64, amount: i64) -> Result<(), Error>
     })
 }
 
-/// The other process: some transfers, and one that it does not live to finish.
+/// The child process: some transfers, then a transaction that it does not finish.
 fn child(path: &Path) -> Result<(), Error> {
     let store = Store::open(path)?;
     for _ in 0..100 {
         transfer(&store, 1, 2, 1)?;
     }
-    // The lock that this one takes to its death is not to be in the way of what comes before.
+    // Wait here: the lock taken next must not block the parent's first transfers.
     std::io::stdin()
         .read_line(&mut String::new())
         .map_err(|why| Error::Rejected(why.to_string()))?;
@@ -67,7 +67,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("while the other process is in the middle of a transaction: {:?}", rows()?);
     other.kill()?;
     other.wait()?;
-    // This one waits for the dead one's lock, finds that it is dead, and undoes what it began.
+    // This transfer waits for the killed process's lock, finds that its holder is dead and rolls
+    // the transaction back.
     transfer(&store, 1, 2, 100)?;
     println!("after it was killed, and a transfer of 100: {:?}", rows()?);
     assert_eq!(rows()?, [(1, 400), (2, 600)]);

@@ -1,4 +1,4 @@
-//! Two processes lock the same name in one file; one is killed, and the other goes on.
+//! Two processes lock the same name in one file. One is killed; the other takes the lock.
 //!
 //! `cargo run --release -p latchwork --example two_processes`
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use latchwork::lockmgr::{Manager, Options, granular};
 use latchwork::{machine::Shared, region, region::Region};
 
-/// Both processes open the region in the same way; the first one makes it.
+/// Opens the region, or creates it if the file is missing. Both processes call this.
 fn open(file: &Path) -> Result<Manager<Shared>, Box<dyn Error>> {
     let region = Region::<Shared>::open_or_create(file, &region::Options::default())?;
     Ok(Manager::new(region, granular::modes(), Options::default())?)
 }
 
-/// The child takes the lock, says so, and sleeps with it.
+/// The child locks the name, prints a line and sleeps.
 fn child(file: &Path) -> Result<(), Box<dyn Error>> {
     let manager = open(file)?;
     let session = manager.session()?;
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     assert!(refused.is_err());
     other.kill()?;
     other.wait()?;
-    // The wait finds that the holder is dead, releases its locks, and takes this one.
+    // This wait finds the holder dead, releases the holder's locks and takes the lock.
     owner.lock(b"account 7", granular::X)?;
     println!("after it was killed: locked");
     owner.release_all()?;

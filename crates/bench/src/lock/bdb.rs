@@ -1,4 +1,4 @@
-//! Berkeley DB as a table of locks.
+//! Berkeley DB's lock table.
 
 use std::path::Path;
 use std::thread;
@@ -18,13 +18,13 @@ impl From<BdbError> for Stop {
     }
 }
 
-/// An environment, and whether it is to look for deadlocks.
+/// An environment, with or without deadlock detection.
 pub(crate) struct Rival {
     env: Bdb,
     detect: bool,
 }
 
-/// Enough for a thread that waits and does nothing else.
+/// Enough for a thread that only waits.
 const STACK: usize = 64 << 10;
 
 impl Table for Rival {
@@ -48,8 +48,8 @@ impl Table for Rival {
         deed(&self.env.locker()?)
     }
 
-    /// A thread each: Berkeley DB has no request that waits without one. It detects inline,
-    /// whenever a request begins to wait, so it is told to only when they all do.
+    /// One thread per waiter: Berkeley DB has no asynchronous request. It detects deadlocks
+    /// whenever a request begins to wait, so detection is switched on once all of them wait.
     fn with_waiters<R>(
         &self,
         waiters: usize,
@@ -78,7 +78,7 @@ impl Table for Rival {
             if self.detect {
                 self.env.detect()?;
             }
-            // The holder is dropped here, and they all go on.
+            // Dropping the holder lets all waiters continue.
             deed()
         })
     }

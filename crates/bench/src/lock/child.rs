@@ -1,4 +1,5 @@
-//! A process that measures: it is told a job, opens, waits for the start, and says what came of it.
+//! A measuring process of the lock benchmarks: it reads its job, opens the table, waits for the
+//! start and reports the result.
 
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use super::table::Stop;
 pub(crate) use crate::child::fail;
 use crate::child::{self, start};
 
-/// The life of a process that measures. It ends when the job is done.
+/// Runs a measuring process and ends it with the job.
 pub fn serve() -> ! {
     let job: Job = child::job();
     child::end_within(Duration::from_millis(job.patience_ms));

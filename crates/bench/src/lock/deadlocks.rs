@@ -1,4 +1,4 @@
-//! Owners that wait for each other in a ring, and what that costs those who do not.
+//! Deadlocks: owners that wait for each other in a cycle, and the cost to owners outside of it.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,7 +12,7 @@ use super::operations::{Line, histogram, until_waiting};
 use super::table::{Kind, Owner, Stop, Table, name};
 use super::timing::{now, timed};
 
-/// How long until somebody in a ring is told, from the request that closes it.
+/// Time from the request that closes a cycle to the report of the deadlock.
 pub(crate) fn time<T: Table>(table: &T, job: &Job, ring: usize) -> Result<Outcome, Stop> {
     table.with_waiters(job.waiters, || {
         let mut times = Vec::new();
@@ -32,7 +32,7 @@ pub(crate) fn time<T: Table>(table: &T, job: &Job, ring: usize) -> Result<Outcom
     })
 }
 
-/// One ring: nanoseconds until it broke, and how many were told.
+/// One cycle: nanoseconds until it was broken, and the number of victims.
 fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
     let before = table.waits()?;
     let line = Line::new(ring);
@@ -50,7 +50,7 @@ fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
                 let end = owner.lock(&name(Kind::Ring, 0, (place + 1) % ring), true);
                 match end {
                     Err(Stop::Deadlock) => {
-                        // Relaxed, here and below: read when all threads have ended.
+                        // Relaxed, also below: read after all threads have ended.
                         broken.fetch_min(now(), Relaxed);
                         victims.fetch_add(1, Relaxed);
                     }
@@ -68,10 +68,11 @@ fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
     Ok((time as f64, victims.load(Relaxed)))
 }
 
-/// How long those two hold their first lock before they ask for the other, and then rest.
+/// How long the two owners hold their first lock before they request the second, and how long they
+/// then pause.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// One worker's strong locks, each timed, while two others wait for each other.
+/// Exclusive locks of one worker, each timed, while two others deadlock.
 pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
     let detecting = job.workload == Workload::Detecting;
     let (stop, victims, asked) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
@@ -82,14 +83,14 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
         thread::scope(|threads| {
             for place in 0..2 {
                 let (stop, victims, asked) = (&stop, &victims, &asked);
-                // Both in one order, and there are no deadlocks; each in its own, and there are.
+                // The same order in both owners gives no deadlocks; opposite orders give them.
                 let first = if detecting { place } else { 0 };
                 let deed = move |owner: &T::Owner<'_>| {
                     owner.lock(&name(Kind::Ring, 0, first), true)?;
                     thread::sleep(PAUSE);
                     match owner.lock(&name(Kind::Ring, 0, 1 - first), true) {
                         Err(Stop::Deadlock) => {
-                            // Relaxed, here and below: counts, and a flag that orders nothing.
+                            // Relaxed, also below: counters, and a flag that orders nothing.
                             victims.fetch_add(1, Relaxed);
                         }
                         other => drop(other?),

@@ -1,4 +1,4 @@
-//! What our lock manager is to reach, beside what was measured.
+//! The targets of our lock manager, compared with the measurements.
 
 use super::{Cell, Outcome, Place, Report, Series, Subject, Workload};
 use crate::stats::{Ratio, median};
@@ -12,7 +12,7 @@ use Workload::{
     Zipf,
 };
 
-/// The figures that `report` has something to say about.
+/// The targets to which `report` has measurements.
 pub fn figures(report: &Report) -> Vec<Figure> {
     let mut to = Judge { report, figures: Vec::new() };
     to.one_worker();
@@ -60,7 +60,7 @@ impl<'a> Judge<'a> {
         self.figures.push(Figure::of_ratio(what, bound, ratio));
     }
 
-    /// Judges one's number over another's, run by run.
+    /// Judges the ratio of two numbers, run by run.
     fn ratio(
         &mut self,
         what: String,
@@ -97,7 +97,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// How much faster two workers are than one of the same place.
+    /// The speed-up from one worker to two in the same place.
     fn scaling(
         &self,
         subject: Subject,
@@ -130,7 +130,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Locks that are new to their owner, or that others write: what a transaction asks for.
+    /// Locks that are new to their owner or that other owners write: the requests of a transaction.
     fn table(&mut self) {
         let goals = [
             (Table, Private, 1, 4.0),
@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
         self.ratio(what, AtMost(1.1), pair, |outcome| outcome.p99_ns);
     }
 
-    /// What a request costs beside 10,000 others: in microseconds, or over what it costs beside
+    /// The cost of a request beside 10,000 others, in microseconds or relative to its cost beside
     /// one.
     fn steep(&mut self) {
         let beside = |workload, others| {
@@ -185,7 +185,7 @@ impl<'a> Judge<'a> {
         let pair = |workload| (beside(workload, most), beside(workload, one));
         let (new, released) = (pair(StrongBeside), pair(ReleaseBehind));
         let p50_us = |outcome: &Outcome| outcome.p50_ns / 1e3;
-        // A timeout of 1 ms, and 2 ms for all that its thread does besides.
+        // A timeout of 1 ms, and 2 ms for the rest of the thread's work.
         let limits = [
             (SharedBehind, 3_000.0),
             (WaitBehind, 3_000.0),
@@ -215,8 +215,8 @@ fn rate(outcome: &Outcome) -> f64 {
     outcome.ops_per_s
 }
 
-/// Of one worker, whom nobody disturbs but the rest of the machine: the median batch was left
-/// alone.
+/// The time of one worker without contention. The median batch is free of disturbance by the
+/// machine.
 fn batch_ns(outcome: &Outcome) -> f64 {
     outcome.p50_ns
 }

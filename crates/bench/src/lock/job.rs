@@ -1,4 +1,4 @@
-//! What a process that measures is told, and what it says.
+//! The job of a measuring process and its result.
 
 use std::path::PathBuf;
 
@@ -6,61 +6,61 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cell, Subject, Workload};
 
-/// What a process is to measure.
+/// The job of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
     pub(crate) subject: Subject,
     pub(crate) workload: Workload,
-    /// A directory of its own, for memory that is shared; none if it is not.
+    /// Directory of shared memory. `None` for private memory.
     pub(crate) dir: Option<PathBuf>,
-    /// Its workers that are threads.
+    /// Worker threads of the process.
     pub(crate) threads: usize,
-    /// The number of the first of them among all workers.
+    /// Index of its first worker among all workers.
     pub(crate) first: usize,
     pub(crate) window_ns: u64,
     pub(crate) trials: usize,
     pub(crate) waiters: usize,
     pub(crate) held: usize,
-    /// Beside how many others.
+    /// Number of other requests present.
     pub(crate) others: usize,
     pub(crate) patience_ms: u64,
 }
 
-/// What was measured, by one process or by all of them.
+/// The result of one process, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Operations a second, of all workers together.
+    /// Operations per second, of all workers together.
     pub ops_per_s: f64,
-    /// Half of them took no longer, in nanoseconds.
+    /// Median, in nanoseconds.
     pub p50_ns: f64,
-    /// Of a hundred, the longest but one.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// Operations within the window, by worker.
+    /// Operations within the window, per worker.
     pub by_worker: Vec<u64>,
-    /// Locks that were asked for, by our count.
+    /// Lock requests, counted by the benchmark.
     pub asked: u64,
-    /// Locks that were asked for, by the lock manager's own count.
+    /// Lock requests, counted by the lock manager.
     pub counted: u64,
-    /// Those of them that were granted without a shared store; of ours alone.
+    /// Requests granted without a store to shared memory. Only ours counts them.
     pub fast: u64,
-    /// Rings that formed.
+    /// Cycles formed.
     pub rings: u64,
-    /// Owners that were told to give way.
+    /// Owners chosen as victims.
     pub victims: u64,
-    /// Requests of others that were waiting.
+    /// Waiting requests of other owners.
     pub waiters: u64,
-    /// Locks held at a time.
+    /// Locks held at the same time.
     pub held: u64,
-    /// Bytes that the process grew by, for each of them.
+    /// Growth of the process per lock, in bytes.
     pub bytes_per_lock: Option<f64>,
-    /// Beside how many others it was.
+    /// Number of other requests present.
     pub others: u64,
-    /// Bytes of the lock manager's region in the end.
+    /// Bytes of the lock manager's region at the end.
     pub region_bytes: u64,
 }
 
 impl Outcome {
-    /// What several processes did in the same window.
+    /// Combines the results of several processes in the same window.
     pub(crate) fn together(outcomes: Vec<Self>) -> Self {
         let mut all = outcomes.into_iter();
         let mut sum = all.next().unwrap_or_default();
@@ -76,11 +76,11 @@ impl Outcome {
         sum
     }
 
-    /// What did not happen though the cell is about it.
+    /// The event that the cell is about, if it did not occur.
     ///
-    /// A lock manager that counts fewer requests than were made was not asked; a weak lock that
-    /// is never granted on the fast path, or a deadlock bench without a deadlock, measures
-    /// something else.
+    /// A lock manager that counts fewer requests than were made was not used. A weak lock never
+    /// granted on the fast path, or a deadlock benchmark without a deadlock, measures something
+    /// else.
     pub fn missing(&self, cell: &Cell, subject: Subject) -> Option<&'static str> {
         let Cell { workload, workers, .. } = *cell;
         let ours = subject == Subject::Ours;

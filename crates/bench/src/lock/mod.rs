@@ -1,10 +1,9 @@
-//! Our lock manager beside Berkeley DB's.
+//! Our lock manager compared with Berkeley DB's.
 //!
-//! Each measurement is made in processes of its own, one or, where processes are compared, one
-//! for each worker; they are started by the program that runs the benchmark, as itself (see
-//! [`serve`]). Within a run the two lock managers take turns in each cell, and who begins
-//! changes. Both are used through one trait, with names of 16 bytes; ours has the modes S and X,
-//! Berkeley DB its READ and WRITE.
+//! Each measurement runs in new processes: one, or one per worker where processes are compared. The
+//! benchmark starts itself for them (see [`serve`]). Within a run the two lock managers alternate
+//! in each cell, and the first one changes. Both are used through one trait, with names of 16
+//! bytes. Ours uses the modes S and X, Berkeley DB READ and WRITE.
 //!
 //! | workload | what | an operation |
 //! |---|---|---|
@@ -15,18 +14,20 @@
 //! | `one-object` | all workers read-lock one object | lock and unlock |
 //! | `zipf` | all workers lock 100,000 objects, a few nearly always, one in ten to write | lock and unlock |
 //! | `release-all` | one owner, 1,000 strong locks | to release them all |
-//! | `cycle-2`, `cycle-100` | so many owners in a ring | from the request that closes it until one is told |
+//! | `cycle-2`, `cycle-100` | so many owners in a cycle | from the request that closes it to the report |
 //! | `calm` | one worker's strong locks; two others wait for each other now and then | lock and unlock, each timed |
-//! | `detecting` | the same, but those two form rings of 2, which a detector breaks | lock and unlock, each timed |
+//! | `detecting` | the same, but those two form cycles of 2, which a detector breaks | lock and unlock, each timed |
 //! | `held` | very many strong locks of one owner | to take one |
 //!
-//! What a request costs beside 1, 100 and 10,000 others is in `steep.rs`, and of ours alone.
+//! The cost of a request beside 1, 100 and 10,000 others is measured in `steep.rs`, for our lock
+//! manager only.
 //!
-//! Where deadlocks are looked for many other requests wait. Ours wait without a thread, and do not
-//! look for deadlocks themselves; Berkeley DB needs a thread for each, so they are fewer, and is
-//! told to detect (at each wait, its own default way) only once they wait.
+//! Deadlock detection is measured beside many waiting requests. Ours wait without a thread and do
+//! not start detection themselves. Berkeley DB needs a thread for each, so they are fewer; its
+//! detection (at each wait, its default) is switched on once they wait.
 //!
-//! No measurement counts that did not do what it is about: see [`Outcome::missing`].
+//! A measurement in which the subject of the cell did not occur is invalid: see
+//! [`Outcome::missing`].
 
 mod bdb;
 mod child;

@@ -1,4 +1,4 @@
-//! The workloads, over any lock manager.
+//! The workloads, for any lock manager.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,22 +19,22 @@ use super::timing::{now, timed};
 use super::{Workload, deadlocks};
 pub(crate) use crate::times::histogram;
 
-/// Operations between two looks at the clock.
+/// Operations between two readings of the clock.
 const BATCH: u64 = 256;
-/// Operations before a worker counts: with fewer, weak locks are not on the fast path yet.
+/// Operations of a worker before it counts. With fewer, weak locks are not on the fast path yet.
 const WARM: u64 = 32 * BATCH;
-/// Objects that a worker has for itself.
+/// Objects of each worker.
 const OBJECTS: usize = 16;
-/// The same, where they are to be more than an owner has memory for.
+/// Objects of each worker, more than an owner has memory for.
 const MANY: usize = 1000;
-/// The same, where they are to be cold.
+/// Objects of each worker, more than the caches hold.
 const COLD: usize = 1_000_000;
-/// Objects of which a few are hot, and wishes before they are repeated.
+/// Objects of which a few are hot; also the length of the request sequence.
 const ZIPF: usize = 100_000;
-/// Locks that are released at once.
+/// Locks released at once.
 pub(crate) const RELEASED: usize = 1000;
 
-/// Does the job; `start` says when to begin, once the lock manager is open.
+/// Runs the job. `start` returns the start time; it is called once the lock manager is open.
 pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome, Stop> {
     let ring = job.workload.ring().unwrap_or(2);
     let needs = Needs {
@@ -61,7 +61,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
         Workload::Cycle2 | Workload::Cycle100 => deadlocks::time(&table, job, ring)?,
         Workload::Calm | Workload::Detecting => deadlocks::beside(&table, job)?,
         Workload::Held => held(&table, job)?,
-        // The others need more than a table has.
+        // The other workloads need more than a lock table.
         _ => return Err(Stop::fault("a steep place is measured by `steep.rs`")),
     };
     let counted = table.counted()?;
@@ -70,7 +70,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
     Ok(outcome)
 }
 
-/// Takes each lock once, so that it is not measured how the table grows.
+/// Takes each lock once, so that growth of the table is not measured.
 fn grow<T: Table>(table: &T, job: &Job) -> Result<(), Stop> {
     table.with_owner(|owner| {
         for (name, strong) in (0..job.threads).flat_map(|thread| wishes(job, job.first + thread)) {
@@ -81,7 +81,7 @@ fn grow<T: Table>(table: &T, job: &Job) -> Result<(), Stop> {
     })
 }
 
-/// What one worker did in the window.
+/// The result of one worker in the window.
 struct Share {
     done: u64,
     asked: u64,
@@ -89,7 +89,7 @@ struct Share {
     times: Histogram<u64>,
 }
 
-/// What a worker locks, in turn: names, and whether as strong locks.
+/// The requests of a worker, in order: name, and whether strong.
 type Plan = Vec<([u8; 16], bool)>;
 
 fn rate<T: Table>(table: &T, job: &Job, plans: Vec<Plan>, at: u64) -> Result<Outcome, Stop> {
@@ -119,7 +119,7 @@ fn rate<T: Table>(table: &T, job: &Job, plans: Vec<Plan>, at: u64) -> Result<Out
     Ok(outcome)
 }
 
-/// What a worker locks, in turn.
+/// The requests of a worker, in order.
 fn wishes(job: &Job, worker: usize) -> Plan {
     let strong = job.workload.is_strong();
     let own = |count: usize| (0..count).map(|number| (name(Kind::Own, worker, number), strong));
@@ -140,9 +140,9 @@ fn wishes(job: &Job, worker: usize) -> Plan {
     }
 }
 
-/// Locks and unlocks from now on until a tenth after the window, which begins at `at`: while a
-/// worker counts, the others are at work too. A worker that the system lets run late warms up
-/// nevertheless, and counts then.
+/// Locks and unlocks until a tenth after the window, which begins at `at`; the other workers are
+/// active as long as one counts. A worker that the system schedules late still warms up and then
+/// counts.
 fn pairs<O: Owner>(owner: &O, job: &Job, plan: &Plan, at: u64) -> Result<Share, Stop> {
     let mut next = 0;
     let mut share = Share { done: 0, asked: 0, lasted: 0, times: histogram() };
@@ -178,7 +178,7 @@ fn pairs<O: Owner>(owner: &O, job: &Job, plan: &Plan, at: u64) -> Result<Share, 
 fn release_all<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
     let mut times = Vec::new();
     table.with_owner(|owner| {
-        // The first ones make room.
+        // The first trials allocate memory.
         for trial in 0..job.trials + 2 {
             for number in 0..RELEASED {
                 owner.lock(&name(Kind::Own, 0, number), true)?;
@@ -195,7 +195,7 @@ fn release_all<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
     Ok(Outcome { asked, held: RELEASED as u64, ..timed(&times) })
 }
 
-/// Bytes of memory that the process has.
+/// Resident memory of the process, in bytes.
 fn resident() -> Result<u64, Stop> {
     let text = fs::read_to_string("/proc/self/statm").map_err(Stop::fault)?;
     let pages = text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
@@ -206,7 +206,7 @@ fn resident() -> Result<u64, Stop> {
 fn held<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
     const FIRST: usize = 1000;
     table.with_owner(|owner| {
-        // What is there for any number of locks is not counted.
+        // Memory that exists for any number of locks is not counted.
         for number in 0..FIRST {
             owner.lock(&name(Kind::Own, 0, number), true)?;
         }
@@ -228,7 +228,7 @@ fn held<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
     })
 }
 
-/// A start that nobody is late for.
+/// A barrier with a time stamp.
 pub(crate) struct Line {
     all: Barrier,
     at: AtomicU64,
@@ -244,19 +244,19 @@ impl Line {
         self.all.wait();
     }
 
-    /// Notes that something happens now.
+    /// Stores the current time.
     pub(crate) fn mark(&self) {
-        // Relaxed, here and below: read when the threads have ended.
+        // Relaxed, also below: read after the threads have ended.
         self.at.store(now(), Relaxed);
     }
 
-    /// When that was.
+    /// The stored time.
     pub(crate) fn marked(&self) -> u64 {
         self.at.load(Relaxed)
     }
 }
 
-/// Waits until at least so many wait.
+/// Waits until at least `count` requests wait.
 pub(crate) fn until_waiting<T: Table>(table: &T, count: u64) -> Result<(), Stop> {
     while table.waits()? < count {
         thread::sleep(Duration::from_micros(200));

@@ -1,4 +1,4 @@
-//! Our lock manager as a table of locks.
+//! Our lock manager as a lock table.
 
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -20,13 +20,13 @@ impl From<Error> for Stop {
     }
 }
 
-/// A manager, and what sessions that have ended had counted.
+/// A manager, and the counters of closed sessions.
 pub(crate) struct Ours<M: ConstMachine> {
     manager: Manager<M>,
     counted: Mutex<Counted>,
 }
 
-/// A machine, and the memory that it goes with.
+/// A machine with its kind of memory.
 pub(crate) trait Home: ConstMachine {
     fn region(dir: Option<&Path>) -> Result<Region<Self>, latchwork_region::Error>;
 }
@@ -44,7 +44,7 @@ impl Home for Shared {
     }
 }
 
-/// Longer than any measurement: nobody looks for deadlocks.
+/// Longer than any measurement: no automatic deadlock detection.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 impl<M: Home> Table for Ours<M> {
@@ -75,7 +75,7 @@ impl<M: Home> Table for Ours<M> {
         end
     }
 
-    /// Requests that wait need no thread here.
+    /// Waiting requests need no thread.
     fn with_waiters<R>(
         &self,
         waiters: usize,

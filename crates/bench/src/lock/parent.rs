@@ -1,4 +1,4 @@
-//! Starts the processes that measure, one set for each measurement, and hears what they say.
+//! Starts the measuring processes of each measurement and collects their results.
 
 use core::fmt;
 use std::io;
@@ -14,24 +14,24 @@ use crate::dir::Dir;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A process cannot be started, or not be spoken to.
+    /// A process cannot be started or reached.
     Process(io::Error),
-    /// A process failed, and said why.
+    /// A process reported an error.
     Failed {
-        /// Whose lock manager.
+        /// The lock manager.
         subject: Subject,
-        /// In which cell.
+        /// The cell.
         cell: Cell,
-        /// What it said.
+        /// The error.
         why: String,
     },
-    /// What the cell is about did not happen.
+    /// The cell's subject did not occur.
     Nothing {
-        /// Whose lock manager.
+        /// The lock manager.
         subject: Subject,
-        /// In which cell.
+        /// The cell.
         cell: Cell,
-        /// What did not happen.
+        /// The missing event.
         what: &'static str,
     },
 }
@@ -66,7 +66,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// How long the workers warm up before the window begins: a tenth of it, and time to get going.
+/// Warm-up of the workers before the window: a tenth of it, plus start-up time.
 fn warm_up(settings: &Settings) -> u64 {
     settings.window.as_nanos() as u64 / 10 + 5_000_000
 }
@@ -101,7 +101,7 @@ pub(crate) fn measure(
             held: if cell.workload == Workload::Held { settings.held } else { 0 },
             patience_ms: settings.patience.as_millis() as u64,
         };
-        // One after the other: the first one makes what the next ones open.
+        // One after the other: the first process creates what the others open.
         let mut worker = Worker::start(launch(), &job)?;
         worker.hear(READY).map_err(failed)?;
         workers.push(worker);

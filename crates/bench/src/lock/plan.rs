@@ -1,4 +1,4 @@
-//! What is measured: workloads, and where the locks lie.
+//! The plan: workloads, and where the locks are.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -6,46 +6,46 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What the workers do.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// Lock and unlock in a mode that readers share; objects of each worker's own.
+    /// Shared locks on objects of each worker's own.
     Weak,
-    /// Lock and unlock in a mode that nobody shares; 16 objects of each worker's own.
+    /// Exclusive locks on 16 objects of each worker's own.
     Strong,
-    /// As `Strong`, of a thousand objects of each worker's own: more than an owner has memory for.
+    /// As `Strong`, with a thousand objects per worker: more than an owner has memory for.
     Table,
-    /// As `Strong`, of a million objects of each worker's own: none is met again before it has left
-    /// every cache.
+    /// As `Strong`, with a million objects per worker: an object has left every cache before its
+    /// next use.
     Cold,
     /// All workers read-lock one object.
     OneObject,
-    /// All workers lock 100,000 objects, a few of them nearly always (Zipf, 0.99), one in ten to
-    /// write.
+    /// All workers lock 100,000 objects with a Zipf distribution (0.99), one operation in ten a
+    /// write lock.
     Zipf,
     /// One owner releases 1,000 strong locks at once.
     ReleaseAll,
-    /// Two owners wait for each other: how long until one is told.
+    /// Two owners deadlock: time until one is told.
     Cycle2,
-    /// A ring of 100 owners.
+    /// A cycle of 100 owners.
     Cycle100,
-    /// Strong locks of one worker while two others wait for each other, but never in a ring, and
-    /// nobody looks for one.
+    /// Strong locks of one worker while two others wait for each other without a cycle and without
+    /// detection.
     Calm,
-    /// The same while those two get into rings, and a detector breaks them.
+    /// The same while the two others deadlock and a detector breaks the cycles.
     Detecting,
-    /// Very many strong locks at a time: bytes each.
+    /// Very many strong locks at a time: bytes per lock.
     Held,
     /// A strong lock on a new name beside many owners with intent locks; see `steep.rs`.
     StrongBeside,
-    /// A strong request that gives up, on a name that many have by intent.
+    /// A strong request with a timeout on a name that many owners hold in an intent mode.
     SharedBehind,
-    /// One of those gives its lock back afterwards.
+    /// One of these owners releases its lock afterwards.
     ReleaseBehind,
-    /// A look for deadlocks where many wait for one name.
+    /// Deadlock detection while many owners wait for one name.
     LookBehind,
-    /// A request that gives up behind them.
+    /// A request with a timeout behind these owners.
     WaitBehind,
     /// A new owner beside many of its session.
     OwnerBeside,
@@ -56,7 +56,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads without the steep ones.
     pub const ALL: [Self; 12] = [
         Self::Weak,
         Self::Strong,
@@ -72,7 +72,7 @@ impl Workload {
         Self::Held,
     ];
 
-    /// Those that say what a request costs beside very many others.
+    /// The workloads that measure the cost of a request beside many others.
     pub const STEEP: [Self; 8] = [
         Self::StrongBeside,
         Self::SharedBehind,
@@ -84,7 +84,7 @@ impl Workload {
         Self::RangeBeside,
     ];
 
-    /// Its name in rows and on the command line.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Weak => "weak",
@@ -110,12 +110,12 @@ impl Workload {
         }
     }
 
-    /// Whether it is one of `STEEP`, which no rival takes part in.
+    /// Whether it is one of `STEEP`, which no rival runs.
     pub fn is_steep(self) -> bool {
         Self::STEEP.contains(&self)
     }
 
-    /// Whether it is counted how often it is done within a window.
+    /// Whether operations within a window are counted.
     pub fn is_rate(self) -> bool {
         matches!(
             self,
@@ -123,12 +123,12 @@ impl Workload {
         )
     }
 
-    /// Whether what it takes most often is a strong lock.
+    /// Whether most of its locks are strong.
     pub fn is_strong(self) -> bool {
         !matches!(self, Self::Weak | Self::OneObject | Self::Zipf)
     }
 
-    /// How many owners make a ring, where there are rings.
+    /// The number of owners of a cycle, if the workload forms cycles.
     pub fn ring(self) -> Option<usize> {
         match self {
             Self::Cycle2 | Self::Detecting => Some(2),
@@ -137,26 +137,26 @@ impl Workload {
         }
     }
 
-    /// Whether others wait for locks while it runs.
+    /// Whether other owners wait for locks while it runs.
     pub(crate) fn has_waiters(self) -> bool {
         matches!(self, Self::Cycle2 | Self::Cycle100 | Self::Calm | Self::Detecting)
     }
 }
 
-/// Where the locks lie, and who the workers are.
+/// Where the locks are, and what the workers are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// In memory of one process; the workers are its threads.
+    /// Memory of one process; the workers are its threads.
     Private,
-    /// In memory that could be shared; the workers are threads of one process.
+    /// Memory that could be shared; the workers are threads of one process.
     Region,
-    /// In shared memory; each worker is a process.
+    /// Shared memory; each worker is a process.
     Processes,
 }
 
 impl Place {
-    /// Its name in rows.
+    /// The name in rows.
     pub fn name(self) -> &'static str {
         match self {
             Self::Private => "private",
@@ -169,13 +169,13 @@ impl Place {
 /// A workload, a place and a number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What.
+    /// The workload.
     pub workload: Workload,
-    /// Where.
+    /// The place.
     pub place: Place,
-    /// By how many.
+    /// Number of workers.
     pub workers: usize,
-    /// Beside how many others; zero where that is not the question.
+    /// Number of other requests present; zero if it does not apply.
     pub others: usize,
 }
 
@@ -188,10 +188,10 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// Beside how many others steep places are looked at.
+    /// The numbers of others in the steep workloads.
     pub const OTHERS: [usize; 3] = [1, 100, 10_000];
 
-    /// Those of these workloads, in order.
+    /// The cells of these workloads, in order.
     pub fn all(only: &[Workload]) -> Vec<Self> {
         let mut cells = Vec::new();
         for workload in Workload::ALL.into_iter().filter(|workload| only.contains(workload)) {
@@ -223,13 +223,13 @@ impl Cell {
     }
 }
 
-/// Whose lock manager.
+/// A lock manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Subject {
-    /// Ours.
+    /// Our lock manager.
     #[serde(rename = "lockmgr")]
     Ours,
-    /// Berkeley DB's.
+    /// Berkeley DB's lock manager.
     #[serde(rename = "berkeley-db")]
     BerkeleyDb,
 }
@@ -238,7 +238,7 @@ impl Subject {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Ours, Self::BerkeleyDb];
 
-    /// Its name in rows and on the command line.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "lockmgr",
@@ -246,7 +246,7 @@ impl Subject {
         }
     }
 
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub fn is_rival(self) -> bool {
         self == Self::BerkeleyDb
     }
@@ -255,26 +255,26 @@ impl Subject {
 /// What to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which workloads.
+    /// The workloads.
     pub only: Vec<Workload>,
-    /// Whose lock managers.
+    /// The lock managers.
     pub subjects: Vec<Subject>,
-    /// How often each is measured in each cell.
+    /// Runs of each cell.
     pub runs: usize,
-    /// How long one measurement of a rate takes.
+    /// Duration of one measurement of a rate.
     pub window: Duration,
-    /// How often something that is timed one by one is done in a measurement.
+    /// Repetitions within a measurement that times operations one by one.
     pub trials: usize,
-    /// How many requests wait while deadlocks are looked for.
+    /// Waiting requests during deadlock detection.
     pub waiters: usize,
     /// The same for Berkeley DB, which needs a thread for each.
     pub rival_waiters: usize,
-    /// How many locks are held at a time to see how large they are.
+    /// Locks held at the same time when their size is measured.
     pub held: usize,
-    /// Where shared memory is made: `/dev/shm` if there is one, else the directory for temporary
-    /// files.
+    /// Directory of shared memory. Default: `/dev/shm` if it exists, otherwise the directory for
+    /// temporary files.
     pub dir: Option<PathBuf>,
-    /// How long a measurement may take before it counts as stuck.
+    /// Time after which a measurement counts as stuck.
     pub patience: Duration,
 }
 
@@ -296,7 +296,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Enough to see that everything works, in some seconds; too little to compare.
+    /// A smoke test of some seconds; too short for comparisons.
     pub fn quick() -> Self {
         Self {
             runs: 3,

@@ -1,4 +1,4 @@
-//! The whole benchmark: both lock managers in every cell, in turn, again and again.
+//! The benchmark: both lock managers in every cell, in turn, repeated.
 
 use std::process::Command;
 
@@ -10,14 +10,14 @@ use super::{Cell, Fault, Outcome, Settings, Subject};
 use crate::report::order;
 use crate::stats::{Ratio, fairness, median, noisy, spread};
 
-/// One lock manager in one cell: an outcome for each run.
+/// One lock manager in one cell: one outcome per run.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Where.
+    /// The cell.
     pub cell: Cell,
-    /// Whose.
+    /// The lock manager.
     pub subject: Subject,
-    /// What, by run.
+    /// The outcomes.
     pub outcomes: Vec<Outcome>,
 }
 
@@ -27,41 +27,42 @@ impl Series {
         self.outcomes.iter().map(number).collect()
     }
 
-    /// Operations a second, by run.
+    /// Operations per second of each run.
     pub fn rates(&self) -> Vec<f64> {
         self.each(|outcome| outcome.ops_per_s)
     }
 }
 
-/// All that was measured.
+/// The result of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How.
+    /// The settings.
     pub settings: Settings,
-    /// In the order of cells and subjects.
+    /// The series, in the order of cells and subjects.
     pub series: Vec<Series>,
     /// The rival's release.
     pub release: Option<String>,
-    /// Why the rival is missing though it was wanted.
+    /// Why a requested rival is missing.
     pub absent: Option<String>,
 }
 
-/// The measurement that is about to begin.
+/// The next measurement.
 pub struct Step {
     /// Measurements done.
     pub done: usize,
     /// Measurements in all.
     pub total: usize,
-    /// Whose lock manager is next.
+    /// The next lock manager.
     pub subject: Subject,
-    /// Where.
+    /// Its cell.
     pub cell: Cell,
 }
 
-/// Runs the benchmark and tells `step` of each measurement. `launch` makes the command of a process
-/// that calls [`serve`](super::serve) and nothing else.
+/// Runs the benchmark and calls `step` before each measurement. `launch` returns the command of a
+/// process that only calls [`serve`](super::serve).
 ///
-/// If Berkeley DB is wanted and not installed, the report says so and ours runs alone.
+/// If Berkeley DB is requested and not installed, the report says so and our lock manager runs
+/// alone.
 ///
 /// # Errors
 ///
@@ -112,7 +113,7 @@ pub fn run(
 }
 
 impl Report {
-    /// What a lock manager did in a cell.
+    /// The series of a lock manager in a cell.
     pub fn find(&self, subject: Subject, cell: &Cell) -> Option<&Series> {
         self.series.iter().find(|series| series.subject == subject && series.cell == *cell)
     }

@@ -1,63 +1,63 @@
-//! A row of the table, as programs read it.
+//! A row of the table in machine-readable form.
 
 use serde::Serialize;
 
 use super::{Cell, Outcome, Settings};
 use crate::row::{maybe_short, short};
 
-/// A measured row. Numbers are medians over the runs, but for counts, which are sums.
+/// A measured row. Numbers are medians over the runs; counts are sums.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// `lock`.
     pub bench: &'static str,
-    /// Whose lock manager.
+    /// The lock manager.
     pub subject: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
     /// `native`.
     pub machine: &'static str,
-    /// Workers, in all processes.
+    /// Workers of all processes.
     pub threads: usize,
     /// Processes that hold locks.
     pub procs: usize,
     /// The workload.
     pub params: Params,
-    /// Operations a second of all workers.
+    /// Operations per second of all workers.
     #[serde(serialize_with = "short")]
     pub ops_per_s: f64,
-    /// Nanoseconds between two operations, whoever does them.
+    /// Nanoseconds between two operations, of all workers together.
     #[serde(serialize_with = "short")]
     pub ns_per_op: f64,
     /// The interquartile range of the rate over its median.
     #[serde(serialize_with = "short")]
     pub spread: f64,
-    /// Half of the operations took no longer; of `weak`, `strong` and `one-object`, half of the
-    /// batches of 256, per operation.
+    /// Median time of an operation. For `weak`, `strong` and `one-object`: of batches of 256, per
+    /// operation.
     #[serde(serialize_with = "short")]
     pub p50_ns: f64,
-    /// As `p50_ns`, for 99 of 100.
+    /// 99th percentile of the same times.
     #[serde(serialize_with = "short")]
     pub p99_ns: f64,
-    /// The busier half of the workers' share of all operations; 0.5 is fair.
+    /// Share of all operations done by the busier half of the workers; 0.5 is fair.
     #[serde(serialize_with = "maybe_short")]
     pub fairness: Option<f64>,
-    /// How often it was measured.
+    /// Number of runs.
     pub runs: usize,
-    /// The spread is over a fifth and the runs do not agree on who is faster.
+    /// Whether the spread is above 20 % and the runs disagree on which side is faster.
     pub noisy: bool,
-    /// Requests that the lock manager itself counted, of all runs.
+    /// Requests counted by the lock manager, over all runs.
     pub counted: u64,
-    /// The share of them that stored into no shared line; of ours alone.
+    /// Fraction of the requests granted without a store to shared memory. Only ours counts them.
     #[serde(serialize_with = "maybe_short")]
     pub fast: Option<f64>,
-    /// Owners that gave way to break a deadlock, of all runs.
+    /// Victims of deadlocks, over all runs.
     pub victims: Option<u64>,
-    /// Bytes that the process grew by for each held lock.
+    /// Growth of the process per held lock, in bytes.
     #[serde(serialize_with = "maybe_short")]
     pub bytes_per_lock: Option<f64>,
-    /// The most bytes that the region had.
+    /// The largest size of the region, in bytes.
     pub region_bytes: u64,
-    /// Rate over the rival's, the median of the runs' own ratios: above 1 is faster.
+    /// Rate over the rival's: the median of the ratios of the runs. Above 1 is faster.
     #[serde(serialize_with = "maybe_short")]
     pub ratio: Option<f64>,
     /// The lower quartile of the ratios.
@@ -68,7 +68,7 @@ pub struct Row {
     pub ratio_high: Option<f64>,
 }
 
-/// A row's workload. What a workload has not is not there.
+/// The workload of a row. Parameters that do not apply are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct Params {
     /// See the module.
@@ -79,25 +79,25 @@ pub struct Params {
     pub mode: &'static str,
     /// Bytes of a name.
     pub name_bytes: usize,
-    /// Locks held at a time.
+    /// Locks held at the same time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub held: Option<u64>,
-    /// Owners in a ring.
+    /// Owners of a cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<usize>,
-    /// Requests of others that waited.
+    /// Waiting requests of other owners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiters: Option<u64>,
-    /// Owners, or sessions, that are there besides.
+    /// Other owners or sessions present.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub others: Option<u64>,
-    /// Milliseconds of one measurement, if it is as long as a window.
+    /// Milliseconds of one measurement, if it lasts a window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window_ms: Option<u64>,
-    /// How often it was done in a measurement, if each is timed by itself.
+    /// Repetitions within a measurement, if each is timed alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trials: Option<usize>,
-    /// Processors that the program may use.
+    /// Processors available to the program.
     pub cpus: usize,
 }
 

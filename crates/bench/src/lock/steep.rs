@@ -1,15 +1,15 @@
-//! What a request costs beside very many others: the same operation beside 1, 100 and 10,000.
+//! The cost of a request beside many others: the same operation beside 1, 100 and 10,000.
 //!
-//! Each is timed by itself, in memory of one process, by one thread with a session and as many
-//! owners as there are to be: an owner that waits needs no thread. The modes are those of granular
-//! locks. No rival takes part: a flat row is judged by its own first line.
+//! Each operation is timed alone, in private memory, by one thread with a session and all the
+//! owners; a waiting owner needs no thread. The modes are those of granular locks. No rival runs
+//! these workloads: a row is compared with its own first line.
 //!
 //! | workload | what is timed | beside |
 //! |---|---|---|
-//! | `strong-beside` | X on a name that nobody asked for | owners with IX on another name |
+//! | `strong-beside` | X on an unused name | owners with IX on another name |
 //! | `shared-behind` | S with a timeout of 1 ms, until it gives up | owners with IX on that name |
-//! | `release-behind` | one of those gives its lock back | the same, after S gave up |
-//! | `look-behind` | one look for deadlocks | owners that wait for X on one name |
+//! | `release-behind` | one of those releases its lock | the same, after S gave up |
+//! | `look-behind` | one run of deadlock detection | owners that wait for X on one name |
 //! | `wait-behind` | X with a timeout of 1 ms, until it gives up | the same |
 //! | `owner-beside` | an owner, made and dropped | owners of the same session |
 //! | `session-beside` | a session with an owner, opened and closed | sessions, 1,500 at most |
@@ -25,14 +25,14 @@ use super::job::{Job, Outcome};
 use super::table::Stop;
 use super::timing::{now, timed};
 
-/// How long those wait that give up.
+/// The timeout of the requests that give up.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(1);
-/// The name that is hot.
+/// The hot name.
 const HOT: &[u8] = b"table";
-/// As often as this, at most, a lock is taken until it is weak.
+/// Attempts, at most, until a lock is weak.
 const TRIES: usize = 1 << 20;
 
-/// Does the job; `start` says when to begin.
+/// Runs the job. `start` returns the start time.
 pub(crate) fn measure(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome, Stop> {
     let manager = Manager::private(granular::modes())?;
     start();
@@ -52,13 +52,13 @@ pub(crate) fn measure(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome,
         Workload::RangeBeside => range(&session, job.others, trials * 10)?,
         _ => opened(&manager, job.others.min(1500), trials * 10)?,
     };
-    // Those of sessions that were timed are gone with them: one more that counts.
+    // The counters of the timed sessions went with them. This owner adds one that counts.
     session.owner()?.lock(b"one more", X)?;
     let counted = session.stats().requests;
     Ok(Outcome { asked: 1, counted, others: job.others as u64, ..timed(&times) })
 }
 
-/// The nanoseconds that something takes.
+/// The duration of a call, in nanoseconds.
 fn took<R>(act: impl FnOnce() -> Result<R, Error>) -> (f64, Result<R, Error>) {
     let begun = now();
     let end = act();
@@ -73,7 +73,7 @@ fn owners(session: &Session, count: usize) -> Result<Vec<Owner<'_>>, Stop> {
     (0..count).map(|_| session.owner().map_err(Stop::from)).collect()
 }
 
-/// So many owners with IX on the hot name: weak, as they come to be where many ask.
+/// Owners with IX on the hot name. Their locks are weak, as they become where many owners ask.
 fn holders(session: &Session, count: usize) -> Result<Vec<Owner<'_>>, Stop> {
     let first = session.owner()?;
     let before = session.stats().weak;
@@ -105,7 +105,7 @@ fn strong(session: &Session, others: usize, trials: usize) -> Result<Vec<f64>, S
     Ok(times)
 }
 
-/// Until the S has given up, and then for each of the holders to let go.
+/// Time until the S request gives up, and time until each of the holders has released.
 fn shared(session: &Session, others: usize) -> Result<(f64, f64), Stop> {
     let holders = holders(session, others)?;
     let owner = session.owner()?;
@@ -118,7 +118,7 @@ fn shared(session: &Session, others: usize) -> Result<(f64, f64), Stop> {
     Ok((waited, released / others as f64))
 }
 
-/// Does something while so many owners wait for one.
+/// Runs a function while `count` owners wait for one.
 fn behind(
     session: &Session,
     others: usize,
@@ -149,7 +149,7 @@ fn look(session: &Session, trials: usize) -> Result<Vec<f64>, Stop> {
 
 fn wait(session: &Session, trials: usize) -> Result<Vec<f64>, Stop> {
     let owner = session.owner()?;
-    // So that others may wait for it, and it has to look for deadlocks.
+    // So that other owners can wait for it and detection has work to do.
     owner.lock(b"its own", X)?;
     let once = || {
         let (time, end) = took(|| owner.lock_timeout(HOT, X, TIMEOUT));

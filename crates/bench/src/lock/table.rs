@@ -1,13 +1,13 @@
-//! What the workloads ask of a lock manager, whoever wrote it.
+//! The interface between workloads and lock managers.
 
 use std::path::Path;
 
-/// Why a request did not end with a lock.
+/// Why a request ended without a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Its owner is to give way.
+    /// Its owner is the victim of a deadlock.
     Deadlock,
-    /// Something is wrong.
+    /// An error.
     Fault(String),
 }
 
@@ -17,85 +17,85 @@ impl Stop {
     }
 }
 
-/// How large it must be, and what it is to do.
+/// Sizes and features that a workload needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
-    /// Locks and waiting requests at a time.
+    /// Locks and waiting requests at the same time.
     pub(crate) locks: usize,
-    /// Owners at a time.
+    /// Owners at the same time.
     pub(crate) owners: usize,
-    /// Whether deadlocks are looked for.
+    /// Whether deadlocks are detected.
     pub(crate) detect: bool,
 }
 
-/// What it counted itself.
+/// The lock manager's own counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) requests: u64,
-    /// Those that were granted without a shared store.
+    /// Requests granted without a store to shared memory.
     pub(crate) fast: u64,
 }
 
 /// A lock manager.
 pub(crate) trait Table: Sized + Sync {
-    /// Who holds locks.
+    /// An owner of locks.
     type Owner<'t>: Owner;
 
-    /// A new one in this process, or the one that is in this directory, or is to be.
+    /// Creates a lock table in private memory, or opens or creates the one in `dir`.
     fn open(dir: Option<&Path>, needs: Needs) -> Result<Self, Stop>;
 
-    /// Does something as a new owner, which releases everything afterwards.
+    /// Runs a function as a new owner, which then releases all locks.
     fn with_owner<R>(
         &self,
         deed: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
     ) -> Result<R, Stop>;
 
-    /// Does something while so many requests of others wait, a hundred for each of some objects
-    /// that yet another owner holds. From then on deadlocks are looked for, if they are at all.
+    /// Runs a function while `count` requests of other owners wait, a hundred for each of some
+    /// objects that another owner holds. Deadlock detection, if used, starts here.
     fn with_waiters<R>(
         &self,
         waiters: usize,
         deed: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop>;
 
-    /// A number that is higher by one for each request that has begun to wait and does so still.
+    /// A counter of the requests that have begun to wait and still wait.
     fn waits(&self) -> Result<u64, Stop>;
 
-    /// What it counted, of owners that are gone.
+    /// The counters of closed owners.
     fn counted(&self) -> Result<Counted, Stop>;
 
-    /// Bytes of its region.
+    /// Size of the region in bytes.
     fn region_bytes(&self) -> Result<u64, Stop>;
 }
 
-/// Who holds locks.
+/// An owner of locks.
 pub(crate) trait Owner {
-    /// What a lock is given back by.
+    /// A handle of a lock.
     type Held;
 
-    /// Takes a lock, and waits for it.
+    /// Acquires a lock; blocks until it is granted.
     fn lock(&self, name: &[u8; 16], strong: bool) -> Result<Self::Held, Stop>;
 
-    /// Gives it back.
+    /// Releases a lock.
     fn unlock(&self, name: &[u8; 16], held: Self::Held) -> Result<(), Stop>;
 
-    /// Gives everything back.
+    /// Releases all locks.
     fn release_all(&self) -> Result<(), Stop>;
 }
 
-/// How many waiters share an object.
+/// Waiters per object.
 pub(crate) const WAITERS_PER_OBJECT: usize = 100;
 
-/// The names that a workload may use.
+/// The name spaces of the workloads.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// Of one worker alone.
+    /// Names of one worker.
     Own = 1,
-    /// Of all.
+    /// Names of all workers.
     Common = 2,
-    /// Of those who wait for each other in a ring.
+    /// Names of owners that form a cycle.
     Ring = 3,
-    /// Of those who wait all the time.
+    /// Names of owners that wait all the time.
     Parked = 4,
 }
 

@@ -1,10 +1,10 @@
-//! The clock of the measurements, and what comes of things that are timed one by one.
+//! The clock of the measurements, and statistics of operations timed one by one.
 
 use super::job::Outcome;
 use crate::stats::quantile;
 pub(crate) use crate::times::now;
 
-/// The outcome of things that were timed one by one.
+/// The outcome of operations timed one by one.
 pub(crate) fn timed(times: &[f64]) -> Outcome {
     let p50_ns = quantile(times, 0.5);
     Outcome {

@@ -1,38 +1,38 @@
-//! Why a measurement is worth nothing.
+//! Errors of a measurement.
 
 use core::fmt;
 use std::io;
 
 use super::plan::{Cell, Subject};
 
-/// Why a measurement is worth nothing. Time alone never is a reason.
+/// Why a measurement is invalid. Timing alone is never a reason.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The subject refused.
+    /// The pool returned an error.
     Refused {
-        /// Whose pool.
+        /// The pool.
         subject: Subject,
-        /// What it said.
+        /// The error.
         why: String,
     },
-    /// A page's bytes were not those that were put there.
+    /// A page had wrong contents.
     Wrong {
-        /// Whose pool.
+        /// The pool.
         subject: Subject,
         /// The page.
         page: u32,
-        /// What was found.
+        /// The value found.
         found: u64,
     },
-    /// What the cell is about did not happen.
+    /// The cell's subject did not occur.
     Nothing {
-        /// In which cell.
+        /// The cell.
         cell: Cell,
-        /// What did not happen.
+        /// The missing event.
         what: &'static str,
     },
-    /// The file of pages could not be made or read, or a process not be started.
+    /// The page file could not be created or read, or a process not started.
     System(io::Error),
 }
 

@@ -1,4 +1,4 @@
-//! What our pool is to reach, beside what was measured.
+//! The targets of our pool, compared with the measurements.
 
 use super::plan::{Cell, Place, Subject, Workload};
 use super::report::{Report, Series};
@@ -11,7 +11,7 @@ use Place::{Processes, Threads};
 use Subject::{BerkeleyDb, Pool, Pread, Slice};
 use Workload::{BeyondDirect, Calm, Hot, Scan, ScanTold, Search, Uniform, WriteBack};
 
-/// The figures that `report` has something to say about.
+/// The targets to which `report` has measurements.
 pub fn figures(report: &Report) -> Vec<Figure> {
     let mut to = Judge { report, figures: Vec::new() };
     to.hot();
@@ -54,7 +54,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Judges one's number over another's, run by run.
+    /// Judges the ratio of two numbers, run by run.
     fn ratio(
         &mut self,
         what: String,

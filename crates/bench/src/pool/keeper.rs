@@ -1,4 +1,4 @@
-//! What is asked of a pool that is measured.
+//! The interface between workloads and pools.
 
 use std::path::Path;
 
@@ -12,47 +12,49 @@ pub(super) enum Operation {
     Read(u32),
     /// Adds one to its value.
     Add(u32),
-    /// Searches for the key of this number, and reads the value.
+    /// Searches for the key of this number and reads the value.
     Search(u32, u32),
-    /// Reads the page that is next in the worker's scan.
+    /// Reads the next page of the worker's scan.
     Scan,
 }
 
-/// What is to be opened.
+/// What to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'p> {
-    /// The file of pages.
+    /// The page file.
     pub(super) file: &'p Path,
-    /// Where memory that processes share is; none if one process has it alone.
+    /// Directory of shared memory. `None` for private memory.
     pub(super) shared: Option<&'p Path>,
-    /// Whether the pages are made; else they are there.
+    /// Whether to create the pages.
     pub(super) make: bool,
     pub(super) frames: u32,
     pub(super) pages: u32,
-    /// Whether the file is read around the system's cache.
+    /// Whether to use direct I/O.
     pub(super) direct: bool,
 }
 
-/// What a worker does with the pool that it is given.
+/// The work of a worker, given its use of the pool.
 pub(super) type Work<'w> = &'w mut dyn FnMut(&mut dyn Uses) -> Result<Outcome, Fault>;
 
-/// A pool of somebody's, to be used by many threads.
+/// A pool that many threads use.
 pub(super) trait Keeper: Send + Sync {
-    /// Opens the file of pages.
+    /// Opens the page file.
     fn open(scene: &Scene<'_>) -> Result<Self, String>
     where
         Self: Sized;
 
-    /// Runs `work` on this thread. Its scan begins at page `scan`, and is told to be one or not.
+    /// Runs `work` on this thread. Its scan begins at page `scan`; `told` says whether the pool is
+    /// told of it.
     fn with(&self, scan: u32, told: bool, work: Work<'_>) -> Result<Outcome, Fault>;
 }
 
-/// A thread's use of a pool: a batch at a time, so that the call costs nothing.
+/// A thread's use of a pool. Operations come in batches, so that the cost of the call is
+/// negligible.
 pub(super) trait Uses {
-    /// Does the operations, and checks what is read. Says why it could not.
+    /// Runs the operations and checks what they read.
     fn batch(&mut self, operations: &[Operation]) -> Result<(), Fault>;
 
-    /// What was done since it was opened.
+    /// The counters since the pool was opened.
     fn counted(&mut self) -> Counted {
         Counted::default()
     }

@@ -1,4 +1,4 @@
-//! A measurement: the subject with its file, and the workers.
+//! A measurement: the pool with its file, and the workers.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use crate::child::{self, DONE, READY, Worker};
 use crate::dir::Dir;
 use crate::times::now;
 
-/// What a process is to measure: a worker's part, and where the pages are.
+/// The job of a process: a worker's part, and the paths of the pages.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Job {
     subject: Subject,
@@ -29,19 +29,19 @@ struct Job {
     part: Part,
 }
 
-/// A subject with its file, which goes away with it.
+/// A pool with its file; dropping it removes the file.
 pub(super) struct Kept {
     pub(super) subject: Subject,
-    /// None once it is dropped, which is before its files are removed.
+    /// `None` after the pool is dropped, which happens before its files are removed.
     keeper: Option<Box<dyn Keeper>>,
     place: Place,
     file: PathBuf,
-    /// Where the memory that processes share is, if there is some.
+    /// Directory of shared memory, if any.
     shared: Option<Dir>,
     _pages: Dir,
 }
 
-/// Opens a subject's pool.
+/// Opens a pool.
 fn open(subject: Subject, scene: &Scene<'_>) -> Result<Box<dyn Keeper>, String> {
     fn boxed<K: Keeper + 'static>(scene: &Scene<'_>) -> Result<Box<dyn Keeper>, String> {
         Ok(Box::new(K::open(scene)?))
@@ -57,7 +57,7 @@ fn open(subject: Subject, scene: &Scene<'_>) -> Result<Box<dyn Keeper>, String> 
 }
 
 impl Kept {
-    /// Makes the pages.
+    /// Creates the pages.
     pub(super) fn make(
         subject: Subject,
         settings: &Settings,
@@ -84,7 +84,7 @@ impl Kept {
         Ok(Self { subject, keeper, place, file, shared, _pages: pages })
     }
 
-    /// Measures once. `launch` makes a process that calls [`serve`].
+    /// Measures once. `launch` starts a process that calls [`serve`].
     pub(super) fn measure(
         &self,
         settings: &Settings,
@@ -156,7 +156,7 @@ fn threads(
             now()
         });
         if !waited {
-            // It failed before it could begin; the others begin all the same.
+            // It failed before the start; the other workers start nevertheless.
             ready.wait();
         }
         done
@@ -176,10 +176,10 @@ fn run(keeper: &dyn Keeper, part: &Part, start: &mut dyn FnMut() -> u64) -> Resu
     keeper.with(part.scan_from(), told, &mut |uses| part.work(uses, start))
 }
 
-/// How long a process that measures may take besides its window.
+/// Time allowed to a measuring process besides its window.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The life of a process that measures. It ends when the job is done.
+/// Runs a measuring process and ends it with the job.
 pub fn serve() -> ! {
     let job: Job = child::job();
     child::end_within(PATIENCE + Duration::from_nanos(job.part.window_ns));

@@ -1,28 +1,27 @@
-//! Our buffer pool beside Berkeley DB's, a mapped file, and a plain `pread`.
+//! Our buffer pool compared with Berkeley DB's, a mapped file and `pread`.
 //!
-//! Within a run the subjects take turns in each cell, and the one that begins changes. Each reads 8
-//! bytes of a page: ours by an optimistic read, Berkeley DB by `memp_fget` and `memp_fput`, the
-//! mapping by a load, `pread` by a system call that copies the page.
+//! Within a run the pools alternate in each cell, and the first one changes. Each reads 8 bytes of
+//! a page: ours by an optimistic read, Berkeley DB by `memp_fget` and `memp_fput`, the mapping by a
+//! load, `pread` by a system call that copies the page.
 //!
 //! | workload | what |
 //! |---|---|
 //! | `hot` | all workers read one page |
-//! | `uniform` | pages of a set that fits, each as often |
+//! | `uniform` | uniform reads of pages that fit |
 //! | `zipf` | the same, a few nearly always |
-//! | `search` | one of 80 keys of 16 bytes is searched for by halving; beside words in memory |
+//! | `search` | a binary search for one of 80 keys of 16 bytes; beside words in memory |
 //! | `write`, `write-half`, `write-heavy` | as `uniform`; 1, 5 or 9 of 10 add one to the bytes |
 //! | `scan` | a hot set of a quarter of the pool, while each tenth read is the next of a scan |
 //! | `scan-told` | the same; the pool is told which reads scan |
-//! | `beyond-memory` | four times as many pages as frames, each as often |
-//! | `beyond-direct` | the same, around the system's cache |
+//! | `beyond-memory` | uniform reads of four times as many pages as frames |
+//! | `beyond-direct` | the same, with direct I/O |
 //! | `calm` | a hot set of a quarter of the pool; the last worker reads it, too, uncounted |
 //! | `write-back` | the same; the last one changes other pages, so each evicts a changed one |
 //!
-//! `hot`, `uniform`, `zipf` and `write` run in processes, too, which share the pool. A run in which
-//! what the workload is about did not happen is a [`Fault`] (no read of ours took the optimistic
-//! path, no page of a scan came from the file, no changed page was evicted), and so is a page whose
-//! bytes are not those that were put there. What a read of ours stores where others load is counted
-//! by the handles: marks, shared latches, waits.
+//! `hot`, `uniform`, `zipf` and `write` also run in processes that share the pool. A run is a
+//! [`Fault`] if the subject of the workload did not occur (no optimistic read of ours, no page of a
+//! scan read from the file, no changed page evicted) or if a page has wrong contents. The handles
+//! count the stores of our reads to memory that others load: marks, shared latches, waits.
 
 mod fault;
 mod figures;

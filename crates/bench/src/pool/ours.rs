@@ -1,4 +1,4 @@
-//! Our pool, as its users see it.
+//! Our pool, used through its public interface.
 
 use std::sync::Arc;
 
@@ -93,10 +93,10 @@ struct User<'t, M: ConstMachine> {
     handle: Handle<'t, M>,
     file: FileId,
     pages: u32,
-    /// The next page of the scan, and whether the pool is told of it.
+    /// The next page of the scan; whether the pool is told of it.
     next: u32,
     told: bool,
-    /// What the scan did.
+    /// The counters of the scan.
     scanned: Counted,
 }
 
@@ -107,7 +107,7 @@ impl<M: ConstMachine> User<'_, M> {
         right(page, read.map_err(refused)?)
     }
 
-    /// A function of its own, as the search of the slice is one: each has all registers.
+    /// Not inlined, like the search of the slice, so that both have all registers.
     #[inline(never)]
     fn search(&self, page: u32, number: u32) -> Result<(), Fault> {
         let wanted = key(page, number);
@@ -168,7 +168,7 @@ impl<M: ConstMachine> Uses for User<'_, M> {
         let counted = self.handle.counted();
         Counted {
             optimistic: counted.reads,
-            // A shared latch is taken and let go; a wait says so and is told.
+            // A shared latch is acquired and released; a wait is announced and ended.
             stores: counted.marked + 2 * counted.fallbacks + 4 * counted.slow,
             faults: counted.faults,
             evicted_dirty: counted.evicted_dirty,

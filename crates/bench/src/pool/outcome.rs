@@ -1,20 +1,20 @@
-//! What workers did.
+//! Results of workers.
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker's own counters say; only ours has them.
+/// The counters of a worker. Only our pool has them.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Counted {
-    /// Reads by the optimistic path.
+    /// Reads on the optimistic path.
     pub(super) optimistic: u64,
-    /// Stores of reads where other threads load.
+    /// Stores by reads to memory that other threads load.
     pub(super) stores: u64,
-    /// Pages that were read from the file.
+    /// Pages read from the file.
     pub(super) faults: u64,
-    /// Reads of a scan, and how many of the faults were theirs.
+    /// Reads of a scan, and the faults among them.
     pub(super) scanned: u64,
     pub(super) scan_faults: u64,
-    /// Evictions that had to write pages out first, those of the worker beside counted in.
+    /// Evictions that first wrote pages out, including those of the background worker.
     pub(super) evicted_dirty: u64,
 }
 
@@ -39,20 +39,20 @@ impl Counted {
     }
 }
 
-/// What came of a measurement, of one worker or of several.
+/// The result of a measurement, of one worker or of several.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) ops_per_s: f64,
-    /// Of operations that were timed one by one, the clock's own time included.
+    /// Over operations timed one by one, including the cost of the clock.
     pub(super) p50_ns: f64,
     pub(super) p99_ns: f64,
-    /// Of each worker that counts.
+    /// Of each measured worker.
     pub(super) by_worker: Vec<u64>,
     pub(super) counted: Counted,
 }
 
 impl Outcome {
-    /// What several workers did in the same window: the times are those of the slowest.
+    /// Combines workers of the same window. Times are those of the slowest.
     pub(super) fn together(outcomes: Vec<Self>) -> Self {
         let mut all = Self::default();
         for one in outcomes {

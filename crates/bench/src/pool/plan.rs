@@ -1,4 +1,4 @@
-//! What is measured: whose pools, workloads, places, how long and how often.
+//! The plan: pools, workloads, places, duration and number of runs.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Whose pool.
+/// A pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
-    /// Ours.
+    /// Our pool.
     Pool,
-    /// Berkeley DB's.
+    /// Berkeley DB's pool.
     BerkeleyDb,
     /// A mapping of the file.
     Mmap,
-    /// A system call for each read.
+    /// One system call per read.
     Pread,
     /// Words in memory, without a file.
     Slice,
 }
 
 impl Subject {
-    /// All of them, ours first.
+    /// All pools, ours first.
     pub const ALL: [Self; 5] = [Self::Pool, Self::BerkeleyDb, Self::Mmap, Self::Pread, Self::Slice];
 
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pool => "pool",
@@ -38,40 +38,40 @@ impl Subject {
     }
 }
 
-/// What workers do.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
-    /// One page.
+    /// Reads of one page.
     Hot,
-    /// Pages that fit, each as often.
+    /// Uniform reads of pages that fit into memory.
     Uniform,
-    /// Pages that fit, a few nearly always.
+    /// Zipf-distributed reads of pages that fit into memory.
     Zipf,
-    /// Keys are searched for in pages that fit.
+    /// Key searches in pages that fit into memory.
     Search,
-    /// As uniform, one in ten changed.
+    /// Uniform, one operation in ten a change.
     Write,
-    /// As uniform, every second one changed.
+    /// Uniform, one operation in two a change.
     WriteHalf,
-    /// As uniform, nine in ten changed.
+    /// Uniform, nine operations in ten a change.
     WriteHeavy,
-    /// A hot set, and a scan beside it.
+    /// A hot set beside a scan.
     Scan,
-    /// The same, by readers that say that they scan.
+    /// A hot set beside a scan that the pool is told of.
     ScanTold,
     /// More pages than frames.
     BeyondMemory,
-    /// The same, around the system's cache.
+    /// More pages than frames, with direct I/O.
     BeyondDirect,
-    /// A hot set, while the last worker reads it, too.
+    /// A hot set; the last worker reads it too.
     Calm,
-    /// The same hot set, while the last worker changes more pages than there are frames.
+    /// A hot set; the last worker changes more pages than there are frames.
     WriteBack,
 }
 
 impl Workload {
-    /// All of them.
+    /// All workloads.
     pub const ALL: [Self; 13] = [
         Self::Hot,
         Self::Uniform,
@@ -88,7 +88,7 @@ impl Workload {
         Self::WriteBack,
     ];
 
-    /// Its name.
+    /// The name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hot => "hot",
@@ -107,7 +107,7 @@ impl Workload {
         }
     }
 
-    /// How many pages the file has, for so many frames.
+    /// Pages of the file for a number of frames.
     pub(super) fn pages(self, frames: u32) -> u32 {
         match self {
             Self::Hot | Self::Search => 16,
@@ -123,7 +123,7 @@ impl Workload {
         }
     }
 
-    /// Of ten operations, how many change a page.
+    /// Changes among ten operations.
     pub(super) fn changes(self) -> u32 {
         match self {
             Self::Write => 1,
@@ -133,7 +133,7 @@ impl Workload {
         }
     }
 
-    /// Operations between two looks at the clock. The last one of each batch is timed alone.
+    /// Operations between two readings of the clock. The last one of each batch is timed alone.
     pub(super) fn batch(self) -> usize {
         match self {
             Self::Scan | Self::ScanTold => 64,
@@ -142,14 +142,14 @@ impl Workload {
         }
     }
 
-    /// Whether the last worker does something else, and is not measured.
+    /// Whether the last worker does other work and is not measured.
     pub(super) fn has_a_last(self) -> bool {
         matches!(self, Self::Calm | Self::WriteBack)
     }
 
-    /// Who runs it. A mapping and `pread` have no changes that others see whole and no frames that
-    /// a scan could take; only `pread` and ours read around the system's cache; a search is beside
-    /// that of a plain slice.
+    /// The pools that run it. A mapping and `pread` have no atomic page changes and no frames that
+    /// a scan could take. Only `pread` and our pool support direct I/O. A search is compared with a
+    /// plain slice.
     pub(super) fn subjects(self) -> &'static [Subject] {
         use Subject::{BerkeleyDb, Mmap, Pool, Pread, Slice};
         match self {
@@ -178,29 +178,29 @@ impl Workload {
     }
 }
 
-/// Where workers are.
+/// Where workers run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
-    /// Threads of one process, whose memory is its own.
+    /// Threads of one process, in private memory.
     Threads,
-    /// A process each, which share memory.
+    /// One process per worker, in shared memory.
     Processes,
 }
 
-/// What subjects are compared in.
+/// A workload, a place and a number of workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What workers do.
+    /// The workload.
     pub workload: Workload,
-    /// Where they are.
+    /// The place.
     pub place: Place,
-    /// How many.
+    /// Number of workers.
     pub workers: usize,
 }
 
 impl Cell {
-    /// Whether this subject runs it.
+    /// Whether this pool runs the cell.
     pub(super) fn has(self, subject: Subject) -> bool {
         let plain = matches!(subject, Subject::Mmap | Subject::Pread | Subject::Slice);
         self.workload.subjects().contains(&subject) && !(plain && self.place == Place::Processes)
@@ -221,17 +221,17 @@ impl fmt::Display for Cell {
 /// What to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which workloads.
+    /// The workloads.
     pub only: Vec<Workload>,
-    /// Numbers of threads; of processes, where it is more than one.
+    /// Numbers of threads; also numbers of processes, if above one.
     pub threads: Vec<usize>,
-    /// How often each is measured.
+    /// Runs of each cell.
     pub runs: usize,
-    /// How long one measurement takes.
+    /// Duration of one measurement.
     pub window: Duration,
-    /// Frames of the pools, of 8 KiB.
+    /// Frames of the pools, 8 KiB each.
     pub frames: u32,
-    /// Where the file of pages is made.
+    /// Directory of the page file.
     pub dir: PathBuf,
 }
 
@@ -249,13 +249,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Enough to see that everything works, in some seconds; too little to compare.
+    /// A smoke test of some seconds; too short for comparisons.
     pub fn quick() -> Self {
         Self { runs: 3, window: Duration::from_millis(20), frames: 1024, ..Self::default() }
     }
 
-    /// The cells of a workload: of one place after the other, so that a subject is opened once for
-    /// each.
+    /// The cells of a workload, ordered by place so that a pool is opened once per place.
     pub(super) fn cells(&self, workload: Workload) -> Vec<Cell> {
         let mut cells = Vec::new();
         for place in workload.places() {

@@ -1,4 +1,4 @@
-//! The runs, and the rows that come of them.
+//! The runs and their rows.
 
 use std::process::Command;
 
@@ -16,56 +16,56 @@ use crate::stats::{Ratio, fairness, median, noisy, spread};
 pub struct Row {
     /// `pool`.
     pub bench: &'static str,
-    /// Whose pool.
+    /// The pool.
     pub subject: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
     /// `native`.
     pub machine: &'static str,
-    /// Threads that read, of each process.
+    /// Reading threads of each process.
     pub threads: usize,
     /// Processes.
     pub procs: usize,
     /// The workload.
     pub params: Params,
-    /// Operations a second, of all workers.
+    /// Operations per second, of all workers.
     #[serde(serialize_with = "short")]
     pub ops_per_s: f64,
-    /// Nanoseconds of one worker for an operation.
+    /// Nanoseconds per operation of one worker.
     #[serde(serialize_with = "short")]
     pub ns_per_op: f64,
     /// The interquartile range over the median.
     #[serde(serialize_with = "short")]
     pub spread: f64,
-    /// Half of the operations that were timed alone took no longer, the clock's own time included.
+    /// Median time of the operations that were timed alone, including the cost of the clock.
     #[serde(serialize_with = "short")]
     pub p50_ns: f64,
-    /// As `p50_ns`, for 99 of 100.
+    /// 99th percentile of the same times.
     #[serde(serialize_with = "short")]
     pub p99_ns: f64,
-    /// The busier half of the workers' share of all operations; 0.5 is fair.
+    /// Share of all operations done by the busier half of the workers; 0.5 is fair.
     #[serde(serialize_with = "maybe_short")]
     pub fairness: Option<f64>,
-    /// How often it was measured.
+    /// Number of runs.
     pub runs: usize,
-    /// The spread is over a fifth and the runs do not agree on which is faster.
+    /// Whether the spread is above 20 % and the runs disagree on which side is faster.
     pub noisy: bool,
-    /// Stores of a read where other threads load, counted; none where nobody counts.
+    /// Stores per read to memory that other threads load. `None` where they are not counted.
     #[serde(serialize_with = "maybe_short")]
     pub stores_per_read: Option<f64>,
-    /// The share of operations that found their page in the pool, counted; where there is a scan,
-    /// of those on the hot set.
+    /// Fraction of operations that found their page in the pool. With a scan, of the operations on
+    /// the hot set.
     #[serde(serialize_with = "maybe_short")]
     pub hit_rate: Option<f64>,
-    /// Throughput over Berkeley DB's, the median of the runs' own ratios.
+    /// Throughput over Berkeley DB's: the median of the ratios of the runs.
     #[serde(serialize_with = "maybe_short")]
     pub ratio: Option<f64>,
 }
 
-/// A row's workload.
+/// The workload of a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Params {
-    /// Its name.
+    /// The name.
     pub workload: &'static str,
     /// Frames of 8 KiB.
     pub frames: u32,
@@ -75,12 +75,12 @@ pub struct Params {
     pub window_ms: u64,
 }
 
-/// All runs of one subject in one cell.
+/// All runs of one pool in one cell.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Whose pool.
+    /// The pool.
     pub subject: Subject,
-    /// What it did.
+    /// The cell.
     pub cell: Cell,
     pub(super) outcomes: Vec<Outcome>,
 }
@@ -96,37 +96,37 @@ impl Series {
     }
 }
 
-/// What came of a benchmark.
+/// The result of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// A series for each subject and cell.
+    /// One series per pool and cell.
     pub series: Vec<Series>,
-    /// Why Berkeley DB is not among them.
+    /// Why Berkeley DB is missing.
     pub absent: Option<String>,
-    /// Why the file system gives no file around its cache.
+    /// Why the file system supports no direct I/O.
     pub no_direct: Option<String>,
     settings: Settings,
 }
 
-/// How far a benchmark has come.
+/// Progress of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     /// Measurements made.
     pub done: usize,
     /// Measurements in all.
     pub total: usize,
-    /// Whose is made next.
+    /// The next pool.
     pub subject: Subject,
-    /// In which cell.
+    /// The next cell.
     pub cell: Cell,
 }
 
-/// Measures all cells of `settings`, `runs` times, and tells `progress` before each measurement.
-/// `launch` makes a process that calls [`serve`](super::serve).
+/// Measures all cells of `settings` `runs` times. Calls `progress` before each measurement.
+/// `launch` starts a process that calls [`serve`](super::serve).
 ///
 /// # Errors
 ///
-/// [`Fault`]: what makes a measurement worthless.
+/// [`Fault`] if a measurement is invalid.
 pub fn run(
     settings: Settings,
     launch: &dyn Fn() -> Command,
@@ -168,7 +168,7 @@ impl Series {
         Self { subject, cell, outcomes: Vec::new() }
     }
 
-    /// Whether what the cell is about did happen.
+    /// Whether the cell's subject occurred.
     fn check(&self, cell: Cell) -> Result<(), Fault> {
         let nothing = |what| Err(Fault::Nothing { cell, what });
         if self.outcomes.iter().any(|outcome| outcome.operations() == 0) {
@@ -179,8 +179,8 @@ impl Series {
         }
         let sum = |of: fn(&Outcome) -> u64| self.outcomes.iter().map(of).sum::<u64>();
         let (all, faults) = (sum(Outcome::operations), sum(|outcome| outcome.counted.faults));
-        // Reads that found their page are counted in steps of 32 by each worker: so few reads as
-        // may lie in the steps say nothing, and a short window on a slow device may have no more.
+        // Each worker counts hits in steps of 32. Fewer reads than the steps can hide prove
+        // nothing; a short window on a slow device may have no more.
         let unseen = 32 * (cell.workers * self.outcomes.len()) as u64;
         let optimistic = sum(|outcome| outcome.counted.optimistic);
         let reads = all * u64::from(10 - cell.workload.changes()) / 10;
@@ -204,7 +204,7 @@ impl Series {
 }
 
 impl Report {
-    /// The subjects of a workload in a place, but for those that cannot be had on this system.
+    /// Opens the pools of a workload in a place, without those that this system does not support.
     fn make(&mut self, settings: &Settings, cell: Cell) -> Result<Vec<Kept>, Fault> {
         let mut keepers = Vec::new();
         for subject in Subject::ALL.into_iter().filter(|subject| cell.has(*subject)) {
@@ -218,7 +218,7 @@ impl Report {
         Ok(keepers)
     }
 
-    /// What one subject did in a cell.
+    /// The series of a pool in a cell.
     pub(super) fn find(&self, subject: Subject, cell: Cell) -> Option<&Series> {
         self.series.iter().find(|series| series.subject == subject && series.cell == cell)
     }

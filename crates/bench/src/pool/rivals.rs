@@ -1,4 +1,4 @@
-//! Berkeley DB's pool, a mapping, a system call, and words that are nobody's page.
+//! Berkeley DB's pool, a mapping, `pread` and words in memory.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,7 +23,7 @@ fn check(subject: Subject, page: u32, found: u64) -> Result<(), Fault> {
     if found >> 32 == u64::from(page) { Ok(()) } else { Err(Fault::Wrong { subject, page, found }) }
 }
 
-/// An operation that a plan gives to others alone.
+/// An operation that the plan gives to other pools.
 fn never(subject: Subject) -> Fault {
     Fault::Refused { subject, why: "it does not do this".to_owned() }
 }
@@ -66,8 +66,8 @@ impl Uses for TheirUser<'_> {
         for operation in operations {
             let page = match *operation {
                 Operation::Read(page) => page,
-                // Pages are not latched for the caller: two that add to one page may lose one of
-                // the two, as nobody checks here.
+                // Pages are not latched for the caller. Of two concurrent additions to a page one
+                // may be lost; nothing checks this here.
                 Operation::Add(page) => {
                     self.pool.add(page).map_err(refused)?;
                     continue;
@@ -85,7 +85,7 @@ impl Uses for TheirUser<'_> {
     }
 }
 
-/// Writes the file of pages that a mapping and `pread` read.
+/// Writes the page file that the mapping and `pread` read.
 fn plain(scene: &Scene<'_>) -> std::io::Result<File> {
     let file =
         File::options().create(true).truncate(true).read(true).write(true).open(scene.file)?;
@@ -104,16 +104,16 @@ pub(super) struct Mapped {
     _file: File,
 }
 
-// SAFETY: a mapping that is read as atomic words, and unmapped when nobody has it any more.
+// SAFETY: the mapping is read as atomic words and unmapped after its last user.
 unsafe impl Send for Mapped {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Mapped {}
 
 impl Keeper for Mapped {
     fn open(scene: &Scene<'_>) -> Result<Self, String> {
         let file = plain(scene).map_err(|error| error.to_string())?;
         let bytes = scene.pages as usize * PAGE;
-        // SAFETY: a new mapping, wherever there is room.
+        // SAFETY: a new mapping at any free address.
         let at = unsafe {
             mmap(core::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, &file, 0)
         };
@@ -136,7 +136,7 @@ impl Uses for &Mapped {
                 return Err(Fault::Wrong { subject: Subject::Mmap, page, found: 0 });
             }
             let word = self.at.as_ptr().wrapping_byte_add(at);
-            // SAFETY: within the mapping by the check above, aligned, and read as an atomic word.
+            // SAFETY: checked to be within the mapping, aligned, and read as an atomic word.
             check(Subject::Mmap, page, unsafe { &*word }.load(Relaxed))?;
         }
         Ok(())
@@ -145,12 +145,12 @@ impl Uses for &Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: mapped in `open` with this length, and used by nobody any more.
+        // SAFETY: mapped in `open` with this length; no user is left.
         let _ = unsafe { munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// A file that is read by a call.
+/// A file read by `pread`.
 pub(super) struct Called(File);
 
 impl Keeper for Called {
@@ -160,7 +160,7 @@ impl Keeper for Called {
             if !scene.direct {
                 return Ok(made);
             }
-            // What is still to be written would be written by the first reads.
+            // Otherwise the first reads would pay for the write-back.
             made.sync_all()?;
             let flags = OFlags::DIRECT.bits() as i32;
             File::options().read(true).custom_flags(flags).open(scene.file)
@@ -175,7 +175,7 @@ impl Keeper for Called {
 
 struct Caller<'f> {
     file: &'f File,
-    /// Aligned as a direct read asks.
+    /// Aligned for direct I/O.
     buffer: Buffer,
 }
 
@@ -193,7 +193,7 @@ impl Uses for Caller<'_> {
     }
 }
 
-/// Words in memory, laid out as pages are.
+/// Words in memory in the layout of pages.
 pub(super) struct Words(Vec<u64>);
 
 impl Keeper for Words {

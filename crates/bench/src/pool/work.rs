@@ -1,4 +1,4 @@
-//! What a worker does, and for how long.
+//! The work of a worker.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -17,34 +17,35 @@ use crate::times::{histogram, now};
 pub(super) struct Part {
     pub(super) workload: Workload,
     pub(super) frames: u32,
-    /// Which worker, of how many.
+    /// Index of the worker and number of workers.
     pub(super) number: usize,
     pub(super) workers: usize,
     pub(super) window_ns: u64,
-    /// Which run: pages are drawn anew in each, and a scan goes on elsewhere.
+    /// Number of the run. Each run draws other pages and continues a scan elsewhere.
     pub(super) run: u64,
 }
 
 impl Part {
-    /// Whether this is the worker that works beside those that are measured.
+    /// Whether this is the background worker that is not measured.
     fn is_beside(&self) -> bool {
         self.workload.has_a_last() && self.number + 1 == self.workers
     }
 
-    /// Where this worker's scan begins in this run: as far from the other workers', and from the
-    /// last run's, as can be.
+    /// Where the worker's scan begins in this run: as far as possible from the other workers and
+    /// from the last run.
     pub(super) fn scan_from(&self) -> u32 {
         let pages = u64::from(self.workload.pages(self.frames));
         let share = pages / self.workers as u64;
         ((share * self.number as u64 + self.run * (pages / 7 * 3)) % pages) as u32
     }
 
-    /// The operations, made before they are timed: a power of two of them.
+    /// The operations, prepared before timing; their number is a power of two.
     fn operations(&self) -> Vec<Operation> {
         const COUNT: usize = 1 << 16;
         let (workload, pages) = (self.workload, self.workload.pages(self.frames));
         let hot = self.frames / 4;
-        // Other ones in each run: a short one on a slow device would find what the last one read.
+        // Different in each run: a short run on a slow device would otherwise hit the pages of the
+        // last one.
         let mut random = SmallRng::seed_from_u64(self.run << 16 | self.number as u64);
         let skew = Zipf::new(f64::from(pages), 0.99).ok();
         let next = |_| match workload {
@@ -80,10 +81,9 @@ impl Part {
         (0..COUNT).map(next).collect()
     }
 
-    /// Does the part; `start` says when to begin, on the monotonic clock.
+    /// Runs the part. `start` returns the start time on the monotonic clock.
     ///
-    /// Before that all pages that are to be found in memory are read once, those of a scan but a
-    /// batch.
+    /// First reads all pages that are to be in memory once; of a scan's pages, one batch.
     pub(super) fn work(
         &self,
         uses: &mut dyn Uses,
@@ -99,7 +99,7 @@ impl Part {
         };
         let before = uses.counted();
         let begin = start();
-        // The others have begun, and wait for this one at the end.
+        // The other workers have started and wait for this one at the end.
         warm?;
         while now() < begin {
             core::hint::spin_loop();
@@ -122,7 +122,7 @@ impl Part {
         };
         let counted = uses.counted().since(&before);
         if self.is_beside() {
-            // What it did is not measured, but that it did it is.
+            // Only the evictions of the background worker are reported.
             let counted = Counted { evicted_dirty: counted.evicted_dirty, ..Counted::default() };
             return Ok(Outcome { counted, ..Outcome::default() });
         }

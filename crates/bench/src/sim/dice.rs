@@ -1,6 +1,7 @@
-//! Chance.
+//! Random numbers.
 
-/// A thread's own chance: not the simulation's, so that a thread does the same under every lock.
+/// A thread's own random numbers, independent of the simulation's, so that a thread does the same
+/// under every lock.
 pub(super) struct Dice(u64);
 
 impl Dice {

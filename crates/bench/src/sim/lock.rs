@@ -1,4 +1,4 @@
-//! The locks that a simulated workload can be given, by name.
+//! The locks of simulated workloads, by name.
 
 use latchwork_classic::{self as classic, Named, Tell};
 use latchwork_latch::{
@@ -12,48 +12,47 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::steps;
 
-/// A lock as workloads see it: thread `me` takes it whole, or a share of it.
+/// A lock as used by workloads, by thread `me`.
 pub trait SimLock {
-    /// Takes it whole.
+    /// Acquires it exclusively.
     fn lock(&self, me: usize);
-    /// Gives it back.
+    /// Releases it.
     fn unlock(&self, me: usize);
-    /// Takes a share; the whole, if there are no shares.
+    /// Acquires a share; exclusive if the lock has no shared mode.
     fn share(&self, me: usize) {
         self.lock(me);
     }
-    /// Gives a share back.
+    /// Releases a share.
     fn unshare(&self, me: usize) {
         self.unlock(me);
     }
-    /// Has a section run under it, if it is of the kind to which sections are sent; false if not.
+    /// Runs a section under a delegation lock. Returns false if this is not one.
     fn ask(&self, me: usize, section: &mut (dyn FnMut() + Send)) -> bool {
         let _ = (me, section);
         false
     }
-    /// Tells of its words: where each lies, how many bytes it has, and its name, which begins with
-    /// `name`.
+    /// Reports the words of the lock: address, size in bytes, and name with the prefix `name`.
     fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
         let _ = (name, tell);
     }
 }
 
-/// A lock that a workload can be given.
+/// A lock of a workload.
 #[derive(Clone, Copy)]
 pub struct Subject {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it is, or whose.
+    /// Description or origin.
     pub title: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
-    /// Whether it has shares.
+    /// Whether it has a shared mode.
     pub shared: bool,
-    /// Which workloads can be given it.
+    /// The workloads that it fits.
     pub kind: Kind,
 }
 
-/// What a workload is about.
+/// The subject of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A latch.
@@ -107,7 +106,7 @@ const MADE_HERE: &[Subject] = &[
     },
 ];
 
-/// For the workloads that are about more than a latch.
+/// Subjects of the workloads on engines.
 const ENGINES: &[Subject] = &[
     engine(Kind::Manager, "lockmgr", "our lock manager"),
     engine(Kind::Manager, "lockmgr-table", "the same, its weak locks in the table like all others"),
@@ -127,14 +126,14 @@ const fn engine(kind: Kind, name: &'static str, title: &'static str) -> Subject 
     Subject { name, title, rival: false, shared: true, kind }
 }
 
-/// Single operations on one line, for the workload `line`: they exclude nobody.
+/// Single operations on one cache line for the workload `line`. They exclude nothing.
 const OPERATIONS: &[Subject] = &[
     operation("fai", "fetch_add"),
     operation("swap", "swap"),
     operation("cas-fai", "fetch_add made of compare_exchange"),
 ];
 
-/// Somebody else's, without shares.
+/// A rival without a shared mode.
 const fn operation(name: &'static str, title: &'static str) -> Subject {
     Subject { name, title, rival: true, shared: false, kind: Kind::Latch }
 }
@@ -144,7 +143,7 @@ const fn ours(name: &'static str, title: &'static str, shared: bool) -> Subject 
 }
 
 impl Subject {
-    /// All locks, ours first, the operations of the workload `line`, and engines.
+    /// All locks, ours first, then the operations of the workload `line` and the engines.
     pub fn all() -> Vec<Self> {
         let theirs = classic::NAMES.iter().filter(|n| n.short != "rcl");
         let theirs = theirs.map(|n| operation(n.short, n.title));
@@ -152,12 +151,12 @@ impl Subject {
         OURS.iter().copied().chain(theirs).chain(rest).collect()
     }
 
-    /// The one of this name.
+    /// The subject of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|s| s.name == name)
     }
 
-    /// A free lock for so many threads; none if it cannot serve them.
+    /// A free lock for `threads` threads. `None` if it cannot serve them.
     pub fn make(&self, threads: usize) -> Option<Box<dyn SimLock>> {
         match self.name {
             "shfl-spin" => Some(Box::new(Aligned::<ShflSpin<Simulated>>::default())),
@@ -194,12 +193,12 @@ fn classic_lock(name: &str, threads: usize) -> Option<Box<dyn SimLock>> {
     Some(Box::new(Delegate(classic::delegate::<Simulated>(name, threads)?)))
 }
 
-/// A lock on a line of its own, as allocators of kernels and databases see to it.
+/// A lock on a cache line of its own, as allocated by kernels and databases.
 #[derive(Default)]
 struct Aligned<L>(Padded<L>);
 
 impl<L> Aligned<L> {
-    /// Tells of the words at these offsets.
+    /// Reports the words at these offsets.
     fn tell(&self, name: &str, words: &[(usize, usize, &str)], tell: &mut Tell<'_>) {
         let start = core::ptr::from_ref(&*self.0).addr();
         tell(start, size_of::<L>(), name);
@@ -214,7 +213,7 @@ impl<P: Policy> SimLock for Aligned<Shfl<P, Simulated>> {
         self.0.lock();
     }
     fn unlock(&self, _: usize) {
-        // SAFETY: workloads unlock what they locked.
+        // SAFETY: workloads unlock only what they locked.
         unsafe { self.0.unlock() };
     }
     fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
@@ -233,14 +232,14 @@ macro_rules! shared {
                 self.0.lock_exclusive();
             }
             fn unlock(&self, _: usize) {
-                // SAFETY: workloads unlock what they locked.
+                // SAFETY: workloads unlock only what they locked.
                 unsafe { self.0.unlock_exclusive() };
             }
             fn share(&self, _: usize) {
                 self.0.lock_shared();
             }
             fn unshare(&self, _: usize) {
-                // SAFETY: workloads give back the share that they took.
+                // SAFETY: workloads release only their own share.
                 unsafe { self.0.unlock_shared() };
             }
             fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
@@ -256,7 +255,7 @@ shared!(
     LwLatch<CompareExchange, Simulated>: &[(0, 4, "state"), (4, 2, "list"), (6, 2, "queue")]
 );
 
-/// A biased latch, and the share that each thread has.
+/// A biased latch with the share of each thread.
 struct BiasedLock<L: RwLatch> {
     latch: Aligned<Biased<L>>,
     shares: RefCell<Vec<Option<BiasedShare>>>,
@@ -274,7 +273,7 @@ impl<L: RwLatch<Machine = Simulated>> SimLock for BiasedLock<L> {
         self.latch.0.lock_exclusive();
     }
     fn unlock(&self, _: usize) {
-        // SAFETY: workloads unlock what they locked.
+        // SAFETY: workloads unlock only what they locked.
         unsafe { self.latch.0.unlock_exclusive() };
     }
     fn share(&self, me: usize) {
@@ -283,7 +282,7 @@ impl<L: RwLatch<Machine = Simulated>> SimLock for BiasedLock<L> {
     }
     fn unshare(&self, me: usize) {
         let share = self.shares.borrow_mut()[me].take().expect("a share that was taken");
-        // SAFETY: workloads give back the share that they took.
+        // SAFETY: workloads release only their own share.
         unsafe { self.latch.0.unlock_shared(share) };
     }
     fn tell_words(&self, name: &str, tell: &mut Tell<'_>) {
@@ -325,7 +324,7 @@ impl SimLock for ClassicShared {
     }
 }
 
-/// A lock that cannot be held, only asked: see [`SimLock::ask`].
+/// A delegation lock; see [`SimLock::ask`].
 struct Delegate(Box<dyn classic::Delegate>);
 
 impl SimLock for Delegate {
@@ -336,7 +335,7 @@ impl SimLock for Delegate {
         unreachable!("a delegate is asked");
     }
     fn ask(&self, me: usize, section: &mut (dyn FnMut() + Send)) -> bool {
-        // SAFETY: each simulated thread has a number of its own, and sections do not panic.
+        // SAFETY: each simulated thread has its own number, and sections do not panic.
         unsafe { self.0.with(me, section) };
         true
     }
@@ -345,9 +344,8 @@ impl SimLock for Delegate {
     }
 }
 
-/// PostgreSQL's LWLock until 9.4, as far as readers go: counts that a spinlock guards, taken and
-/// given back for each share (Freund, "Wait free LW_SHARED lwlock acquisition", 2013). Who has to
-/// wait looks again.
+/// The reader side of PostgreSQL's LWLock until 9.4: counters guarded by a spinlock, changed for
+/// each share (Freund, "Wait free LW_SHARED lwlock acquisition", 2013). A waiter polls.
 #[derive(Default)]
 struct SpinProtected {
     spin: <Simulated as Machine>::AtomicU32,
@@ -357,8 +355,8 @@ struct SpinProtected {
 
 impl SpinProtected {
     fn guarded<R>(&self, f: impl FnOnce(&Self) -> R) -> R {
-        // As `s_lock`: an exchange at once, then looks with pauses in between.
-        // Acquire: synchronizes with the Release below.
+        // As in `s_lock`: an exchange first, then polling with pauses. Acquire: synchronizes with
+        // the Release below.
         while self.spin.swap(1, Acquire) != 0 {
             Simulated::relax();
             while self.spin.load(Relaxed) != 0 {

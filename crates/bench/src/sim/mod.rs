@@ -1,8 +1,8 @@
-//! The same latches on machines that nobody here owns.
+//! The same latches on simulated machines.
 //!
 //! A run is a machine, a workload, a lock or lock manager, and a number of threads. Thread `n` is
-//! pinned to processor `n`, so sockets fill one after another; more threads than processors share
-//! them. What is printed is simulated, and says so in its `machine`.
+//! pinned to processor `n`, so sockets fill one after another. More threads than processors share
+//! them. Results are simulated, which the field `machine` states.
 
 mod dice;
 mod engine;

@@ -1,11 +1,11 @@
-//! What a simulated thread does on what is more than a latch.
+//! Operations of simulated threads on engines.
 
 use super::lock::Kind;
 
-/// What a thread does in one operation on one of them.
+/// The operation of a thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operations {
-    /// Locks an object of a lock manager, and unlocks it.
+    /// Locks and unlocks an object of a lock manager.
     Locks(Names),
     /// Reads a page of a pool.
     Pages(Pages),
@@ -14,7 +14,7 @@ pub enum Operations {
 }
 
 impl Operations {
-    /// Of what kind the engine is.
+    /// The kind of engine.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Locks(_) => Kind::Manager,
@@ -23,7 +23,7 @@ impl Operations {
         }
     }
 
-    /// How many objects there are, and what they are.
+    /// The number of objects and their name.
     pub fn objects(&self) -> (usize, &'static str) {
         match self {
             Self::Locks(names) if names.common > 0 => (names.common, "objects that all lock"),
@@ -34,7 +34,7 @@ impl Operations {
         }
     }
 
-    /// The same with so many.
+    /// The same with another number of objects.
     pub fn with_objects(self, objects: usize) -> Self {
         match self {
             Self::Locks(names) => Self::Locks(names.with_objects(objects)),
@@ -43,9 +43,9 @@ impl Operations {
         }
     }
 
-    /// Cycles between two operations; vary at random by a quarter. What the engine's own code
-    /// computes is not in it: each of its accesses to shared memory is charged, one after the
-    /// other, which is more than a real core would take for all of them.
+    /// Cycles between two operations; they vary at random by a quarter. The engine's own computing
+    /// is not included: each of its accesses to shared memory is charged, one after the other,
+    /// which is more than a real core would take.
     pub fn outside(&mut self) -> &mut u64 {
         match self {
             Self::Locks(names) => &mut names.outside,
@@ -55,19 +55,18 @@ impl Operations {
     }
 }
 
-/// What a thread does in one operation on a lock manager: it locks an object, and unlocks it.
+/// An operation on a lock manager: lock and unlock an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Names {
-    /// Objects of its own that each thread takes, in turn, in a mode that excludes all others.
+    /// Objects of each thread's own, locked in turn and exclusively.
     pub own: usize,
-    /// If not zero, objects that all threads take at random: the n-th is 1/n as frequent as the
-    /// first (Zipf, exponent 1).
+    /// If not zero, objects that all threads lock at random with Zipf distribution, exponent 1.
     pub common: usize,
-    /// Operations in a thousand on a common object that exclude all others; the rest read, in a
-    /// mode that is weak: it conflicts with none of its kind.
+    /// Exclusive operations per thousand on common objects. The rest read, in a weak mode, which
+    /// does not conflict with itself.
     pub writes: u32,
-    /// If not zero, a thread's own objects are keys that it locks as ranges, of a keyspace with so
-    /// many stripes.
+    /// If not zero, a thread's own objects are keys, locked as ranges of a keyspace with this
+    /// number of stripes.
     pub stripes: usize,
     /// Cycles between two operations.
     pub outside: u64,
@@ -82,25 +81,25 @@ impl Names {
     }
 }
 
-/// What a thread does in one operation on a pool: it reads a word of a page, any of them.
+/// An operation on a pool: read a word of a random page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pages {
-    /// How many there are.
+    /// Number of pages.
     pub pages: usize,
     /// Cycles between two operations.
     pub outside: u64,
 }
 
-/// What a thread does in one operation on a store: a transaction.
+/// An operation on a store: a transaction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Records {
-    /// Records of 16 and 100 bytes that there are; of transfers, branches.
+    /// Records, of 16 and 100 bytes; in transfers, branches.
     pub objects: usize,
-    /// Operations in a thousand that replace a record; the rest read one.
+    /// Operations per thousand that replace a record. The rest read one.
     pub writes: u32,
-    /// Whether some are more frequent than others, as YCSB has it: Zipf, exponent 0.99.
+    /// Whether access is skewed as in YCSB: Zipf, exponent 0.99.
     pub skewed: bool,
-    /// Whether an operation is a transfer of TPC-B instead.
+    /// Whether the operation is a transfer of TPC-B instead.
     pub transfers: bool,
     /// Cycles between two operations.
     pub outside: u64,

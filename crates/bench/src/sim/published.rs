@@ -1,4 +1,4 @@
-//! Published curves, and what the simulator predicts for them, point by point.
+//! Published curves and the simulator's predictions, point by point.
 
 use latchwork_sim::Spec;
 use serde::Serialize;
@@ -11,22 +11,22 @@ const SOSP13: &str = include_str!("../../data/sosp13_xeon80.csv");
 const OPTERON: &str = include_str!("../../data/sosp13_opteron48.csv");
 const SOSP19: &str = include_str!("../../data/shfllock_sosp19.csv");
 
-/// A figure that the simulator is judged by.
+/// A figure with which the simulator is validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Where it was published.
+    /// The publication.
     pub source: &'static str,
     /// The simulated machine.
     pub machine: &'static str,
     /// The simulated workload.
     pub workload: &'static str,
-    /// What was fitted to it: threads up to this number. More than that is predicted.
+    /// Numbers of threads up to this one were used for fitting. Larger ones are predicted.
     pub fitted: usize,
-    /// The threads at which it is judged.
+    /// The numbers of threads that are judged.
     pub threads: &'static [usize],
-    /// Simulated microseconds of each point.
+    /// Simulated microseconds per point.
     pub us: f64,
     data: &'static str,
     prefix: &'static str,
@@ -121,7 +121,7 @@ pub const FIGURES: &[Figure] = &[
     },
 ];
 
-/// Where it does not matter whether one succeeds, all atomic operations are alike.
+/// Equated because the outcome of an atomic operation does not affect its cost here.
 const ATOMICS: &[(&str, &str)] =
     &[("FAI", "fai"), ("SWAP", "swap"), ("CAS", "swap"), ("TAS", "swap"), ("CAS_FAI", "cas-fai")];
 
@@ -146,15 +146,15 @@ pub struct Judged {
     pub figure: &'static str,
     /// The curve's name there.
     pub series: &'static str,
-    /// Our name of that lock.
+    /// Our name of the lock.
     pub subject: &'static str,
     /// Threads.
     pub threads: usize,
-    /// Whether the figure's fit has seen this point.
+    /// Whether the point was used for fitting.
     pub fitted: bool,
-    /// Published, in millions a second.
+    /// Published, in millions per second.
     pub published: f64,
-    /// Predicted, in millions a second.
+    /// Predicted, in millions per second.
     pub predicted: f64,
 }
 
@@ -164,7 +164,7 @@ impl Figure {
         FIGURES.iter().copied().find(|f| f.name == name)
     }
 
-    /// What was published: series, our name of it, threads and millions a second.
+    /// The published points: series, our name of it, threads and millions per second.
     pub fn points(&self) -> Vec<(&'static str, &'static str, usize, f64)> {
         let mut found = Vec::new();
         for line in self.data.lines().filter(|line| line.starts_with(self.prefix)) {
@@ -184,7 +184,7 @@ impl Figure {
         found
     }
 
-    /// Predicts one point of it, which was published as `published`.
+    /// Predicts one point, which was published as `published`.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl Figure {
         Ok(Judged { figure, series, subject, threads, fitted, published, predicted })
     }
 
-    /// The published points at which it is judged.
+    /// The published points that are judged.
     pub fn judged_points(&self) -> Vec<(&'static str, &'static str, usize, f64)> {
         self.points().into_iter().filter(|p| self.threads.contains(&p.2)).collect()
     }

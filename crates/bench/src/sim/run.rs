@@ -1,4 +1,4 @@
-//! One simulated run, and what it measures.
+//! One simulated run and its results.
 
 use std::cell::RefCell;
 
@@ -18,60 +18,60 @@ use crate::stats::fairness;
 pub struct Plan<'a> {
     /// The machine.
     pub spec: &'a Spec,
-    /// What the threads do.
+    /// The workload.
     pub workload: Workload,
-    /// The lock that they do it under.
+    /// The lock.
     pub subject: Subject,
-    /// How many there are.
+    /// Number of threads.
     pub threads: usize,
-    /// Simulated nanoseconds that are measured; a quarter as many come before, to warm up.
+    /// Measured simulated nanoseconds. Warm-up adds a quarter.
     pub ns: f64,
-    /// Decides what chance decides.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
     /// The machine's name.
     pub machine: String,
-    /// The workload's.
+    /// The workload's name.
     pub workload: &'static str,
-    /// The lock's.
+    /// The lock's name.
     pub subject: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
     /// Threads.
     pub threads: usize,
-    /// Operations a second, of all threads.
+    /// Operations per second, of all threads.
     pub ops_per_s: f64,
-    /// The busier half of the threads' share of all operations; 0.5 is fair.
+    /// Share of all operations done by the busier half of the threads; 0.5 is fair.
     pub fairness: f64,
-    /// Half of the waits were no longer.
+    /// Median wait.
     pub p50_ns: f64,
-    /// 99 of 100 were no longer.
+    /// 99th percentile of the waits.
     pub p99_ns: f64,
     /// The longest wait.
     pub max_ns: f64,
-    /// Transfers of lines an operation within a socket.
+    /// Transfers of cache lines per operation within a socket.
     pub near_per_op: f64,
-    /// Transfers of lines an operation across sockets.
+    /// Transfers of cache lines per operation across sockets.
     pub far_per_op: f64,
-    /// Of a lock manager, the part of requests that it granted in their owners' own memory.
+    /// Of a lock manager, the fraction of requests granted in their owner's own memory.
     pub weak: Option<f64>,
-    /// Accesses to shared memory that were simulated.
+    /// Simulated accesses to shared memory.
     pub accesses: u64,
-    /// Seconds of a processor of the host.
+    /// Processor seconds of the host.
     pub host_s: f64,
-    /// Where the waiting was, the dearest first.
+    /// Cache misses by place, the most expensive first.
     #[serde(skip)]
     pub misses: Vec<(String, Misses)>,
 }
 
-/// What the threads of a run have in common.
+/// The object shared by the threads of a run.
 enum Common {
     Latch(Box<dyn SimLock>, Shared),
-    /// And what went wrong first.
+    /// An engine, and its first error.
     Engine(Box<dyn Engine>, RefCell<Option<String>>),
 }
 
@@ -106,7 +106,7 @@ impl Common {
 
     fn live(&self, plan: &Plan<'_>, watch: &Watch<'_>) {
         let mut dice = Dice::new(plan.seed, watch.me);
-        // Out of step, as threads are that come through a barrier.
+        // Out of step, like threads that leave a barrier.
         work(dice.below(1000) as u64);
         match self {
             Self::Engine(engine, fault) => {
@@ -127,7 +127,7 @@ impl Common {
 }
 
 impl Common {
-    /// For after the run; see [`Engine::judge`].
+    /// Checks after the run; see [`Engine::judge`].
     fn judge(&self) -> Result<Option<f64>, String> {
         match self {
             Self::Latch(..) => Ok(None),
@@ -139,20 +139,20 @@ impl Common {
     }
 }
 
-/// Runs it.
+/// Runs the plan.
 ///
 /// # Errors
 ///
-/// If the lock cannot serve so many threads, or this workload, or its threads are stuck.
+/// If the lock cannot serve the number of threads or the workload, or if threads are stuck.
 pub fn run(plan: &Plan<'_>) -> Result<Point, RunError> {
     run_on(plan, &Common::new(plan)?)
 }
 
-/// The same of what is shipped, by its names, for so many nanoseconds.
+/// Runs a shipped machine, workload and lock, by name, for `ns` nanoseconds.
 ///
 /// # Panics
 ///
-/// If there is no machine, workload or latch of that name.
+/// If a name is unknown.
 pub(super) fn run_shipped(
     machine: &str,
     workload: &str,
@@ -171,15 +171,15 @@ pub(super) fn run_shipped(
     })
 }
 
-/// A run may take so many times as long as it was to take before it is stuck.
+/// A run is stuck after this multiple of its planned time.
 const LONGER: f64 = 8.0;
-/// And so much longer in any case, for one may be shorter than a nap of a waiter.
+/// Plus this: a run may be shorter than one sleep of a waiter.
 const GRACE_NS: f64 = 1e8;
 
 /// The simulated nanosecond at which a run gives up.
 fn last_ns(plan: &Plan<'_>) -> f64 {
-    // Who waits as the run ends is served first; where threads share processors each of them may
-    // have to wait for its turn.
+    // Threads that wait at the end of the run are served first. Where threads share processors,
+    // each may have to wait for its turn.
     let turns = plan.threads.saturating_sub(1) / plan.spec.topology.cpus() * plan.threads;
     let turns_ns = turns as f64 * plan.spec.os.slice_us * 1e3;
     plan.ns * 1.25 * LONGER + GRACE_NS + turns_ns
@@ -202,7 +202,7 @@ fn run_on(plan: &Plan<'_>, common: &Common) -> Result<Point, RunError> {
     let total: u64 = ops.iter().sum();
     let (near, far) =
         outcome.misses.iter().fold((0, 0), |sum, (_, m)| (sum.0 + m.near, sum.1 + m.far));
-    // Transfers are counted from the first moment on, operations not.
+    // Transfers are counted from the start, operations are not.
     let all = total as f64 * until / plan.ns;
     Ok(Point {
         machine: plan.spec.name.clone(),
@@ -228,13 +228,13 @@ fn run_on(plan: &Plan<'_>, common: &Common) -> Result<Point, RunError> {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The lock cannot serve so many threads.
+    /// The lock cannot serve this number of threads.
     Threads(&'static str, usize),
-    /// The workload is not about such a lock.
+    /// The lock does not fit the workload.
     Unfit(&'static str, &'static str),
-    /// An engine did something wrong.
+    /// An engine returned an error or a wrong result.
     Engine(&'static str, String),
-    /// The lock's threads are stuck: it has a fault, or the simulator.
+    /// Threads are stuck: a defect of the lock or of the simulator.
     Stuck(&'static str, Box<Stuck>),
 }
 
@@ -261,10 +261,10 @@ mod tests {
 
     use super::*;
 
-    /// A lock that nobody gets.
+    /// A lock that is never granted.
     struct Never {
         word: <Simulated as Machine>::AtomicU32,
-        /// Whether who waits sleeps between two looks.
+        /// Whether a waiter sleeps between two polls.
         naps: bool,
     }
 

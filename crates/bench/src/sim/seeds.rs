@@ -1,9 +1,10 @@
-//! The four findings that this project began with, each run again on a simulated machine.
+//! The four initial findings of this project, repeated on a simulated machine.
 //!
-//! 1. Berkeley DB's lock table, its locker latch taken exclusively and shared (a change of 2026).
-//! 2. Its buffer headers, packed and with the pins on lines of their own (measured 2026).
+//! 1. Berkeley DB's lock table, with the locker latch taken exclusively and shared (a change of
+//!    2026).
+//! 2. Its buffer headers, packed and with the pins on separate cache lines (measured 2026).
 //! 3. PostgreSQL's LWLock with its state under a spinlock and with an atomic state (mail of 2013).
-//! 4. ShflLock against Linux's mutex and CST as files are created (SOSP 2019).
+//! 4. ShflLock against Linux's mutex and CST in file creation (SOSP 2019).
 
 use latchwork_classic::exclusive;
 use latchwork_latch::ShflMutex;
@@ -15,15 +16,15 @@ use super::run::{RunError, run_shipped};
 /// One comparison of a finding: a quotient of two runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
-    /// Which finding, from 1 to 4.
+    /// Number of the finding, 1 to 4.
     pub seed: usize,
-    /// What was found.
+    /// The finding.
     pub text: &'static str,
-    /// The figure that was published, in its own words.
+    /// The published figure, quoted.
     pub published: &'static str,
     /// The least quotient that agrees.
     pub least: f64,
-    /// The greatest.
+    /// The greatest quotient that agrees.
     pub most: f64,
     over: Half,
     under: Half,
@@ -32,7 +33,7 @@ pub struct Claim {
 /// Half of a quotient.
 #[derive(Clone, Copy, Debug)]
 enum Half {
-    /// Operations a second of a run.
+    /// Operations per second of a run.
     Ops {
         machine: &'static str,
         workload: &'static str,
@@ -40,7 +41,7 @@ enum Half {
         threads: usize,
         us: f64,
     },
-    /// Bytes of a published lock that the threads of one socket use.
+    /// Bytes of a published lock used by the threads of one socket.
     Bytes(&'static str),
     /// Bytes of our mutex.
     Ours,
@@ -216,24 +217,24 @@ pub const CLAIMS: &[Claim] = &[
     },
 ];
 
-/// A claim, and what the simulator says.
+/// A claim and the simulated result.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Finding {
-    /// Which finding.
+    /// Number of the finding.
     pub seed: usize,
-    /// What was found.
+    /// The finding.
     pub claim: &'static str,
     /// The published figure.
     pub published: &'static str,
     /// The least quotient that agrees.
     pub least: f64,
-    /// The greatest.
+    /// The greatest quotient that agrees.
     pub most: f64,
     /// The simulated quotient.
     pub simulated: f64,
-    /// Its upper half: operations a second, or bytes.
+    /// The dividend: operations per second, or bytes.
     pub over: f64,
-    /// Its lower half.
+    /// The divisor.
     pub under: f64,
     /// Whether it agrees.
     pub agrees: bool,
@@ -270,7 +271,7 @@ impl Half {
             }
             Self::Bytes(name) => {
                 let lock = exclusive::<Native>(name, 1).expect("a lock that there is");
-                // Some grow with their first use.
+                // Some locks grow on first use.
                 lock.lock(0);
                 lock.unlock(0);
                 Ok(lock.bytes(1).lock as f64)

@@ -1,4 +1,4 @@
-//! Our spinning latch with less shuffling: the steps of SOSP'19, figure 11e.
+//! Our spinning latch with less shuffling: the steps of figure 11e, SOSP 2019.
 
 use latchwork_latch::{Policy, Shfl, Shuffling, SpinOnly};
 use latchwork_sim::Simulated;
@@ -20,10 +20,10 @@ macro_rules! step {
 }
 
 step! {
-    /// `Base`: the queue as it comes.
+    /// `Base`: an unsorted queue.
     Base, NeverShuffled: Never;
-    /// `+Shuffler`: its head sorts it.
+    /// `+Shuffler`: the head of the queue sorts it.
     Shuffler, ShuffledByHead: ByHead;
-    /// `+Shufflers`: one waiter after another does.
+    /// `+Shufflers`: successive waiters sort it.
     Shufflers, ShuffledByWaiters: ByWaiters;
 }

@@ -1,17 +1,17 @@
-//! What is measured of a thread.
+//! Measurement of a simulated thread.
 
 use std::cell::RefCell;
 
 use hdrhistogram::Histogram;
 use latchwork_sim::clock;
 
-/// Operations by thread, and how long they waited.
+/// Operations per thread and their waits.
 pub(super) struct Tally {
     pub(super) ops: Vec<u64>,
     pub(super) waits: Histogram<u64>,
 }
 
-/// When to count, and the counts.
+/// The counting window and the counters.
 pub(super) struct Watch<'a> {
     pub(super) me: usize,
     pub(super) from: f64,
@@ -20,26 +20,26 @@ pub(super) struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Whether the run is not over.
+    /// Whether the run continues.
     pub(super) fn goes_on(&self) -> bool {
         now() < self.until
     }
 
-    /// Acquires something, and notes how long that took.
+    /// Runs an acquisition and records its duration.
     pub(super) fn waited(&self, enter: &mut dyn FnMut()) {
         let asked = now();
         enter();
         self.has_waited(asked, now());
     }
 
-    /// Notes how long it took to acquire something.
+    /// Records the duration of an acquisition.
     pub(super) fn has_waited(&self, asked: f64, got: f64) {
         if asked >= self.from {
             self.tally.borrow_mut().waits.saturating_record((got - asked).max(1.0) as u64);
         }
     }
 
-    /// An operation is done.
+    /// Counts an operation.
     pub(super) fn done(&self) {
         if (self.from..self.until).contains(&now()) {
             self.tally.borrow_mut().ops[self.me] += 1;
@@ -47,7 +47,7 @@ impl Watch<'_> {
     }
 }
 
-/// Simulated nanoseconds, which it costs nothing to ask for.
+/// The simulated time in nanoseconds. Reading it costs no simulated time.
 pub(super) fn now() -> f64 {
     clock().map_or(0.0, |(_, ns)| ns)
 }

@@ -1,4 +1,4 @@
-//! What simulated threads do, each workload named after what it stands for.
+//! The work of simulated threads. Each workload is named after the program it stands for.
 
 use latchwork_machine::{Integer, Machine, Padded, Word};
 use latchwork_sim::{Simulated, Spec, work};
@@ -11,18 +11,18 @@ use super::watch::{Watch, now};
 
 type Data = Padded<<Simulated as Machine>::AtomicU64>;
 
-/// A workload and what it is about.
+/// A workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it stands for.
+    /// The program it stands for.
     pub title: &'static str,
-    /// What a thread does, again and again.
+    /// The operation of a thread under a latch.
     pub shape: Shape,
-    /// The lock it is about, if one is not asked for.
+    /// The default locks.
     pub locks: &'static [&'static str],
-    /// What a thread does on an engine, if it can be given one.
+    /// The operation of a thread on an engine, if the workload fits one.
     pub engine: Option<Operations>,
 }
 
@@ -30,46 +30,46 @@ const NAMES: Names = Names { own: 0, common: 0, writes: 0, stripes: 0, outside: 
 const RECORDS: Records =
     Records { objects: 20_000, writes: 0, skewed: false, transfers: false, outside: 100 };
 
-/// What a thread does in one operation. Times are cycles.
+/// The operation of a thread. Times are cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
-    /// Before it takes the lock; varies at random by a quarter.
+    /// Cycles before the lock; they vary at random by a quarter.
     pub outside: u64,
-    /// The same again, in proportion to the machine.
+    /// An additional pause in proportion to the machine.
     pub pause: Pause,
-    /// Under the lock, besides its accesses.
+    /// Cycles under the lock, besides accesses.
     pub inside: u64,
     /// Lines that every section reads and writes.
     pub lines: usize,
-    /// Lines of its own that a section reads, among `table` that all share: a table's entries.
+    /// Lines that a section reads at random among the shared `table`: entries of a table.
     pub reads: usize,
     /// Lines of the table.
     pub table: usize,
-    /// Operations in a thousand that take the lock whole and write to the table, not to a line of
-    /// `lines`; the others take a share, if the lock has them.
+    /// Operations per thousand that take the lock exclusively and write to the table instead of
+    /// `lines`. The others take a share, if the lock has a shared mode.
     pub writes: u32,
-    /// How often the lock is taken in one operation.
+    /// Acquisitions of the lock in one operation.
     pub times: usize,
-    /// Lines with a counter that a reader raises and lowers: pins.
+    /// Lines with a counter that a reader increments and decrements: pins.
     pub pins: usize,
-    /// Whether a pin's counter has a line apart from what readers read.
+    /// Whether a pin's counter is on a line of its own.
     pub isolated: bool,
 }
 
-/// A pause between two operations in proportion to what an atomic operation costs on a line that
-/// is modified as far away as can be: with it no thread does two in a row.
+/// A pause between two operations in proportion to the cost of an atomic operation on a line
+/// modified as far away as possible. With it no thread runs two operations in a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pause {
-    /// None.
+    /// No pause.
     None,
     /// In proportion to the largest latency of the machine.
     Machine(f64),
-    /// In proportion to the largest latency between the processors that the run uses; none on one.
+    /// In proportion to the largest latency between the processors used by the run; zero on one.
     Used(f64),
 }
 
 impl Pause {
-    /// So many cycles.
+    /// The pause in cycles.
     pub fn cycles(self, spec: &Spec, threads: usize) -> u64 {
         match self {
             Self::None => 0,
@@ -92,7 +92,7 @@ const PLAIN: Shape = Shape {
     isolated: false,
 };
 
-/// What Berkeley DB does for a lock and an unlock, without conflicts: two lookups of the locker.
+/// A lock and an unlock of Berkeley DB without conflicts: two lookups of the locker.
 const LOCK_BENCH: Shape =
     Shape { outside: 1150, inside: 40, reads: 2, table: 512, writes: 0, times: 2, ..PLAIN };
 
@@ -101,7 +101,7 @@ pub const ALL: &[Workload] = &[
     Workload {
         name: "line",
         title: "atomic operations on one line, half a largest latency apart (SOSP'13, figure 4)",
-        // Half of the largest latency: fitted to the points at 2 threads, of both machines.
+        // Half of the largest latency: fitted to the points at 2 threads of both machines.
         shape: Shape { pause: Pause::Used(0.5), ..PLAIN },
         locks: &["fai", "swap", "cas-fai"],
         engine: None,
@@ -294,7 +294,7 @@ pub const ALL: &[Workload] = &[
     },
 ];
 
-/// Lock managers, for workloads that latches cannot be given.
+/// Lock managers, for workloads that do not fit latches.
 const MANAGERS: &[&str] = &["lockmgr", "lockmgr-table"];
 /// Pools of pages.
 const POOLS: &[&str] = &["pool", "pinned", "pinned-isolated"];
@@ -306,7 +306,7 @@ impl Workload {
         ALL.iter().copied().find(|w| w.name == name)
     }
 
-    /// Whether its operations can be done under this latch, or with this engine.
+    /// Whether the workload runs under this latch or on this engine.
     pub fn takes(&self, subject: &Subject) -> bool {
         let is_latch = |name: &&str| Subject::named(name).is_some_and(|s| s.kind == Kind::Latch);
         match subject.kind {
@@ -315,12 +315,12 @@ impl Workload {
         }
     }
 
-    /// What a thread does on this, if it is an engine and no latch.
+    /// The operation on this subject, if it is an engine.
     pub fn on(&self, subject: &Subject) -> Option<Operations> {
         self.engine.filter(|_| subject.kind != Kind::Latch)
     }
 
-    /// What of its operations is timed.
+    /// The timed part of an operation.
     pub fn timed(&self) -> &'static str {
         match self.engine.map(|operations| operations.kind()) {
             Some(Kind::Pool) => "reads",
@@ -330,7 +330,7 @@ impl Workload {
         }
     }
 
-    /// The workload with the pause that it makes on this machine, whatever runs there.
+    /// The workload with the pause of this machine, independent of the processors used.
     pub fn on_machine(mut self, spec: &Spec) -> Self {
         if let Pause::Machine(_) = self.shape.pause {
             self.shape.outside += self.shape.pause.cycles(spec, spec.topology.cpus());
@@ -339,7 +339,7 @@ impl Workload {
         self
     }
 
-    /// Operations in a thousand that write, if that can be chosen: of a table under a latch.
+    /// Writes per thousand operations, if they can be chosen: of a table under a latch.
     pub fn writes(&self) -> Option<u32> {
         (self.engine.is_none() && self.shape.table > 0).then_some(self.shape.writes)
     }
@@ -353,14 +353,14 @@ impl Workload {
     pub fn inside(&self, subject: &Subject) -> u64 {
         match self.on(subject) {
             Some(Operations::Locks(names)) if names.common > 0 => self.shape.inside,
-            // Nobody waits for what is one's own.
+            // No thread waits for its own objects.
             Some(_) => 0,
             None => self.shape.inside,
         }
     }
 }
 
-/// The memory that the threads of a run share, besides the lock.
+/// The memory shared by the threads of a run, besides the lock.
 pub(super) struct Shared {
     lines: Vec<Data>,
     table: Vec<Data>,
@@ -374,13 +374,13 @@ impl Shared {
         Self { lines: many(shape.lines), table: many(shape.table), pins: many(pins) }
     }
 
-    /// Names and places, for reports.
+    /// Names and addresses, for reports.
     pub(super) fn parts(&self) -> [(&'static str, &[Data]); 3] {
         [("data", &self.lines), ("table", &self.table), ("pins", &self.pins)]
     }
 }
 
-/// One operation. What it waited for the lock is told to `watch`.
+/// Runs one operation and reports its wait to `watch`.
 pub(super) fn operation(
     shape: &Shape,
     lock: &dyn SimLock,
@@ -417,7 +417,7 @@ pub(super) fn operation(
         };
         let asked = now();
         if lock.ask(me, &mut section) {
-            // As with a lock that is taken the section is no part of the wait, though another
+            // The section does not count as waiting, as with a lock that is held, although another
             // thread may have run it.
             watch.has_waited(asked, begun);
             continue;

@@ -1,4 +1,4 @@
-//! The data sets, and how they are loaded.
+//! The data sets and their loading.
 
 use latchwork_rivals::{Session, Store, StoreOptions, StoreResult, Writes};
 use rand::SeedableRng;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::ledger::Commits;
 use super::{keys, ledger, transfer};
 
-/// Bytes of a row of YCSB.
+/// Bytes of a YCSB row.
 pub(super) const ROW: usize = 1000;
-/// Records that are loaded in a transaction.
+/// Records loaded per transaction.
 const LOAD: usize = 1000;
 
-/// How much there is of everything.
+/// Sizes of the data sets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Amounts {
     pub(super) rows: usize,
@@ -21,28 +21,28 @@ pub(super) struct Amounts {
     pub(super) bytes: u64,
 }
 
-/// What is in a store.
+/// A data set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Data {
     /// Records of 16 and 100 bytes.
     Records { rows: usize },
-    /// The same, in a store that waits for the disk.
+    /// The same, in a store with durable commits.
     DurableRecords { rows: usize },
-    /// Records of 4 and 100 bytes, of each table.
+    /// Records of 4 and 100 bytes in each table.
     Seed { rows: usize, tables: usize, snapshots: bool },
-    /// The same, one table, in a store that waits for the disk.
+    /// The same, one table, in a store with durable commits.
     DurableSeed { rows: usize },
     /// Accounts, tellers, branches and a history.
     Bank { scale: usize },
     /// Rows of 24 and 1,000 bytes.
     Ycsb { rows: usize },
-    /// As `Records`; nothing is loaded before it is measured.
+    /// As `Records`; loaded only by the measurement.
     Fresh { rows: usize },
-    /// As `Records`, in a store whose log is bounded to a part of what is written.
+    /// As `Records`, in a store whose log is bounded to a fraction of the written bytes.
     History { rows: usize, bytes: u64 },
-    /// Accounts that killed processes wrote to.
+    /// Accounts written by processes that are killed.
     Ledger,
-    /// As `DurableRecords`, in a store that makes no checkpoint within so much log.
+    /// As `DurableRecords`, in a store without a checkpoint within `log` bytes of log.
     Crash { rows: usize, log: u64 },
 }
 
@@ -51,7 +51,7 @@ impl Data {
         matches!(self, Self::DurableRecords { .. } | Self::DurableSeed { .. } | Self::Crash { .. })
     }
 
-    /// How a store of this is opened.
+    /// The options of the store.
     pub(super) fn options(self, cache: usize, durable: bool) -> StoreOptions {
         let tables = match self {
             Self::Seed { tables, .. } => tables,
@@ -62,13 +62,13 @@ impl Data {
         let history = self.history();
         let budget = match self {
             Self::Crash { .. } => history,
-            // A sixteenth by default; checkpoints of little would be all that there is.
+            // The default is a sixteenth. With a small history checkpoints would dominate.
             _ => history.map(|history| history / 4),
         };
         StoreOptions { cache, durable, tables, snapshots, budget, history, recover: false }
     }
 
-    /// What processes commit that are killed.
+    /// The commits of processes that are killed.
     pub(super) fn commits(self) -> Commits {
         match self {
             Self::Ledger => Commits::Transfers,
@@ -76,7 +76,7 @@ impl Data {
         }
     }
 
-    /// Bytes of log that are kept for a snapshot, where it is not what a store does by itself.
+    /// Bytes of log kept for a snapshot, if not the store's default.
     pub(super) fn history(self) -> Option<u64> {
         match self {
             Self::History { bytes, .. } => Some((bytes / 4).clamp(4 << 20, 4 << 30)),
@@ -101,7 +101,7 @@ impl Data {
         }
     }
 
-    /// Records in all.
+    /// Total number of records.
     pub(super) fn records(self) -> u64 {
         match self {
             Self::Seed { tables, .. } => self.rows() * tables as u64,
@@ -110,7 +110,7 @@ impl Data {
         }
     }
 
-    /// Puts everything in, in random order.
+    /// Loads the data in random order.
     pub(super) fn load(self, store: &dyn Store) -> StoreResult {
         let mut session = store.session()?;
         let session = session.as_mut();

@@ -1,6 +1,6 @@
-//! What the disk itself can do, as one more store: a write of 4,096 bytes and an `fdatasync`, one
-//! behind the other in a file that was made before, as the log of a store does for a commit. It is
-//! measured in the same run as the stores, and their durable commits are quoted in its rounds.
+//! The disk as a subject: a write of 4,096 bytes and an `fdatasync`, one after the other in a
+//! preallocated file, as a store's log does for a commit. It is measured in the same run as the
+//! stores. Their durable commits are also reported in multiples of its time.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use latchwork_rivals::{Reads, Session, Store, StoreError, StoreResult, Writes};
 
 /// Bytes of a write.
 const BLOCK: usize = 4096;
-/// Blocks of the file, which is written from its beginning again and again.
+/// Blocks of the file, which is written cyclically.
 const BLOCKS: u64 = 2048;
 
 /// The file.
@@ -43,7 +43,7 @@ impl Store for Device {
     }
 }
 
-/// Where the next write goes.
+/// A position in the file.
 struct Blocks<'d> {
     file: &'d File,
     next: u64,

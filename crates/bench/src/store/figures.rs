@@ -1,13 +1,13 @@
-//! What some workloads have to say besides rates: one table of numbers by name.
+//! The numbers of single workloads besides rates: one table, by name.
 
 use std::collections::BTreeMap;
 
 use crate::stats::median;
 
-/// What a number counts.
+/// The unit of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A count.
     Count,
     /// Nanoseconds.
     Time,
@@ -17,7 +17,7 @@ pub enum Unit {
     Times,
 }
 
-/// What is quoted of several runs.
+/// The aggregation over the runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
     Median,
@@ -25,21 +25,21 @@ enum Over {
     Sum,
 }
 
-/// A number that rows of some workloads have.
+/// A number in the rows of some workloads.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name in rows that programs read.
+    /// The name in machine-readable rows.
     pub name: &'static str,
-    /// Its column's head.
+    /// The heading of its column.
     pub label: &'static str,
-    /// What it counts.
+    /// The unit.
     pub unit: Unit,
     over: Over,
 }
 
 macro_rules! figures {
     ($($name:literal $label:literal $unit:ident $over:ident;)*) => {
-        /// All of them, in the order of columns.
+        /// All numbers, in the order of columns.
         pub const FIGURES: &[Figure] = &[$(
             Figure { name: $name, label: $label, unit: Unit::$unit, over: Over::$over },
         )*];
@@ -47,17 +47,17 @@ macro_rules! figures {
 }
 
 figures! {
-    // Durable commits: in rounds, each the device's own median in the same run.
+    // Durable commits, in multiples of the device's median in the same run.
     "of_device" "x\ndevice" Times Median;
     "p50_rounds" "p50\nrounds" Times Median;
     "p99_rounds" "p99\nrounds" Times Median;
     "syncs_per_op" "syncs\neach" Times Median;
     "procs_max_over_min" "procs'\nmax:min" Times Median;
-    // Readers beside a writer: over the same alone.
+    // Readers beside a writer, relative to readers alone.
     "reads_kept" "reads\nkept" Times Median;
     "p99_over_alone" "p99 /\nalone" Times Median;
     "writes_kept" "writes\nkept" Times Median;
-    // Writing while a snapshot is held: over the same without; the most of all runs, of files.
+    // Writing with a snapshot held, relative to writing without. Of files: the maximum of all runs.
     "held_kept" "kept" Times Median;
     "held_bytes" "written" Bytes Median;
     "data_growth_bytes" "data\ngrowth" Bytes Most;
@@ -77,7 +77,7 @@ figures! {
     "lost" "lost" Count Sum;
 }
 
-/// The numbers of several runs as one.
+/// Aggregates the numbers of several runs.
 pub(super) fn quoted(runs: &[BTreeMap<String, f64>]) -> BTreeMap<&'static str, f64> {
     let mut quoted = BTreeMap::new();
     for figure in FIGURES {

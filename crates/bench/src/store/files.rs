@@ -1,4 +1,4 @@
-//! Bytes of a store's files, and what a crash of the machine takes away.
+//! Sizes of a store's files, and the simulation of a machine crash.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,7 +12,7 @@ use rustix::fs::{Advice, fadvise};
 use super::Subject;
 use super::ours::Ours;
 
-/// Bytes on the disk. Memory that processes share is in none of them, wherever it lies.
+/// Bytes on disk, without shared memory, wherever it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bytes {
     pub(super) data: u64,
@@ -32,17 +32,18 @@ impl AddAssign for Bytes {
     }
 }
 
-/// Whether a file of this name is a log: as Berkeley DB, RocksDB, SQLite and fjall call theirs.
+/// Whether a file of this name is a log of Berkeley DB, RocksDB, SQLite or fjall.
 fn is_log(name: &str) -> bool {
     name.starts_with("log.") || [".log", "-wal", ".jnl"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether it is shared memory: as Berkeley DB, SQLite and LMDB call theirs.
+/// Whether a file of this name is shared memory of Berkeley DB, SQLite or LMDB.
 fn is_memory(name: &str) -> bool {
     name.starts_with("__db.") || name.ends_with("-shm") || name == "lock.mdb"
 }
 
-/// Calls for each file of a folder and of those in it; says whether the folder is one of logs.
+/// Calls a function for each file of a directory and its subdirectories, and says whether the
+/// directory is one of logs.
 fn each_file(
     folder: &Path,
     logs: bool,
@@ -60,13 +61,13 @@ fn each_file(
     Ok(())
 }
 
-/// Bytes of all files in a folder.
+/// Bytes of all files of a directory.
 pub(super) fn bytes(folder: &Path) -> io::Result<Bytes> {
     let mut sum = Bytes::default();
     each_file(folder, false, &mut |path, name, logs| {
         let bytes = match fs::metadata(path) {
             Ok(about) => about.blocks() * 512,
-            // A store that is open removes files.
+            // An open store removes files.
             Err(why) if why.kind() == io::ErrorKind::NotFound => 0,
             Err(why) => return Err(why),
         };
@@ -81,15 +82,15 @@ pub(super) fn bytes(folder: &Path) -> io::Result<Bytes> {
     Ok(sum)
 }
 
-/// Bytes that this process has passed to the system to be written, to whatever file.
+/// Bytes that this process has passed to `write` calls, for all files.
 pub(super) fn written() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
 }
 
-/// What a crash of the machine does to a store whose processes were killed, as far as a program
-/// can do it: shared memory is gone, and what is synced is not in the system's cache. What was
-/// written and not synced is still there.
+/// Simulates a machine crash after the processes were killed, as far as a program can: shared
+/// memory is removed and synced data is dropped from the page cache. Written data that was not
+/// synced remains.
 pub(super) fn crash(subject: Subject, folder: &Path) -> io::Result<()> {
     match subject {
         Subject::Ours => {
@@ -99,11 +100,11 @@ pub(super) fn crash(subject: Subject, folder: &Path) -> io::Result<()> {
         Subject::Rival(StoreKind::BerkeleyDb) => each_file(folder, false, &mut |path, name, _| {
             if is_memory(name) { fs::remove_file(path) } else { Ok(()) }
         })?,
-        // The others' processes share no memory but what they find to be stale.
+        // The rivals' processes detect stale shared memory themselves.
         Subject::Rival(_) | Subject::Device => {}
     }
     each_file(folder, false, &mut |path, _, _| {
-        // A file system that has no such cache does not mind.
+        // A file system without a page cache ignores this.
         let _ = fadvise(File::open(path)?, 0, None, Advice::DontNeed);
         Ok(())
     })

@@ -1,12 +1,12 @@
-//! Writing while one snapshot is held, from within.
+//! Writing while a snapshot is held: the measuring process.
 //!
 //! ```text
 //! write half of the bytes | take a snapshot, write all of them, read in it | write the other half
 //! ```
 //!
-//! The halves before and after are what it is compared with: a machine that slows down meanwhile,
-//! or a cache that warms up, weighs on both. A store that grows by more than a bound is stopped,
-//! for the machine's other programs need memory and disk too; what it wrote until then counts.
+//! The result is compared with both halves, so that a slow machine or a cold cache affects both
+//! sides. A store that grows beyond a limit is stopped, since other programs of the machine need
+//! memory and disk; what it wrote until then counts.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -28,8 +28,8 @@ use crate::times::{histogram, now};
 
 /// Bytes of a record.
 const RECORD: u64 = (16 + VALUE) as u64;
-/// Of so many updates one is of the first record, which the snapshot reads in the beginning and in
-/// the end.
+/// Every how many updates one updates the first record, which the snapshot reads at its beginning
+/// and its end.
 const HOT: u64 = 100;
 
 /// The writer.
@@ -40,20 +40,20 @@ struct Writer<'s> {
     times: Histogram<u64>,
 }
 
-/// What was written.
+/// The amount written.
 struct Written {
     updates: u64,
     per_s: f64,
 }
 
 impl Writer<'_> {
-    /// Updates so many bytes of records, or fewer if it is stopped.
+    /// Updates records of `bytes` bytes in total, or fewer if it is stopped.
     fn write(&mut self, bytes: u64, stop: &AtomicBool) -> StoreResult<Written> {
         let mut value = [0; VALUE];
         let updates = (bytes / RECORD).max(HOT);
         let begun = now();
         let (mut last, mut done) = (begun, 0);
-        // Relaxed: a few updates more make no difference.
+        // Relaxed: a few more updates do not matter.
         while done < updates && !stop.load(Relaxed) {
             let any = self.rng.random_range(0..self.rows);
             let number = if done % HOT == 0 { 0 } else { any };
@@ -67,15 +67,15 @@ impl Writer<'_> {
     }
 }
 
-/// Reads the first record twice in one snapshot, once at the start, once at the end; says whether
-/// the second was refused. Both must be equal.
+/// Reads the first record at the beginning and at the end of one snapshot. Returns whether the
+/// second read was refused. Both values must be equal.
 fn hold(store: &dyn Store, begun: &SyncSender<()>, end: &Receiver<()>) -> StoreResult<bool> {
     let (mut first, mut again) = (Vec::new(), Vec::new());
     let mut session = store.session()?;
     let key = keys::record(0);
     let read = session.read(&mut |txn: &mut dyn Reads| {
         txn.get(0, &key, &mut first)?;
-        // Who waits for it has ended with an error of its own, if nobody hears.
+        // Without a receiver, the writer has ended with an error of its own.
         let _ = begun.send(());
         let _ = end.recv();
         txn.get(0, &key, &mut again)?;
@@ -91,7 +91,7 @@ fn hold(store: &dyn Store, begun: &SyncSender<()>, end: &Receiver<()>) -> StoreR
     }
 }
 
-/// Watches the files.
+/// Monitors the files.
 struct Watch<'w> {
     folder: &'w Path,
     /// Bytes of all files at which the writer is stopped.
@@ -101,16 +101,16 @@ struct Watch<'w> {
 }
 
 impl Watch<'_> {
-    /// Watches until all is over; the most that there was of each.
+    /// Monitors until the end and returns the maxima.
     fn run(&self) -> Bytes {
         let mut most = Bytes::default();
         loop {
-            // Relaxed: once more or less makes no difference.
+            // Relaxed: one more iteration does not matter.
             let last = self.over.load(Relaxed);
             if let Ok(now) = files::bytes(self.folder) {
                 most = Bytes { data: most.data.max(now.data), log: most.log.max(now.log) };
                 if now.all() > self.limit {
-                    // Relaxed: as where it is read.
+                    // Relaxed, as at the load.
                     self.full.store(true, Relaxed);
                 }
             }
@@ -122,7 +122,8 @@ impl Watch<'_> {
     }
 }
 
-/// Writes while a snapshot is held and the files are watched; says whether the snapshot was lost.
+/// Writes while a snapshot is held and the files are monitored. Returns whether the snapshot was
+/// lost.
 fn write_beside(
     store: &dyn Store,
     writer: &mut Writer<'_>,
@@ -134,19 +135,19 @@ fn write_beside(
     thread::scope(|threads| {
         let holder = threads.spawn(move || hold(store, &begun, &ended));
         let watcher = threads.spawn(|| watch.run());
-        // A holder that failed says so below.
+        // A failed holder reports its error below.
         let _ = wait.recv();
         let written = writer.write(bytes, &watch.full);
         drop(end);
         let too_old = holder.join().expect("it does not panic");
-        // Relaxed: as where it is read.
+        // Relaxed, as at the load.
         watch.over.store(true, Relaxed);
         let most = watcher.join().expect("it does not panic");
         Ok((written?, too_old?, most))
     })
 }
 
-/// Writes with and without a snapshot.
+/// Measures writing with and without a snapshot.
 pub(super) fn measure(store: &dyn Store, job: &Job) -> StoreResult<Outcome> {
     let Data::History { bytes, rows } = job.data else {
         return Err(StoreError::Failed("measure", "not this data".to_owned()));
@@ -159,14 +160,14 @@ pub(super) fn measure(store: &dyn Store, job: &Job) -> StoreResult<Outcome> {
     let alone = core::mem::replace(&mut writer.times, histogram());
     let failed = |why: std::io::Error| StoreError::Failed("the files", why.to_string());
     let start = files::bytes(folder).map_err(failed)?;
-    // More than the history that ours keeps.
+    // More than the history that our store keeps.
     let limit = start.all() + bytes / 2 + (1 << 30);
     let (full, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let watch = Watch { folder, limit, full, over };
     let (held, too_old, most) = write_beside(store, &mut writer, bytes, &watch)?;
     let times = core::mem::replace(&mut writer.times, histogram());
     let after = writer.write(bytes - bytes / 2, &never)?;
-    // As one rate, over the time of both.
+    // One rate, over the time of both halves.
     let without = 2.0 / (1.0 / before.per_s + 1.0 / after.per_s);
     let mut outcome = Outcome { ops_per_s: held.per_s, ..Outcome::default() };
     outcome.p50_ns = times.value_at_quantile(0.5) as f64;

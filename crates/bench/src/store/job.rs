@@ -1,4 +1,4 @@
-//! What a process that measures is told, and what it says.
+//! The job of a measuring process and its result.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,69 +8,69 @@ use serde::{Deserialize, Serialize};
 use super::data::Data;
 use super::{Cell, Workload};
 
-/// What a process is to do.
+/// The task of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Task {
-    /// Put the data in.
+    /// Load the data.
     Load,
-    /// Measure.
+    /// Measure a workload.
     Measure(Workload),
-    /// Add the transfers up.
+    /// Check the sums of the transfers.
     Verify,
-    /// Commit until it is killed.
+    /// Commit until killed.
     Commit { client: u64 },
-    /// Write until so much log would be redone, and wait to be killed.
+    /// Write until recovery would replay this many bytes of log, then wait to be killed.
     Log { client: u64, bytes: u64 },
-    /// Open what killed processes left, commit once, and count what is missing.
+    /// Open the store of killed processes, commit once, count missing commits.
     Reopen { client: u64 },
 }
 
-/// A process's job.
+/// The job of a process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Job {
-    /// The store's name.
+    /// The name of the store.
     pub(crate) subject: String,
     pub(crate) task: Task,
     pub(crate) data: Data,
     pub(crate) folder: PathBuf,
     pub(crate) cache: usize,
     pub(crate) budget: Option<u64>,
-    /// Its workers.
+    /// Worker threads of the process.
     pub(crate) threads: usize,
-    /// The number of the first of them among all workers.
+    /// Index of its first worker among all workers.
     pub(crate) first: usize,
     pub(crate) window_ns: u64,
     pub(crate) patience_ms: u64,
 }
 
-/// What was measured, by one process or by all of them.
+/// The result of one process, or of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Operations a second, of all workers together.
+    /// Operations per second, of all workers together.
     pub ops_per_s: f64,
-    /// Half of them took no longer, in nanoseconds.
+    /// Median, in nanoseconds.
     pub p50_ns: f64,
-    /// Of a hundred, the longest but one.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// Operations within the window, by worker.
+    /// Operations within the window, per worker.
     pub by_worker: Vec<u64>,
-    /// Transactions that had to be run once more.
+    /// Transactions that were retried.
     pub again: u64,
-    /// Syncs of files within the window, where they are counted.
+    /// Syncs of files within the window, if counted.
     pub syncs: Option<u64>,
-    /// Writes a second of the thread that writes beside the readers.
+    /// Writes per second of the writer beside the readers.
     pub writes_per_s: Option<f64>,
-    /// What is timed that is no operation of a window, one by one: pauses, times to open. The
-    /// quantiles are of those of all runs.
+    /// Times measured one by one outside of a window: pauses, times to open. Quantiles are over all
+    /// runs.
     pub samples: Vec<u64>,
-    /// As many, of the same with nothing done.
+    /// The same times without the event, as a control.
     pub controls: Vec<u64>,
-    /// Other numbers, by the names of [`FIGURES`](super::FIGURES).
+    /// Other numbers, named as in [`FIGURES`](super::FIGURES).
     pub figures: BTreeMap<String, f64>,
 }
 
 impl Outcome {
-    /// What several processes did in the same window.
+    /// Combines the results of several processes in the same window.
     pub(crate) fn together(outcomes: Vec<Self>) -> Self {
         let mut all = outcomes.into_iter();
         let mut sum = all.next().unwrap_or_default();
@@ -85,7 +85,7 @@ impl Outcome {
         sum
     }
 
-    /// The busiest process's operations over those of the least busy one.
+    /// Operations of the busiest process over those of the least busy one.
     pub(crate) fn max_over_min(&self, procs: usize) -> Option<f64> {
         let each = self.by_worker.len() / procs;
         let sums = self.by_worker.chunks(each.max(1)).map(|one| one.iter().sum::<u64>());
@@ -98,7 +98,7 @@ impl Outcome {
         self.by_worker.iter().sum()
     }
 
-    /// What did not happen though the cell is about it.
+    /// The event that the cell is about, if it did not occur.
     pub fn missing(&self, cell: &Cell) -> Option<&'static str> {
         let writer = usize::from(cell.workload == Workload::ReadWhileWriting);
         if self.by_worker.len() + writer != cell.threads || self.by_worker.contains(&0) {

@@ -1,4 +1,4 @@
-//! Keys and values of the workloads, and which of them is next.
+//! Keys, values and their distributions.
 
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -8,19 +8,19 @@ use rand_distr::{Distribution, Zipf};
 /// Bytes of a record's value.
 pub(super) const VALUE: usize = 100;
 
-/// A record's key: 8 zero bytes, and its number in an order that bytes have too.
+/// The key of a record: 8 zero bytes and the number in big-endian order.
 pub(super) fn record(number: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[8..].copy_from_slice(&number.to_be_bytes());
     key
 }
 
-/// A key of the founding documents' benchmarks: 4 bytes in native order.
+/// The key of the first benchmarks of this project: 4 bytes in native order.
 pub(super) fn seed(number: u64) -> [u8; 4] {
     (number as u32).to_ne_bytes()
 }
 
-/// A key of YCSB, whose numbers are hashed (FNV-1a, 64 bits) so that neighbours lie apart.
+/// The key of a YCSB row. The number is hashed (FNV-1a, 64 bits), so neighbours are far apart.
 pub(super) fn user(number: u64) -> [u8; 24] {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for byte in number.to_le_bytes() {
@@ -34,17 +34,17 @@ pub(super) fn user(number: u64) -> [u8; 24] {
     key
 }
 
-/// All numbers below a limit, in an order that is random and the same each time.
+/// All numbers below a limit, in a fixed random order.
 pub(super) fn shuffled(limit: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..limit).collect();
     numbers.shuffle(&mut SmallRng::seed_from_u64(limit));
     numbers
 }
 
-/// Samples of a Zipf distribution that a window repeats.
+/// Samples of a Zipf distribution, which a window repeats.
 const SAMPLES: usize = 1 << 16;
 
-/// Numbers of which a few come nearly always: ranks by Zipf with 0.99, drawn before they are timed.
+/// Zipf-distributed ranks, exponent 0.99, drawn before timing starts.
 pub(super) struct Skewed {
     ranks: Vec<u32>,
     next: usize,
@@ -68,7 +68,7 @@ impl Skewed {
     }
 }
 
-/// A value that a reader can tell from others: its first eight bytes are a number.
+/// Fills a value that a reader can identify: its first eight bytes are a number.
 pub(super) fn fill(value: &mut [u8], number: u64, rng: &mut SmallRng) {
     for chunk in value.chunks_mut(8) {
         let bytes = rng.random::<u64>().to_le_bytes();
@@ -78,8 +78,8 @@ pub(super) fn fill(value: &mut [u8], number: u64, rng: &mut SmallRng) {
     value[..length].copy_from_slice(&number.to_le_bytes()[..length]);
 }
 
-/// Reads a value that a scan gives, a byte of each line: a get copies its value in all stores, and
-/// a scan of those that map their file gives a place whose bytes nobody has read yet.
+/// Reads one byte of each cache line of a scanned value. A get copies its value in all stores; a
+/// scan of a store that maps its file only returns an address.
 pub(super) fn read(value: &[u8]) -> u64 {
     value.iter().step_by(64).map(|byte| u64::from(*byte)).sum()
 }

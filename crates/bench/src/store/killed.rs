@@ -1,4 +1,4 @@
-//! Processes that are killed, and those that open what is left, from within.
+//! Processes that are killed, and processes that reopen their store.
 
 use latchwork_rivals::{Store, StoreResult};
 use rand::SeedableRng;
@@ -9,11 +9,11 @@ use super::ledger::{self, Acks, BATCH};
 use crate::child;
 use crate::times::now;
 
-/// Commits until it is killed. The first commit is before it says that it is ready.
+/// Commits until killed. The first commit precedes the report that the process is ready.
 ///
 /// # Errors
 ///
-/// Those of the store: it does not return otherwise.
+/// Those of the store. It does not return otherwise.
 pub(super) fn commit(store: &dyn Store, job: &Job, client: u64) -> StoreResult {
     let (mut rng, mut session) = (SmallRng::seed_from_u64(client), store.session()?);
     let mut client = Acks::of(&job.folder).client(client)?;
@@ -29,12 +29,12 @@ pub(super) fn commit(store: &dyn Store, job: &Job, client: u64) -> StoreResult {
     }
 }
 
-/// Writes until so many bytes of the log would be redone after a crash, and waits to be killed.
-/// Of a store that does not tell, twice the bytes of what was written count.
+/// Writes until recovery would replay `bytes` bytes of log, then waits to be killed. For a store
+/// that does not report this, twice the bytes written count.
 ///
 /// # Errors
 ///
-/// Those of the store: it does not return otherwise.
+/// Those of the store. It does not return otherwise.
 pub(super) fn log(store: &dyn Store, job: &Job, client: u64, bytes: u64) -> StoreResult {
     let (mut rng, mut session) = (SmallRng::seed_from_u64(client), store.session()?);
     let mut client = Acks::of(&job.folder).client(client)?;
@@ -52,7 +52,7 @@ pub(super) fn log(store: &dyn Store, job: &Job, client: u64, bytes: u64) -> Stor
     child::done_and_wait(&outcome)
 }
 
-/// Commits once in what was opened from `begun` on, and counts what is missing.
+/// Commits once in the store opened since `begun` and counts missing commits.
 pub(super) fn reopen(
     store: &dyn Store,
     job: &Job,

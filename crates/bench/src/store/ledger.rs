@@ -1,9 +1,9 @@
-//! What processes write that are killed, and how it is told that nothing is missing.
+//! The commits of processes that are killed, and the check that none is lost.
 //!
-//! A *client* is a number that one process has, once. Each of its commits has the commit's number
-//! under a key of the client, and when a commit has returned its number goes to the client's file
-//! of acknowledgements, which the system keeps when the process is killed. So what the store has of
-//! a client is what was acknowledged, or one commit more; less is lost.
+//! A *client* is a number used by one process only, once. Each of its commits stores the commit's
+//! number under a key of the client. After the commit has returned, its number is written to the
+//! client's file of acknowledgements, which survives the death of the process. The store must
+//! contain all acknowledged commits and at most one more. Fewer are a loss.
 //!
 //! | commits | a commit | is right if |
 //! |---|---|---|
@@ -22,18 +22,18 @@ use rand::{RngExt, SeedableRng};
 
 use super::keys::{self, VALUE};
 
-/// Accounts: few enough that those of a killed process are wanted by others at once.
+/// Accounts: few, so that other processes soon need those of a killed one.
 pub(super) const ACCOUNTS: u64 = 1000;
 /// Updates of a batch.
 pub(super) const BATCH: u64 = 1000;
-/// Pauses that are shorter are not written down.
+/// Shorter pauses are not recorded.
 pub(super) const LEAST_PAUSE: u64 = 100_000;
 
 fn failed(call: &'static str) -> impl Fn(io::Error) -> StoreError {
     move |why| StoreError::Failed(call, why.to_string())
 }
 
-/// What clients commit.
+/// The commits of clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Commits {
     Transfers,
@@ -44,12 +44,12 @@ pub(super) enum Commits {
 pub(super) struct Acks(PathBuf);
 
 impl Acks {
-    /// Beside the store in this folder.
+    /// The files beside the store in this directory.
     pub(super) fn of(folder: &Path) -> Self {
         Self(folder.with_extension("acks"))
     }
 
-    /// Begins anew.
+    /// Removes all acknowledgements.
     pub(super) fn clear(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.0) {
             Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
@@ -58,7 +58,7 @@ impl Acks {
         fs::create_dir(&self.0)
     }
 
-    /// A client's file, for the process that has the client.
+    /// The file of a client for its process.
     pub(super) fn client(&self, client: u64) -> StoreResult<Client> {
         let acks = File::create(self.0.join(client.to_string())).map_err(failed("acks"))?;
         let pauses = OpenOptions::new().create(true).append(true).open(self.pauses_of(client));
@@ -69,13 +69,13 @@ impl Acks {
         self.0.join(format!("{client}.pauses"))
     }
 
-    /// Commits of a client that were acknowledged.
+    /// Acknowledged commits of a client.
     pub(super) fn done(&self, client: u64) -> u64 {
         let bytes = fs::read(self.0.join(client.to_string())).unwrap_or_default();
         bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
-    /// When a client's pauses began and ended.
+    /// Begin and end of a client's pauses.
     pub(super) fn pauses(&self, client: u64) -> Vec<(u64, u64)> {
         let bytes = fs::read(self.pauses_of(client)).unwrap_or_default();
         let (pairs, _) = bytes.as_chunks::<16>();
@@ -84,12 +84,12 @@ impl Acks {
         pairs.iter().map(|pair| (time(&pair[..8]), time(&pair[8..]))).collect()
     }
 
-    /// Commits of all clients that were acknowledged.
+    /// Acknowledged commits of all clients.
     pub(super) fn all_done(&self) -> io::Result<u64> {
         Ok(self.clients()?.into_iter().map(|client| self.done(client)).sum())
     }
 
-    /// All clients that have a file.
+    /// All clients with a file.
     fn clients(&self) -> io::Result<Vec<u64>> {
         let names = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name()));
         let names = names.collect::<io::Result<Vec<_>>>()?;
@@ -97,7 +97,7 @@ impl Acks {
     }
 }
 
-/// A process's client.
+/// A client, in its process.
 pub(super) struct Client {
     acks: File,
     pauses: File,
@@ -105,19 +105,19 @@ pub(super) struct Client {
     done: u64,
 }
 
-/// The key of the number of a client's commits.
+/// The key of a client's commit number.
 fn counter(client: u64) -> [u8; 16] {
     keys::record(1 << 32 | client)
 }
 
-/// The number that a value begins with.
+/// The number at offset `at` of a value.
 fn number(value: &[u8], at: usize) -> StoreResult<u64> {
     let bytes = value.get(at..).and_then(|value| value.first_chunk());
     let bytes = bytes.ok_or(StoreError::Failed("get", "a short value".to_owned()))?;
     Ok(u64::from_le_bytes(*bytes))
 }
 
-/// Accounts with nothing in them.
+/// Creates the accounts with a balance of zero.
 pub(super) fn load(session: &mut dyn Session) -> StoreResult {
     let all = session.write(&mut |txn: &mut dyn Writes| {
         (0..ACCOUNTS).try_for_each(|account| txn.put(0, &keys::record(account), &[0; VALUE]))
@@ -125,7 +125,7 @@ pub(super) fn load(session: &mut dyn Session) -> StoreResult {
     all.map(|_| ())
 }
 
-/// What a batch writes: keys, and a number that each of its values has.
+/// The contents of a batch: the keys, and the number stored in each value.
 fn batch(client: u64, number: u64, rows: u64) -> (impl Iterator<Item = u64>, u64) {
     let of = client << 32 | number;
     let mut rng = SmallRng::seed_from_u64(of);
@@ -133,7 +133,7 @@ fn batch(client: u64, number: u64, rows: u64) -> (impl Iterator<Item = u64>, u64
 }
 
 impl Client {
-    /// Commits once, and acknowledges it.
+    /// Commits once and acknowledges the commit.
     pub(super) fn commit(
         &mut self,
         session: &mut dyn Session,
@@ -147,8 +147,8 @@ impl Client {
         self.acks.write_all_at(&self.done.to_le_bytes(), 0).map_err(failed("acks"))
     }
 
-    /// Moves an amount between two accounts. They are locked in order: nobody is rolled back, so
-    /// that a pause is not somebody's second try.
+    /// Moves an amount between two accounts. They are locked in order, so that no transaction is
+    /// rolled back and a pause is not a retry.
     fn transfer(&mut self, session: &mut dyn Session, rng: &mut SmallRng) -> StoreResult {
         let one = rng.random_range(0..ACCOUNTS);
         let other = (one + rng.random_range(1..ACCOUNTS)) % ACCOUNTS;
@@ -194,7 +194,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes a pause between two commits down.
+    /// Records a pause between two commits.
     pub(super) fn paused(&mut self, from: u64, to: u64) -> StoreResult {
         if to - from < LEAST_PAUSE {
             return Ok(());
@@ -204,23 +204,23 @@ impl Client {
     }
 }
 
-/// One commit, of a client that has no acknowledgements.
+/// One commit of a client without acknowledgements.
 pub(super) fn touch(session: &mut dyn Session, client: u64) -> StoreResult {
     session.put(0, &counter(client), &1u64.to_le_bytes())
 }
 
-/// Counts the commits that were acknowledged and are not there.
+/// Counts acknowledged commits that are missing.
 ///
 /// # Errors
 ///
-/// If something is there that nobody wrote, or a part of a commit: that is no store's bargain.
+/// If the store contains something that was not written, or a part of a commit.
 pub(super) fn lost(session: &mut dyn Session, commits: Commits, acks: &Acks) -> StoreResult<u64> {
     let clients = acks.clients().map_err(failed("acks"))?;
     let (mut lost, mut value) = (0, Vec::new());
     let wrong = |what: String| Err(StoreError::Failed("what killed processes left", what));
     session.read(&mut |txn: &mut dyn Reads| {
         lost = 0;
-        // What each record of a batch that is there must have.
+        // The expected contents of the records of a batch.
         let mut last = HashMap::new();
         for client in &clients {
             let there = txn.get(0, &counter(*client), &mut value)?;
@@ -278,10 +278,10 @@ mod tests {
             client.commit(session, commits, &mut rng).unwrap();
         }
         assert_eq!((acks.done(7), lost(session, commits, &acks)), (5, Ok(0)));
-        // Commits that were acknowledged and are not there are counted.
+        // Acknowledged commits that are missing are counted.
         acks.client(8).unwrap().acks.write_all_at(&9u64.to_le_bytes(), 0).unwrap();
         assert_eq!(lost(session, commits, &acks), Ok(9));
-        // More than was begun is an error, and so is a record of no commit.
+        // More commits than were begun are an error, and so is a record of no commit.
         client.acks.write_all_at(&3u64.to_le_bytes(), 0).unwrap();
         assert!(lost(session, commits, &acks).is_err());
         client.acks.write_all_at(&5u64.to_le_bytes(), 0).unwrap();

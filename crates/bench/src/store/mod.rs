@@ -1,16 +1,17 @@
-//! Our store and other people's beside each other.
+//! Our store compared with other stores.
 //!
-//! Each measurement is made in processes of its own, which open the store, wait for the start, and
-//! count what their threads do in the same window. Data is loaded once for each store and data set,
-//! in random order, and removed before the next data set is made. In each cell all stores run in
-//! turn, and the order changes with each run. All are used through one trait,
-//! `latchwork_rivals::Store`; their settings are described there. What is quoted is the median over
-//! the runs.
+//! Each measurement runs in new processes, which open the store, wait for the start and count the
+//! operations of their threads in the same window. Data is loaded once per store and data set, in
+//! random order, and removed before the next data set is created. In each cell all stores run in
+//! turn; the order changes with each run. All are used through one trait,
+//! `latchwork_rivals::Store`, which documents their settings. Reported values are medians over the
+//! runs.
 //!
-//! The workloads are a table in `workloads.rs`; a reading beside a writer is compared with both
-//! alone in the same run, and durable commits with what the disk itself can do (`device.rs`).
+//! `workloads.rs` has the table of workloads. Reading beside a writer is compared with reading
+//! alone and writing alone in the same run. Durable commits are compared with the disk itself
+//! (`device.rs`).
 //!
-//! A transfer is checked in the end: the sums of accounts, tellers, branches and history are equal.
+//! Transfers are checked at the end: the sums of accounts, tellers, branches and history are equal.
 //! A measurement in which some worker did nothing fails.
 
 mod data;

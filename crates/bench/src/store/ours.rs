@@ -1,8 +1,8 @@
-//! Our store behind the face of other people's.
+//! Our store behind the common trait.
 //!
-//! Keys and values are byte slices in the tables' own encoding. Not durable: `Mode::None`, the log
-//! is written when its buffer is full. Each process opens the folder for itself; the cache's size
-//! is that of the process that was first.
+//! Keys and values are byte slices in the tables' own encoding. Without durability: `Mode::None`;
+//! the log is written when its buffer is full. Each process opens the directory itself; the size of
+//! the cache is that of the first process.
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use latchwork_store::{Error, Mode, Operation, Options, ReadTxn, Table, TxnOption
 type Bytes = Table<&'static [u8], &'static [u8]>;
 type Machine = latchwork_machine::Shared;
 
-/// The store and its tables' names.
+/// The store and the names of its tables.
 pub(super) struct Ours {
     store: latchwork_store::Store,
     tables: Vec<Bytes>,
 }
 
-/// The names of tables, which the store wants for as long as the program runs.
+/// The names of tables, which must be `'static`.
 const NAMES: [&str; 4] = ["t0", "t1", "t2", "t3"];
 
 fn failed(call: &'static str) -> impl Fn(Error) -> StoreError {
@@ -30,13 +30,13 @@ fn failed(call: &'static str) -> impl Fn(Error) -> StoreError {
     }
 }
 
-/// Carries an error of the benchmark's through a closure that the store runs.
+/// Carries an error of the benchmark through a closure run by the store.
 fn through(why: &StoreError) -> Error {
     Error::Rejected(why.to_string())
 }
 
 impl Ours {
-    /// Where the store lies in a folder of the benchmark's.
+    /// The path of the store in a directory of the benchmark.
     pub(super) fn folder(folder: &Path) -> PathBuf {
         folder.join("ours")
     }
@@ -50,7 +50,7 @@ impl Ours {
             ours.sizes.history = ours.sizes.history.max(budget);
         }
         if let Some(history) = options.history {
-            // A segment is the least of the log that can go, so there are several in the history.
+            // Log is removed in whole segments, so the history must have several.
             let segment = (history / 8).clamp(1 << 20, ours.sizes.log_segment);
             ours.sizes.history = history;
             ours.sizes.log_budget = ours.sizes.log_budget.min(history);
@@ -93,7 +93,7 @@ struct Snapshot<'s, 't> {
 struct Txn<'s, 'x, 't> {
     tables: &'s [Bytes],
     txn: &'s mut WriteTxn<'x, 't, Machine>,
-    /// Why it is to be run again: the store does that, with the transaction's age.
+    /// Why the transaction is to be retried. The store retries it and keeps its age.
     again: Option<Error>,
 }
 
@@ -146,7 +146,7 @@ impl Reads for Txn<'_, '_, '_> {
         Ok(copy(value.map_err(|why| self.failed("get", why))?, to))
     }
 
-    /// All of the range is read and locked: no workload scans in a transaction that writes.
+    /// Reads and locks the whole range: no workload scans in a write transaction.
     fn scan(
         &mut self,
         table: usize,

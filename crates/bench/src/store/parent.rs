@@ -1,4 +1,4 @@
-//! Starts the processes that load, measure and add up, and hears what they say.
+//! Starts the processes that load, measure and check, and collects their results.
 
 use core::cell::Cell;
 use core::fmt;
@@ -16,18 +16,18 @@ use crate::child::{DONE, READY, Worker};
 use crate::dir::Dir;
 use crate::times::now;
 
-/// How long a store warms up at least, if what is measured is as long: a third of that otherwise.
+/// Least warm-up of a store, if the window is as long. Otherwise a third of the window.
 const WARM: Duration = Duration::from_millis(150);
 
 /// Why a measurement failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Fault {
-    /// A process cannot be started, or a folder not be made.
+    /// A process cannot be started or a directory not created.
     Process(io::Error),
-    /// A process failed, and said why.
+    /// A process reported an error.
     Failed(String),
-    /// What the cell is about did not happen.
+    /// The cell's subject did not occur.
     Nothing(&'static str),
 }
 
@@ -56,7 +56,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// The stores of one data set, removed when it is dropped.
+/// The stores of one data set, removed on drop.
 pub(super) struct Stores<'s> {
     data: Data,
     settings: &'s Settings,
@@ -66,11 +66,11 @@ pub(super) struct Stores<'s> {
     clients: Cell<u64>,
 }
 
-/// How long it took to load, and what it left.
+/// The duration of loading and the sizes afterwards.
 pub(super) struct Loaded {
     pub(super) records_per_s: f64,
     pub(super) bytes_per_record: f64,
-    /// Bytes passed to the system to be written.
+    /// Bytes passed to `write` calls.
     written: Option<f64>,
 }
 
@@ -102,51 +102,51 @@ impl<'s> Stores<'s> {
         }
     }
 
-    /// Runs a process that needs no start.
+    /// Runs a process that needs no common start.
     fn alone(&self, job: &Job) -> Result<Outcome, Fault> {
         let mut worker = Worker::start((self.launch)(), job)?;
         let text = worker.hear(DONE).map_err(Fault::Failed)?;
         Ok(serde_json::from_str(&text).map_err(io::Error::from)?)
     }
 
-    /// The folder of a store that is loaded.
+    /// The directory of a loaded store.
     pub(super) fn folder(&self, subject: Subject) -> Result<&Path, Fault> {
         let missing = || Fault::Failed("its data is not loaded".to_owned());
         self.loaded.get(&subject).map(PathBuf::as_path).ok_or_else(missing)
     }
 
-    /// What is loaded.
+    /// The data set.
     pub(super) fn data(&self) -> Data {
         self.data
     }
 
-    /// How many processes are killed in one measurement.
+    /// Processes killed in one measurement.
     pub(super) fn kills(&self) -> usize {
         self.settings.kills
     }
 
-    /// A number that no process has had.
+    /// An unused client number.
     pub(super) fn next_client(&self) -> u64 {
         self.clients.set(self.clients.get() + 1);
         self.clients.get()
     }
 
-    /// Starts a process that does something with a store that is loaded.
+    /// Starts a process with a task on a loaded store.
     pub(super) fn start(&self, subject: Subject, task: Task) -> Result<Worker, Fault> {
         let job = self.job(subject, task, self.folder(subject)?);
         Ok(Worker::start((self.launch)(), &job)?)
     }
 
-    /// Has a process do something with a store that is loaded, and says what came of it.
+    /// Runs a process with a task on a loaded store and returns its result.
     pub(super) fn told(&self, subject: Subject, task: Task) -> Result<Outcome, Fault> {
         self.alone(&self.job(subject, task, self.folder(subject)?))
     }
 
-    /// Makes and fills a store.
+    /// Creates and fills a store.
     pub(super) fn load(&mut self, subject: Subject) -> Result<Loaded, Fault> {
         let folder = self.dir.path().join(subject.name());
         let loaded = match self.data {
-            // Each measurement loads one.
+            // Loaded by each measurement.
             Data::Fresh { .. } => {
                 Loaded { records_per_s: 0.0, bytes_per_record: 0.0, written: None }
             }
@@ -160,7 +160,7 @@ impl<'s> Stores<'s> {
         fs::create_dir(folder)?;
         let loaded = self.fill(subject, folder);
         if loaded.is_err() {
-            // Or the next one could not make it. What went wrong first is what to tell.
+            // Otherwise the next one could not create it. The first error is the one to report.
             let _ = fs::remove_dir_all(folder);
         }
         loaded
@@ -177,7 +177,7 @@ impl<'s> Stores<'s> {
         Ok((loaded, bytes))
     }
 
-    /// Loads a store of its own, and removes it.
+    /// Loads a new store and removes it.
     pub(super) fn measure_load(&self, subject: Subject) -> Result<Outcome, Fault> {
         let folder = self.folder(subject)?;
         let (loaded, bytes) = self.load_in(subject, folder)?;
@@ -194,8 +194,8 @@ impl<'s> Stores<'s> {
         Ok(outcome)
     }
 
-    /// Measures once; if some worker did nothing in the window, as on a machine that is busy with
-    /// other things, again in longer ones.
+    /// Measures once. If some worker did nothing in the window, as on a busy machine, repeats with
+    /// longer windows.
     pub(super) fn measure(&self, subject: Subject, cell: &plan::Cell) -> Result<Outcome, Fault> {
         let window = self.settings.window;
         let longest = (window * 100).min(Duration::from_secs(2)).max(window * 10);
@@ -229,8 +229,8 @@ impl<'s> Stores<'s> {
             worker.hear(READY).map_err(Fault::Failed)?;
             workers.push(worker);
         }
-        // To warm up, and time to get going: a store that was opened anew has pages to read and
-        // memory to map, and one with a log may log each page whole at its first change.
+        // Warm-up and start-up time: a newly opened store reads pages and maps memory, and a store
+        // with a log may log each whole page at its first change.
         let warm = (window / 3).max(WARM.min(window)).as_nanos() as u64;
         let at = now() + warm + 10_000_000;
         for worker in &mut workers {
@@ -245,7 +245,7 @@ impl<'s> Stores<'s> {
         outcome.missing(cell).map_or(Ok(outcome), |what| Err(Fault::Nothing(what)))
     }
 
-    /// Adds a bank's tables up.
+    /// Checks the sums of a bank's tables.
     pub(super) fn verify(&self, subject: Subject) -> Result<(), Fault> {
         match self.loaded.get(&subject) {
             Some(folder) => self.alone(&self.job(subject, Task::Verify, folder)).map(|_| ()),

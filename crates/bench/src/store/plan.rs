@@ -1,4 +1,4 @@
-//! What is measured: workloads, by how many, on which data.
+//! The plan: workloads, numbers of threads and processes, data sets.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use latchwork_rivals::StoreKind;
 use super::Workload;
 use super::data::{Amounts, Data};
 
-/// A workload and how many do it.
+/// A workload with numbers of threads and processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// Threads, in all processes.
     pub threads: usize,
@@ -30,7 +30,7 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// Those of these settings, in order.
+    /// The cells of these settings, in order.
     pub fn all(settings: &Settings) -> Vec<Self> {
         let mut cells = Vec::new();
         for workload in Workload::ALL {
@@ -47,15 +47,15 @@ impl Cell {
     }
 }
 
-/// Whose store.
+/// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Subject {
-    /// Ours.
+    /// Our store.
     Ours,
-    /// The disk itself, with no store on it.
+    /// The disk without a store.
     Device,
-    /// Other people's.
+    /// A rival.
     Rival(StoreKind),
 }
 
@@ -65,7 +65,7 @@ impl Subject {
         [Self::Ours].into_iter().chain(StoreKind::ALL.map(Self::Rival)).collect()
     }
 
-    /// Its name in rows and on the command line.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",
@@ -74,12 +74,12 @@ impl Subject {
         }
     }
 
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub fn is_rival(self) -> bool {
         matches!(self, Self::Rival(_))
     }
 
-    /// Whether several processes can write to it at a time.
+    /// Whether several processes can write to it at the same time.
     pub(super) fn is_shared(self) -> bool {
         match self {
             Self::Ours => true,
@@ -104,35 +104,35 @@ impl Subject {
 /// What to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Which workloads.
+    /// The workloads.
     pub only: Vec<Workload>,
-    /// Whose stores.
+    /// The stores.
     pub subjects: Vec<Subject>,
-    /// How often each is measured in each cell.
+    /// Runs of each cell.
     pub runs: usize,
-    /// How long one measurement takes.
+    /// Duration of one measurement.
     pub window: Duration,
-    /// Records of 116 bytes; a quarter as many rows of YCSB.
+    /// Records of 116 bytes. A quarter as many YCSB rows.
     pub rows: usize,
     /// Branches of the larger transfer workload.
     pub scale: usize,
-    /// Bytes of records that are written while a snapshot is held, and of log at a crash.
+    /// Bytes of records written while a snapshot is held, and bytes of log at a crash.
     pub bytes: u64,
-    /// How many processes are killed in one measurement of `kill-one`.
+    /// Processes killed in one measurement of `kill-one`.
     pub kills: usize,
-    /// Only few numbers of threads and processes.
+    /// Whether to use few numbers of threads and processes.
     pub few: bool,
-    /// Bytes of each store's cache.
+    /// Cache size of each store, in bytes.
     pub cache: usize,
-    /// Bytes of log between two checkpoints of ours, where a workload does not set them; `None`
-    /// for its default.
+    /// Bytes of log between two checkpoints of our store, where the workload does not set it.
+    /// `None` for its default.
     pub budget: Option<u64>,
-    /// Where stores lie that do not wait for the disk: `/dev/shm` if there is one, else the
+    /// Directory of stores without durability. Default: `/dev/shm` if it exists, otherwise the
     /// directory for temporary files.
     pub memory: Option<PathBuf>,
-    /// Where stores lie that wait for the disk: the directory for temporary files.
+    /// Directory of stores with durability. Default: the directory for temporary files.
     pub disk: Option<PathBuf>,
-    /// How long a measurement may take before it counts as stuck.
+    /// Time after which a measurement counts as stuck.
     pub patience: Duration,
 }
 
@@ -158,13 +158,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The data that a workload works on.
+    /// The data set of a workload.
     pub(super) fn data(&self, workload: Workload) -> Data {
         let Self { rows, scale, bytes, .. } = *self;
         workload.data(&Amounts { rows, scale, bytes })
     }
 
-    /// Enough to see that everything works, in less than two minutes; too little to compare.
+    /// A smoke test of less than two minutes; too short for comparisons.
     pub fn quick() -> Self {
         Self {
             runs: 1,

@@ -1,4 +1,4 @@
-//! The whole benchmark: all stores in every cell, in turn, again and again.
+//! The benchmark: all stores in every cell, in turn, repeated.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -15,32 +15,32 @@ use crate::stats::{Ratio, fairness, median, noisy, quantile, spread};
 /// One store in one cell: an outcome for each run that did not fail.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Where.
+    /// The cell.
     pub cell: Cell,
-    /// Whose.
+    /// The store.
     pub subject: Subject,
-    /// What, each with the number of its run: where one failed there is none, and the runs after
-    /// it are to be compared with others' of the same number.
+    /// The outcomes with the numbers of their runs. A failed run has no outcome; later runs are
+    /// compared with those of the same number.
     pub outcomes: Vec<(usize, Outcome)>,
 }
 
 impl Series {
-    /// What came of its runs.
+    /// The outcomes of all runs.
     fn all(&self) -> impl Iterator<Item = &Outcome> {
         self.outcomes.iter().map(|(_, outcome)| outcome)
     }
 
-    /// What came of one of them.
+    /// The outcome of one run.
     fn of_run(&self, number: usize) -> Option<&Outcome> {
         self.outcomes.iter().find(|(run, _)| *run == number).map(|(_, outcome)| outcome)
     }
 
-    /// Operations a second, by run.
+    /// Operations per second of each run.
     pub fn rates(&self) -> Vec<f64> {
         self.all().map(|outcome| outcome.ops_per_s).collect()
     }
 
-    /// Its operations a second over another's, of the runs that neither failed in.
+    /// The ratio of its rate to another's, over the runs in which neither failed.
     fn ratio_to(&self, other: &Self) -> Option<Ratio> {
         let pair =
             |(run, ours): &(usize, Outcome)| Some((ours.ops_per_s, other.of_run(*run)?.ops_per_s));
@@ -49,56 +49,56 @@ impl Series {
     }
 }
 
-/// How a data set was loaded, once.
+/// The loading of a data set.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Whose.
+    /// The store.
     pub subject: Subject,
-    /// The first workload that the data is for.
+    /// The first workload on the data set.
     pub cell: Cell,
-    /// Records a second, in random order, 1,000 in a transaction.
+    /// Records per second, in random order, 1,000 per transaction.
     pub records_per_s: f64,
-    /// Bytes on the disk for each record, with the log.
+    /// Bytes on disk per record, including the log.
     pub bytes_per_record: f64,
 }
 
-/// All that was measured.
+/// The result of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// How.
+    /// The settings.
     pub settings: Settings,
-    /// In the order of cells and subjects.
+    /// The series, in the order of cells and subjects.
     pub series: Vec<Series>,
-    /// In the order of data sets and subjects.
+    /// The loads, in the order of data sets and subjects.
     pub loads: Vec<Load>,
-    /// Stores that were wanted and are not there, and why.
+    /// Requested stores that are missing, and why.
     pub absent: Vec<(Subject, String)>,
-    /// Releases of those that are.
+    /// Releases of the stores.
     pub releases: Vec<(Subject, String)>,
-    /// Cells in which a store failed, and how.
+    /// Cells in which a store failed, and the error.
     pub failures: Vec<(Subject, Cell, String)>,
 }
 
-/// The measurement that is about to begin.
+/// The next measurement.
 pub struct Step {
     /// Measurements done.
     pub done: usize,
     /// Measurements in all.
     pub total: usize,
-    /// Whose store is next.
+    /// The next store.
     pub subject: Subject,
-    /// Where.
+    /// Its cell.
     pub cell: Cell,
 }
 
-/// Runs the benchmark and tells `step` of each measurement. `launch` makes the command of a process
-/// that calls [`serve`](super::serve) and nothing else.
+/// Runs the benchmark and calls `step` before each measurement. `launch` returns the command of a
+/// process that only calls [`serve`](super::serve).
 ///
-/// A store that is not there is named in the report, and so is one that fails; the others go on.
+/// The report names stores that are missing or fail; the others continue.
 ///
 /// # Errors
 ///
-/// [`Fault::Process`], if no process can be started or no folder be made.
+/// [`Fault::Process`] if no process can be started or no directory created.
 pub fn run(
     settings: Settings,
     launch: &dyn Fn() -> Command,
@@ -127,7 +127,7 @@ pub fn run(
         }
     }
     let cells = Cell::all(&settings);
-    // The device is no store: it is measured wherever commits wait for it.
+    // The device is measured wherever commits wait for it.
     subjects.push(Subject::Device);
     let fits = |cell: &Cell| subjects.iter().filter(|subject| subject.fits(cell)).count();
     let total = cells.iter().map(fits).sum::<usize>() * settings.runs;
@@ -143,7 +143,7 @@ pub fn run(
     Ok(report)
 }
 
-/// How far it is.
+/// The progress of the benchmark.
 struct Progress<'p> {
     total: usize,
     done: usize,
@@ -158,7 +158,7 @@ impl Progress<'_> {
     }
 }
 
-/// Loads a data set, measures its cells, and removes it.
+/// Loads a data set, measures its cells and removes it.
 fn one_data_set(
     report: &mut Report,
     data: Data,
@@ -238,7 +238,7 @@ impl Report {
         self.series.iter().map(|series| self.row(series)).collect()
     }
 
-    /// The fastest of other people's stores in a cell.
+    /// The fastest rival in a cell.
     fn best_rival(&self, cell: &Cell) -> Option<&Series> {
         let rivals =
             self.series.iter().filter(|series| series.cell == *cell && series.subject.is_rival());
@@ -253,7 +253,7 @@ impl Report {
         let ratio = best.and_then(|best| series.ratio_to(best));
         let spread = spread(&series.rates());
         let ops_per_s = middle(|outcome| outcome.ops_per_s);
-        // What is timed one by one is too little in a run for quantiles of it.
+        // Times measured one by one are too few in one run for its quantiles.
         let pooled = |all: fn(&Outcome) -> &[u64], q| {
             let all: Vec<f64> = series.all().flat_map(all).map(|ns| *ns as f64).collect();
             (!all.is_empty()).then(|| quantile(&all, q))
@@ -292,14 +292,14 @@ impl Report {
         }
     }
 
-    /// What was measured of the same store in another cell, or of the device.
+    /// The series of the same store, or of the device, in another cell.
     fn other(&self, subject: Subject, workload: Workload) -> Option<&Series> {
         let alone = Cell { workload, threads: 1, procs: 1 };
         let found = |series: &&Series| series.subject == subject && series.cell == alone;
         self.series.iter().find(found)
     }
 
-    /// The numbers of each run, those counted in that compare it with others of the run.
+    /// The numbers of each run, including those relative to other series of the run.
     fn figures(&self, series: &Series) -> Vec<BTreeMap<String, f64>> {
         let Series { cell, subject, outcomes } = series;
         let beside = cell.workload == Workload::ReadWhileWriting;
@@ -345,7 +345,7 @@ mod tests {
 
     const CELL: Cell = Cell { workload: Workload::Get, threads: 1, procs: 1 };
 
-    /// Each run's rate of ours and of another, if it did not fail.
+    /// The rates of our store and of another in each run, `None` if it failed.
     fn report(ours: &[Option<f64>], theirs: &[Option<f64>]) -> Report {
         let series = |subject, rates: &[Option<f64>]| {
             let outcome = |(run, rate): (usize, &Option<f64>)| {
@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_run_that_failed_does_not_shift_those_after_it() {
-        // Twice as fast in each run, on a machine that is ten times as fast in each as before.
+        // Twice as fast in each run, on a machine that becomes ten times as fast from run to run.
         let ours = [Some(2.0), Some(20.0), Some(200.0), Some(2_000.0)];
         let theirs = [Some(1.0), None, Some(100.0), Some(1_000.0)];
         let row = &report(&ours, &theirs).rows()[0];

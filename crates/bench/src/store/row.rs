@@ -1,4 +1,4 @@
-//! A row of the table, as programs read it.
+//! A row of the table in machine-readable form.
 
 use std::collections::BTreeMap;
 
@@ -9,53 +9,52 @@ use super::keys::VALUE;
 use super::{Cell, Settings};
 use crate::row::{maybe_short, rounded, short};
 
-/// A measured row. Numbers are medians over the runs, but for those an operation, which are of all
-/// runs.
+/// A measured row. Numbers are medians over the runs; numbers per operation are over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// `store`.
     pub bench: &'static str,
-    /// Whose store.
+    /// The store.
     pub subject: &'static str,
-    /// Whether it is other people's.
+    /// Whether it is a rival.
     pub rival: bool,
     /// `native`.
     pub machine: &'static str,
-    /// Threads, in all processes.
+    /// Threads of all processes.
     pub threads: usize,
     /// Processes.
     pub procs: usize,
     /// The workload.
     pub params: Params,
-    /// Operations a second of all threads.
+    /// Operations per second of all threads.
     #[serde(serialize_with = "short")]
     pub ops_per_s: f64,
-    /// Nanoseconds between two operations, whichever thread does them.
+    /// Nanoseconds between two operations, of all threads together.
     #[serde(serialize_with = "short")]
     pub ns_per_op: f64,
     /// The interquartile range of the rate over its median.
     #[serde(serialize_with = "short")]
     pub spread: f64,
-    /// Half of the operations took no longer; of short reads, one in 16 is timed.
+    /// Median time of an operation. Of short reads one in 16 is timed.
     #[serde(serialize_with = "short")]
     pub p50_ns: f64,
-    /// As `p50_ns`, for 99 of 100.
+    /// 99th percentile of the same times.
     #[serde(serialize_with = "short")]
     pub p99_ns: f64,
-    /// The busier half of the threads' share of all operations; 0.5 is fair.
+    /// Share of all operations done by the busier half of the threads; 0.5 is fair.
     #[serde(serialize_with = "maybe_short")]
     pub fairness: Option<f64>,
-    /// How often it was measured.
+    /// Number of runs.
     pub runs: usize,
-    /// The spread is over a fifth and the runs do not agree on which is faster.
+    /// Whether the spread is above 20 % and the runs disagree on which side is faster.
     pub noisy: bool,
-    /// Transactions run once more, an operation.
+    /// Retries per operation.
     #[serde(serialize_with = "short")]
     pub again_per_op: f64,
-    /// Writes a second of the thread beside the readers.
+    /// Writes per second of the thread beside the readers.
     #[serde(serialize_with = "maybe_short")]
     pub writes_per_s: Option<f64>,
-    /// Rate over the best other store's, the median of the runs' own ratios.
+    /// Rate over the best rival's: the median of the ratios of the runs.
     #[serde(serialize_with = "maybe_short")]
     pub ratio: Option<f64>,
     /// The lower quartile of the ratios.
@@ -64,7 +63,7 @@ pub struct Row {
     /// The upper quartile of the ratios.
     #[serde(serialize_with = "maybe_short")]
     pub ratio_high: Option<f64>,
-    /// What the workload has to say besides, by the names of [`FIGURES`](super::FIGURES).
+    /// Other numbers of the workload, named as in [`FIGURES`](super::FIGURES).
     #[serde(flatten, serialize_with = "all_short")]
     pub figures: BTreeMap<&'static str, f64>,
 }
@@ -76,14 +75,14 @@ fn all_short<S: Serializer>(
     to.collect_map(figures.iter().map(|(name, number)| (name, rounded(*number))))
 }
 
-/// A row's workload.
+/// The workload of a row.
 #[derive(Clone, Debug, Serialize)]
 pub struct Params {
     /// See the module.
     pub workload: &'static str,
-    /// `none` or `full`: whether a commit waits for the disk.
+    /// `full` if a commit waits for the disk, `none` otherwise.
     pub mode: &'static str,
-    /// Records that were loaded.
+    /// Loaded records.
     pub records: u64,
     /// Bytes of a value.
     pub value_bytes: usize,
@@ -92,12 +91,12 @@ pub struct Params {
     pub scale: Option<usize>,
     /// Bytes of the cache.
     pub cache_bytes: usize,
-    /// Bytes of log between two checkpoints of ours, if it was told.
+    /// Bytes of log between two checkpoints of our store, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget_bytes: Option<u64>,
     /// Milliseconds of one measurement.
     pub window_ms: u64,
-    /// Processors that the program may use.
+    /// Processors available to the program.
     pub cpus: usize,
 }
 

@@ -1,4 +1,4 @@
-//! A process that measures: it is told a job, opens the store, and does it.
+//! A measuring process: it reads its job, opens the store and runs the job.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Subject, Workload, files, held, killed, transfer, work};
 use crate::child;
 use crate::times::now;
 
-/// Opens a subject's store.
+/// Opens the store of a subject.
 fn open(subject: Subject, folder: &Path, options: &StoreOptions) -> StoreResult<Box<dyn Store>> {
     match subject {
         Subject::Ours => Ok(Box::new(Ours::open(folder, options)?)),
@@ -21,7 +21,7 @@ fn open(subject: Subject, folder: &Path, options: &StoreOptions) -> StoreResult<
     }
 }
 
-/// The life of a process that measures. It ends when the job is done.
+/// Runs a measuring process and ends it with the job.
 pub fn serve() -> ! {
     let job: Job = child::job();
     child::end_within(Duration::from_millis(job.patience_ms));
@@ -61,7 +61,7 @@ fn run(job: &Job) -> StoreResult<Outcome> {
     Ok(Outcome::default())
 }
 
-/// Puts the data in, and says what was written for it.
+/// Loads the data and returns the bytes written.
 fn load(store: &dyn Store, job: &Job) -> StoreResult<Outcome> {
     let (begun, before) = (now(), files::written());
     job.data.load(store)?;

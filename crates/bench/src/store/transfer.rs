@@ -1,8 +1,9 @@
-//! Transfers between accounts, as TPC-B and Berkeley DB's `tproc_b` have them.
+//! Transfers between accounts, as in TPC-B and Berkeley DB's `tproc_b`.
 //!
-//! A scale is 100,000 accounts, 100 tellers and one branch, each 64 bytes: a balance and padding,
-//! by keys of 4 bytes. A transfer draws one of each, independently and uniformly, and an amount of
-//! -499 to 500; reads and updates them in this order; and adds 16 bytes to the history.
+//! A scale is 100,000 accounts, 100 tellers and one branch. Rows have 64 bytes, a balance and
+//! padding, and keys of 4 bytes. A transfer draws one row of each kind, independently and
+//! uniformly, and an amount from -499 to 500. It reads and updates the rows in this order and
+//! appends 16 bytes to the history.
 
 use latchwork_rivals::{Reads, Session, StoreError, StoreResult, Writes};
 use rand::RngExt;
@@ -47,7 +48,7 @@ fn balance(row: &[u8]) -> StoreResult<i64> {
 /// A worker's transfers.
 pub(super) struct Transfers {
     rows: [u32; 3],
-    /// The next key in the history: the process, the worker, a count.
+    /// The next key of the history: the process, the worker and a counter.
     history: u64,
     row: Vec<u8>,
 }
@@ -59,7 +60,7 @@ impl Transfers {
         Self { rows: rows(scale), history, row: Vec::with_capacity(BYTES) }
     }
 
-    /// One of them; says how often it had to be run again.
+    /// Runs one transfer and returns the number of retries.
     pub(super) fn one(
         &mut self,
         session: &mut dyn Session,
@@ -85,7 +86,7 @@ impl Transfers {
     }
 }
 
-/// Adds up each table; they must be equal.
+/// Adds up each table. The sums must be equal.
 pub(super) fn verify(session: &mut dyn Session) -> StoreResult {
     let mut sums = [0i64; TABLES];
     session.read(&mut |txn: &mut dyn Reads| {

@@ -1,16 +1,16 @@
-//! Kills processes that write, and measures what that costs those that go on.
+//! Kills writing processes and measures the effect on the others.
 //!
 //! | workload | a trial | what is timed |
 //! |---|---|---|
 //! | `kill-one` | one is killed, another takes its place | the others' longest pause |
 //! | `kill-all` | all are killed at once | from opening the store to the first commit |
-//! | `crash` | one that left so much log is killed, memory and cache go | the same |
+//! | `crash` | one that left so much log is killed, memory and cache are dropped | the same |
 //!
-//! A pause is one between two commits of a process, from the kill until all have committed twice;
-//! as long a time without a kill is watched, too.
+//! A pause is the time between two commits of a process, from the kill until all processes have
+//! committed twice. The same time without a kill is measured as a control.
 //!
-//! Each ends with a count of the commits that were acknowledged and are not there. Our store fails
-//! if there is one, or if a process that was not killed stops; of others it is told.
+//! Each trial ends with a count of acknowledged commits that are missing. Our store fails if there
+//! is one or if a surviving process stops. For rivals the count is reported.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -26,19 +26,19 @@ use super::{Cell, Fault, Subject, Workload, files};
 use crate::child::{DONE, READY, Worker};
 use crate::times::now;
 
-/// How long is watched at least, after a kill and without one.
+/// Least time of observation, after a kill and without one.
 const WATCH: Duration = Duration::from_millis(50);
-/// How often it is looked whether all have committed.
+/// Interval of the checks whether all have committed.
 const LOOK: Duration = Duration::from_millis(2);
-/// A process that has not committed for so long after a kill is stuck.
+/// A process that has not committed for this long after a kill is stuck.
 const STUCK: Duration = Duration::from_secs(10);
 
-/// The processes of a trial. They are killed when this goes.
+/// The processes of a trial. Dropping it kills them.
 struct Crew<'c> {
     stores: &'c Stores<'c>,
     subject: Subject,
     acks: Acks,
-    /// Each with its client.
+    /// Each process with its client.
     workers: Vec<(Worker, u64)>,
 }
 
@@ -53,7 +53,7 @@ impl<'c> Crew<'c> {
         Ok(crew)
     }
 
-    /// One more, which has committed once when this returns.
+    /// Adds a process. It has committed once when this returns.
     fn join(&mut self) -> Result<(), Fault> {
         let client = self.stores.next_client();
         let mut worker = self.stores.start(self.subject, Task::Commit { client })?;
@@ -67,8 +67,8 @@ impl<'c> Crew<'c> {
         self.workers.iter().map(|(_, client)| self.acks.done(*client)).collect()
     }
 
-    /// Waits until each has committed twice: what one began before that may have been done already.
-    /// False if one is stuck, or has ended.
+    /// Waits until each process has committed twice, because a first commit may have begun before.
+    /// Returns false if one is stuck or has ended.
     fn all_commit(&mut self) -> bool {
         let (before, begun) = (self.done(), now());
         loop {
@@ -83,7 +83,7 @@ impl<'c> Crew<'c> {
         }
     }
 
-    /// Kills all, at once. What was told of them stays.
+    /// Kills all processes at once. Their acknowledgements remain.
     fn kill(mut self) -> Result<Acks, Fault> {
         for (worker, _) in &mut self.workers {
             worker.kill()?;
@@ -92,18 +92,18 @@ impl<'c> Crew<'c> {
     }
 }
 
-/// A stretch of time, and the clients that went on in it.
+/// A period of time and the clients that continued in it.
 struct Stretch {
     from: u64,
     to: u64,
     clients: Vec<u64>,
-    /// Whether one of them never committed again.
+    /// Whether a client never committed again.
     stuck: bool,
 }
 
 impl Stretch {
-    /// The longest time between two commits of one client, any part of which lies in the
-    /// stretch; of one that is stuck, as long as it was waited for.
+    /// The longest time between two commits of one client that overlaps the period. For a stuck
+    /// client, the time waited.
     fn longest_pause(&self, acks: &Acks) -> u64 {
         let pauses = self.clients.iter().flat_map(|client| acks.pauses(*client));
         let within = pauses.filter(|(from, to)| *from < self.to && *to > self.from);
@@ -112,7 +112,7 @@ impl Stretch {
     }
 }
 
-/// Opens what killed processes left, in a process of its own.
+/// Opens the store of killed processes in a new process.
 fn reopen(stores: &Stores<'_>, subject: Subject) -> Result<Outcome, Fault> {
     let client = stores.next_client();
     let outcome = stores.told(subject, Task::Reopen { client })?;
@@ -143,7 +143,7 @@ fn kill_one(stores: &Stores<'_>, subject: Subject, procs: usize) -> Result<Outco
     let mut rng = SmallRng::seed_from_u64(now());
     let mut crew = Crew::start(stores, subject, procs)?;
     let (mut kills, mut quiet) = (Vec::new(), Vec::new());
-    // They have all committed by now, and go on at once.
+    // All have committed by now and continue at once.
     let (mut outcome, mut stuck) = (Outcome::default(), 0);
     let (before, begun) = (crew.acks.all_done()?, now());
     while kills.len() < stores.kills() && stuck == 0 {
@@ -187,7 +187,7 @@ fn kill_one(stores: &Stores<'_>, subject: Subject, procs: usize) -> Result<Outco
     Ok(outcome)
 }
 
-/// Commits a second, if there were so many before these nanoseconds and so many after them.
+/// Commits per second, given `before` commits before and `after` commits after `ns` nanoseconds.
 fn per_second(before: u64, after: u64, ns: u64) -> f64 {
     (after - before) as f64 * 1e9 / ns.max(1) as f64
 }
@@ -217,7 +217,7 @@ fn crash(stores: &Stores<'_>, subject: Subject) -> Result<Outcome, Fault> {
     Ok(outcome)
 }
 
-/// What is timed is one operation: to open, and to commit once.
+/// The timed operation is opening the store and committing once.
 fn opened(mut outcome: Outcome) -> Result<Outcome, Fault> {
     let took = outcome.samples.first().copied().ok_or(Fault::Nothing("opening"))?;
     outcome.ops_per_s = 1e9 / took.max(1) as f64;

@@ -1,4 +1,4 @@
-//! The workloads, over any store.
+//! The workloads, for any store.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -20,32 +20,33 @@ use super::ycsb::Ycsb;
 use crate::child;
 use crate::times::{histogram, now};
 
-/// Operations of which one is timed by itself, where they are short.
+/// Every how many short operations one is timed.
 const SAMPLE: u64 = 16;
 /// Reads or updates in a long transaction.
 const LONG: u64 = 1000;
 
-/// When workers begin: after each has done its first operation, for a store opens much with that.
+/// The start of the workers: after the first operation of each, because a store opens files with
+/// it.
 struct Gate {
     warm: Barrier,
     go: Barrier,
-    /// Where the window begins, on the monotonic clock: the same for all workers.
+    /// Start of the window on the monotonic clock, common to all workers.
     from: AtomicU64,
     length: u64,
 }
 
 impl Gate {
-    /// Waits for the others; returns where the window begins and ends.
+    /// Waits for the others and returns the begin and end of the window.
     fn pass(&self) -> (u64, u64) {
         self.warm.wait();
         self.go.wait();
-        // Relaxed: the barrier before it orders it.
+        // Relaxed: ordered by the barrier before it.
         let from = self.from.load(Relaxed);
         (from, from + self.length)
     }
 }
 
-/// What one worker did in the window.
+/// The result of one worker in the window.
 struct Share {
     done: u64,
     again: u64,
@@ -53,7 +54,7 @@ struct Share {
     writes: bool,
 }
 
-/// Opens a session for each worker and counts what they do.
+/// Opens a session per worker and counts operations.
 pub(super) fn measure(store: &dyn Store, workload: Workload, job: &Job) -> StoreResult<Outcome> {
     let gate = Gate {
         warm: Barrier::new(job.threads + 1),
@@ -79,10 +80,10 @@ pub(super) fn measure(store: &dyn Store, workload: Workload, job: &Job) -> Store
             });
         }
         gate.warm.wait();
-        // Relaxed: the barrier behind it orders it; below, this thread's own store.
+        // Relaxed: ordered by the barrier after it; below, this thread's own store.
         gate.from.store(child::start(), Relaxed);
         gate.go.wait();
-        // Of the window alone, as operations are.
+        // Within the window only, like operations.
         let from = gate.from.load(Relaxed);
         sleep_until(from);
         let before = store.syncs();
@@ -105,7 +106,7 @@ pub(super) fn measure(store: &dyn Store, workload: Workload, job: &Job) -> Store
     }
     outcome.p50_ns = times.value_at_quantile(0.5) as f64;
     outcome.p99_ns = times.value_at_quantile(0.99) as f64;
-    // The store's own threads sync too; all of it is what the operations cost.
+    // The store's own threads sync too; all syncs are a cost of the operations.
     outcome.syncs = synced;
     Ok(outcome)
 }
@@ -115,9 +116,8 @@ fn sleep_until(at: u64) {
     thread::sleep(Duration::from_nanos(at.saturating_sub(now())));
 }
 
-/// Does something once, passes the gate, and does it until the window is over; counts what was
-/// begun and ended within it. `once` says how many operations it did, and how often it had to be
-/// run once more.
+/// Runs `once`, waits at the gate and repeats `once` until the end of the window. Counts what began
+/// and ended within it. `once` returns its numbers of operations and of retries.
 fn repeat(
     gate: &Gate,
     sample: u64,
@@ -148,12 +148,12 @@ fn repeat(
     }
 }
 
-/// One thread's work.
+/// The work of one thread.
 struct Worker<'w> {
     workload: Workload,
     data: Data,
     number: usize,
-    /// Rows that are in the store: it grows.
+    /// Rows in the store, which grows.
     rows: &'w AtomicU64,
     readers_done: &'w AtomicBool,
 }
@@ -187,7 +187,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A key number, uniform.
+    /// A uniformly distributed key number.
     fn any(&self, rng: &mut SmallRng) -> u64 {
         rng.random_range(0..self.data.rows())
     }
@@ -220,7 +220,7 @@ impl Worker<'_> {
                 Ok((1, 0))
             }),
         };
-        // Relaxed: the writer stops a little sooner or later.
+        // Relaxed: the moment at which the writer stops does not matter.
         self.readers_done.store(true, Relaxed);
         share
     }
@@ -241,7 +241,7 @@ impl Worker<'_> {
         })
     }
 
-    /// One snapshot, from before the window to its end.
+    /// Reads in one snapshot, taken before the window and kept to its end.
     fn read_snapshot(
         &self,
         session: &mut dyn Session,
@@ -303,8 +303,7 @@ impl Worker<'_> {
         let mut share = self.write(session, gate, rng)?;
         share.writes = true;
         let mut value = [0; VALUE];
-        // The last reads of the others are not to be quicker than the rest.
-        // Relaxed: as where it is set.
+        // The last reads of the others must not run without the writer. Relaxed, as at the store.
         while !self.readers_done.load(Relaxed) {
             let number = self.any(rng);
             keys::fill(&mut value, number, rng);
@@ -332,7 +331,7 @@ impl Worker<'_> {
                 Ok(())
             })?;
             core::hint::black_box(bytes);
-            // What is counted of a scan of everything is records: no window holds many scans.
+            // A full scan counts records, because few scans fit into a window.
             Ok((if all { count as u64 } else { 1 }, 0))
         })
     }

@@ -1,13 +1,13 @@
-//! The workloads: one table, of which all else about them is made.
+//! The table of workloads, from which all their properties are generated.
 
 use serde::{Deserialize, Serialize};
 
 use super::data::{Amounts, Data};
 
-/// Threads, in all processes, and processes.
+/// Threads of all processes, and processes.
 type Crew = (usize, usize);
 
-/// What a line of the table says.
+/// A line of the table.
 struct About {
     name: &'static str,
     operation: &'static str,
@@ -17,7 +17,7 @@ struct About {
 
 macro_rules! workloads {
     ($($workload:ident $name:literal, $crews:expr, $data:expr, $operation:literal;)*) => {
-        /// What the workers do; see the module.
+        /// A workload; see the module.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[allow(missing_docs, reason = "the table describes each")]
         pub enum Workload {
@@ -25,7 +25,7 @@ macro_rules! workloads {
         }
 
         impl Workload {
-            /// All of them, those of one data set together.
+            /// All workloads, grouped by data set.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$workload),*];
 
             fn about(self) -> About {
@@ -121,17 +121,17 @@ workloads! {
 }
 
 impl Workload {
-    /// Its name in rows and on the command line.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         self.about().name
     }
 
-    /// What one operation is.
+    /// The name of one operation.
     pub fn operation(self) -> &'static str {
         self.about().operation
     }
 
-    /// Whether it takes minutes, or more, and is measured only where it is named.
+    /// Whether it takes minutes and runs only if it is named.
     pub fn is_long(self) -> bool {
         matches!(
             self,
@@ -144,12 +144,12 @@ impl Workload {
         matches!(self, Self::Durable | Self::Wrand)
     }
 
-    /// Whether its transfers are added up in the end.
+    /// Whether its transfers are checked at the end.
     pub(super) fn is_transfer(self) -> bool {
         matches!(self, Self::TprocB1 | Self::TprocB10)
     }
 
-    /// What is measured beside it, in the same run and on the same data, to be compared with.
+    /// The workloads measured in the same run and on the same data for comparison.
     pub(super) fn beside(self) -> &'static [Self] {
         match self {
             Self::ReadWhileWriting => &[Self::Get, Self::Put],
@@ -157,12 +157,12 @@ impl Workload {
         }
     }
 
-    /// The data that it works on.
+    /// The data set.
     pub(super) fn data(self, amounts: &Amounts) -> Data {
         (self.about().data)(amounts)
     }
 
-    /// Threads and processes that it is measured with: all, or only a few threads.
+    /// The numbers of threads and processes: all, or only a few threads.
     pub(super) fn crews(self, few: bool) -> impl Iterator<Item = Crew> {
         let crews = self.about().crews;
         let alone = crews.iter().filter(|(_, procs)| *procs == 1).count();

@@ -11,16 +11,16 @@ use super::Workload;
 use super::data::ROW;
 use super::keys::{self, Skewed};
 
-/// The most rows of a scan.
+/// Largest number of rows of a scan.
 const SCAN: usize = 100;
 
-/// A worker's rows.
+/// The rows seen by a worker.
 pub(super) struct Ycsb<'y> {
     workload: Workload,
     skewed: Skewed,
-    /// Rows that are there, those counted in that workers of the process have put in.
+    /// Rows in the store, including those inserted by workers of this process.
     rows: &'y AtomicU64,
-    /// Rows that were loaded.
+    /// Loaded rows.
     loaded: u64,
     row: Vec<u8>,
     fresh: Vec<u8>,
@@ -32,14 +32,14 @@ impl<'y> Ycsb<'y> {
         Self { workload, skewed, rows, loaded, row: Vec::with_capacity(ROW), fresh: vec![0; ROW] }
     }
 
-    /// A row's key. One that was put in has this process in it: others put rows in, too, and those
-    /// of the runs before are there.
+    /// The key of a row. Inserted keys contain the process number, because other processes insert
+    /// rows too, and rows of earlier runs remain.
     fn key(&self, number: u64) -> [u8; 24] {
         let process = if number < self.loaded { 0 } else { u64::from(std::process::id()) };
         keys::user(process << 40 | number)
     }
 
-    /// One operation; says how often it had to be run again.
+    /// Runs one operation and returns the number of retries.
     pub(super) fn one(
         &mut self,
         session: &mut dyn Session,
@@ -54,8 +54,7 @@ impl<'y> Ycsb<'y> {
             Workload::YcsbF if dice < 50 => self.modify(session, rng),
             Workload::YcsbD => {
                 let rank = self.skewed.rank();
-                // Relaxed: a number that nothing else is read by; the newest row may not be there
-                // yet.
+                // Relaxed: no other data depends on this number; the newest row may not exist yet.
                 let newest = self.rows.load(Relaxed) - 1;
                 self.read(session, newest.saturating_sub(rank))
             }
@@ -80,7 +79,7 @@ impl<'y> Ycsb<'y> {
 
     fn insert(&mut self, session: &mut dyn Session, rng: &mut SmallRng) -> StoreResult<u64> {
         keys::fill(&mut self.fresh[..100], 0, rng);
-        // Relaxed: a number that nobody else gets.
+        // Relaxed: only the uniqueness of the number matters.
         let number = self.rows.fetch_add(1, Relaxed);
         session.put(0, &self.key(number), &self.fresh)?;
         Ok(0)

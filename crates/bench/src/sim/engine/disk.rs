@@ -1,4 +1,4 @@
-//! A disk in memory whose calls take a simulated thread's time.
+//! A disk in memory. Its calls take time of the simulated thread.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use latchwork_disk::{Calls, Disk, Error, File, Open, Simulated};
 use latchwork_sim::work;
 
-/// Cycles of a system call, and bytes that it copies in one: 25 GB/s at 2.5 GHz.
+/// Cycles of a system call, and bytes copied per cycle: 25 GB/s at 2.5 GHz.
 const CALL: u64 = 1000;
 const BYTES: u64 = 10;
-/// Cycles until something is durable, some 100 microseconds: the thread's core does nothing else.
+/// Cycles of a synchronous write, about 100 microseconds; the thread's core is occupied.
 const SYNC: u64 = 250_000;
 
-/// Files in memory. What is written is durable when a simulated core has spent its time on that.
+/// Files in memory. A write is durable when a simulated core has spent the time for it.
 #[derive(Debug)]
 pub(super) struct Timed(Simulated);
 

@@ -1,4 +1,4 @@
-//! Our lock manager.
+//! Our lock manager in the simulator.
 
 use std::cell::Cell;
 
@@ -14,32 +14,32 @@ use super::super::operations::Names;
 use super::super::watch::Watch;
 use super::{Engine, drawn, pause, zipf};
 
-/// Bytes that the cells of each thread and of each object take at most, and all others.
+/// Upper bound, in bytes for the cells of each thread, of each object, and for all others.
 const THREAD: u64 = 256 << 10;
 const OBJECT: u64 = 256;
 const REST: u64 = 8 << 20;
-/// The kind of ranges: they exclude all others.
+/// The range mode: exclusive.
 const RANGE: RangeKind = RangeKind::WriteRecord;
 
-/// A lock manager, and a session for each simulated thread.
+/// A lock manager with a session per simulated thread.
 pub(super) struct Bank {
     sessions: Vec<Session<Simulated>>,
     /// Cycles under a lock.
     inside: u64,
     names: Names,
-    /// Of the keyspace whose ranges are locked, if they are.
+    /// The keyspace of the range locks, if used.
     stripes: Option<Stripes>,
-    /// The part of requests for a common object that goes to it or one before it.
+    /// Cumulative distribution of the requests over the common objects.
     shares: Vec<f64>,
-    /// By object: how many hold it; -1 is one that excludes all.
+    /// Holders per object; -1 is an exclusive one.
     holders: Vec<Cell<i64>>,
-    /// Whether weak locks are taken in their owners' memory.
+    /// Whether weak locks are granted in their owners' memory.
     weak: bool,
 }
 
 impl Bank {
-    /// With a session for each thread, and what a long run would have made already: the objects of
-    /// threads that have their own, and the pages in which owners keep weak locks.
+    /// Creates a session per thread and what a long run has already created: the objects of threads
+    /// that have their own, and the pages in which owners keep weak locks.
     pub(super) fn new(
         weak: bool,
         inside: u64,
@@ -170,14 +170,14 @@ impl Engine for Bank {
     }
 }
 
-/// 16 bytes, as the native workloads have, in the order of objects.
+/// 16 bytes, as in the native workloads, in the order of objects.
 fn name(object: usize) -> [u8; 16] {
     let mut name = *b"object..........";
     name[8..].copy_from_slice(&(object as u64).to_be_bytes());
     name
 }
 
-/// As many stripes, of as many objects each; none if there is no keyspace.
+/// `count` stripes of equally many objects. `None` without a keyspace.
 fn stripes(count: usize, objects: usize) -> Result<Option<Stripes>, Error> {
     let count = count.min(objects);
     let bounds = (1..count).map(|stripe| name(stripe * objects / count));

@@ -1,5 +1,5 @@
-//! What is more than a latch under a simulated workload: our lock manager, our pool and the one it
-//! is judged by, our store.
+//! The engines of simulated workloads: our lock manager, our pool and the pool that it is compared
+//! with, our store.
 
 mod disk;
 mod locks;
@@ -12,21 +12,21 @@ use super::dice::Dice;
 use super::operations::Operations;
 use super::watch::Watch;
 
-/// One of them, made for a number of threads.
+/// An engine for a number of threads.
 pub(super) trait Engine {
-    /// Names the memory, for reports, and says what a long run would have in its caches.
+    /// Names the memory for reports and sets the cache contents of a long run.
     fn set_up(&self, simulation: &mut Simulation);
 
-    /// What thread `me` does until the watch says that it is over; or what went wrong.
+    /// The work of thread `me` until the end of the watch.
     fn live(&self, me: usize, dice: &mut Dice, watch: &Watch<'_>) -> Result<(), String>;
 
-    /// For after the run: that nothing was wrong; of a lock manager, the part of requests that were
-    /// granted in their owner's own memory.
+    /// Checks after the run that no error occurred. Of a lock manager, returns the fraction of
+    /// requests granted in their owner's own memory.
     fn judge(&self) -> Result<Option<f64>, String>;
 }
 
-/// The engine of this name, with what a long run would have made already. A lock of a lock manager
-/// is held for `inside` cycles.
+/// The engine of this name in the state of a long run. A lock of a lock manager is held for
+/// `inside` cycles.
 pub(super) fn make(
     name: &str,
     inside: u64,
@@ -49,13 +49,13 @@ fn boxed<E: Engine + 'static>(engine: E) -> Box<dyn Engine> {
     Box::new(engine)
 }
 
-/// Between two operations.
+/// The pause between two operations.
 fn pause(outside: u64, dice: &mut Dice) {
     latchwork_sim::work(outside - outside / 4 + dice.below(outside as usize / 2 + 1) as u64);
 }
 
-/// Zipf's law: object n is asked for as often as the first, divided by n to the power of
-/// `exponent`. The parts of requests that go to it or to one before it.
+/// Zipf's law: the frequency of object n is that of the first, divided by n to the power of
+/// `exponent`. Returns the cumulative distribution.
 fn zipf(objects: usize, exponent: f64) -> Vec<f64> {
     let mut sum = 0.0;
     let sums = (1..=objects).map(|n| {
@@ -66,7 +66,7 @@ fn zipf(objects: usize, exponent: f64) -> Vec<f64> {
     sums.iter().map(|s| s / sum).collect()
 }
 
-/// One of them, by chance.
+/// Draws an object from the distribution.
 fn drawn(shares: &[f64], dice: &mut Dice) -> usize {
     let at = dice.below(1 << 30) as f64 / f64::from(1 << 30);
     shares.partition_point(|share| *share <= at).min(shares.len() - 1)

@@ -1,4 +1,4 @@
-//! Our pool, and the pool that it is judged by.
+//! Our pool, and the pool that it is compared with.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::super::operations::Pages;
 use super::super::watch::Watch;
 use super::{Engine, pause};
 
-/// Bytes of a page; one word of it is read.
+/// Bytes of a page, of which one word is read.
 const PAGE: u32 = 4096;
 
-/// Our pool, with all pages in it.
+/// Our pool, with all pages in memory.
 pub(super) struct Ours {
     pages: Pages,
     region: Region<Simulated>,
@@ -106,18 +106,18 @@ impl Engine for Ours {
 
 type Long = <Simulated as Machine>::AtomicU64;
 
-/// A frame's header: what it holds, and how many readers do not want it to go.
+/// A frame's header: the page, and the number of pins.
 #[derive(Default)]
 struct Header {
     tag: Long,
     packed: Long,
 }
 
-/// A pool whose readers pin: a bucket's latch is shared while the frame is found and pinned, as
-/// engines do that have a table of buffers.
+/// A pool with pins: a reader takes the bucket's latch shared, finds the frame and pins it, as in
+/// engines with a buffer table.
 pub(super) struct Pinned {
     pages: Pages,
-    /// Whether the count is apart from what readers read.
+    /// Whether the pin count is on a cache line of its own.
     isolated: bool,
     buckets: Vec<Padded<LwLatch<FetchAdd, Simulated>>>,
     headers: Vec<Padded<Header>>,
@@ -157,7 +157,7 @@ impl Pinned {
         if found {
             self.pin(page).fetch_add(1, Acquire);
         }
-        // SAFETY: this thread has a share of it, taken above.
+        // SAFETY: this thread acquired the share above.
         unsafe { self.buckets[page].unlock_shared() };
         found.then(|| {
             let word = self.frames[page].load(Relaxed);

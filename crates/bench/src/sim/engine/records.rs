@@ -1,4 +1,4 @@
-//! Our store: each simulated thread is one of a process of its own.
+//! Our store in the simulator. Each simulated thread stands for a process.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,20 +19,20 @@ const RECORDS: Table<u64, &[u8]> = Table::new("records");
 const SUMS: [Table<u64, &[u8]>; 3] =
     [Table::new("accounts"), Table::new("tellers"), Table::new("branches")];
 const HISTORY: Table<u64, i64> = Table::new("history");
-/// Of a branch: accounts, a hundredth of TPC-B's; tellers, as Berkeley DB's program has them.
+/// Rows per branch: accounts, a hundredth of TPC-B's; tellers, as in Berkeley DB's program.
 const OF_A_BRANCH: [usize; 3] = [1000, 100, 1];
-/// Bytes of a record, and of a row that is transferred to or from.
+/// Bytes of a record and of a row of a transfer.
 const RECORD: usize = 100;
 const ROW: usize = 64;
 
-/// One store, once for each thread: each has it open as a process of its own would.
+/// One store, opened once per thread, as by a process of its own.
 pub(super) struct Stores {
     records: Records,
     shares: Vec<f64>,
     stores: Vec<Store<Simulated>>,
 }
 
-/// A record tells its own number.
+/// The contents of a record; they contain its number.
 fn record(number: u64, turn: u64) -> [u8; RECORD] {
     let mut bytes = [0; RECORD];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -52,7 +52,7 @@ impl Stores {
     fn try_new(records: Records, threads: usize) -> Result<Self, Error> {
         let sizes = Sizes {
             cache: 64 << 20,
-            // No checkpoint comes in a run of milliseconds.
+            // No checkpoint occurs in a run of milliseconds.
             log_budget: 1 << 30,
             locks: 256 << 20,
             threads: threads as u32 + 8,
@@ -94,7 +94,7 @@ impl Stores {
         store.write(|tx| tx.put(&HISTORY, 0, 0))
     }
 
-    /// What a thread of a long run has behind it: a session, and the tables.
+    /// What a thread of a long run has already opened: a session and the tables.
     fn look(&self, me: usize) -> Result<(), Error> {
         let store = &self.stores[me];
         if !self.records.transfers {
@@ -146,7 +146,7 @@ impl Stores {
     }
 }
 
-/// Frequent ones do not lie side by side.
+/// Keeps frequent records apart.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
@@ -155,7 +155,7 @@ impl Engine for Stores {
     fn set_up(&self, simulation: &mut Simulation) {
         for (start, len, name) in self.stores[0].places().unwrap_or_default() {
             let warm = match &*name {
-                // The pages are in the first frames, but for those that others were given at once.
+                // The pages are in the first frames, except those that were reassigned at once.
                 "pages" => 2 * len + (1 << 20),
                 "pool-desc" | "pool-xlat" | "pool-head" => len.min(1 << 20),
                 "store.low" | "store.visible" => len,
@@ -202,7 +202,7 @@ impl Engine for Stores {
     }
 }
 
-/// How many rows a table has, and what their heads add up to.
+/// The number of rows of a table and the sum of their heads.
 fn rows(tx: &ReadTxn<'_, Simulated>, table: &Table<u64, &[u8]>) -> Result<(i64, i64), Error> {
     let (mut count, mut sum) = (0, 0i64);
     for row in tx.range(table, ..)? {
