@@ -1,5 +1,7 @@
 //! Errors of the store as exceptions of Python: the classes are in `_errors.py`.
 
+use latchwork_machine::AttachError;
+use latchwork_region::Error as RegionError;
 use latchwork_store::Error;
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -92,11 +94,11 @@ fn is_forked(why: &Error) -> bool {
     false
 }
 
-/// Whether the process may not use as many addresses as a part of the store wants.
-fn is_too_large(why: &Error) -> bool {
+/// Whether an error of a lower layer is the cause.
+fn has_cause<E: std::error::Error + 'static>(why: &Error, is: impl Fn(&E) -> bool) -> bool {
     let mut why: Option<&(dyn std::error::Error + 'static)> = Some(why);
     while let Some(this) = why {
-        if matches!(this.downcast_ref(), Some(latchwork_region::Error::TooLarge(_))) {
+        if this.downcast_ref().is_some_and(&is) {
             return true;
         }
         why = this.source();
@@ -113,7 +115,14 @@ pub(crate) fn raise(py: Python<'_>, why: Error) -> PyErr {
     while let Error::Aborted { why } = inner {
         inner = why;
     }
-    if is_too_large(inner) {
+    if has_cause(inner, |why| matches!(why, AttachError::TooMany)) {
+        let text = format!(
+            "this process has too many stores open, 73 at most: close some, or use one store object \
+             in all threads ({why})"
+        );
+        return of_class(py, "Full", text, facts);
+    }
+    if has_cause(inner, |why| matches!(why, RegionError::TooLarge(_))) {
         let text = format!("{why}: open the store with small=True, or with a smaller cache_max");
         return of_class(py, "OpenFailed", text, facts);
     }

@@ -446,6 +446,31 @@ pub(crate) fn add<'py>(
     values::number(py, sum.map_err(Refusal::raise)?)
 }
 
+/// Changes the bytes of a record by a function of this module, which runs without the interpreter,
+/// in a transaction that ends with it. None if there is no record, or the function returns that.
+pub(crate) fn change_bytes<R: Send>(
+    py: Python<'_>,
+    db: &Py<Db>,
+    def: &Def,
+    key: &Object<'_>,
+    time: Duration,
+    change: impl Fn(&mut Vec<u8>) -> Option<R> + Send + Sync,
+) -> PyResult<Option<R>> {
+    let (store, patience) = (db.get().store(py)?, def.patience(Some(time)));
+    def.with_key(key, |key| {
+        let mut record = Vec::new();
+        let work = |tx: &mut WriteTxn<'_, '_>| {
+            go_on()?;
+            let read = |bytes: &[u8]| bytes.clone_into(&mut record);
+            let Some(()) = tx.get_for_update_with(&def.table, key, read)? else { return Ok(None) };
+            let Some(done) = change(&mut record) else { return Ok(None) };
+            // The write and the commit are one record of the log.
+            tx.put_last(&def.table, key, &record).map(|()| Some(done))
+        };
+        wait(py, || store.write_with(&patience, work)).map(|done| done.value)
+    })
+}
+
 /// The pairs of a mapping, or of an iterable of pairs, as bytes.
 fn pairs(def: &Def, of: &Object<'_>) -> PyResult<Vec<Bytes>> {
     let py = of.py();

@@ -252,3 +252,37 @@ def test_tags_of_a_cache(tmp_path: Path) -> None:
             with pytest.raises(TypeError):
                 cache.set("a", 1, tag=tag)
         assert "a" not in cache and cache.check() == []
+
+
+def test_many_stores(folder: Path) -> None:
+    stores = []
+    with pytest.raises(latchwork.Full, match="73 at most"):
+        for _ in range(100):
+            stores.append(latchwork.open(folder, small=True))
+    assert len(stores) >= 70
+    stores[0]["t"]["a"] = 1
+    for store in stores:
+        store.close()
+    with latchwork.open(folder, small=True) as again:
+        assert again["t"]["a"] == 1
+
+
+def test_lengths_of_keys(db: latchwork.Store) -> None:
+    t = db["t"]
+
+    def fits(key: Any) -> bool:
+        try:
+            return t.get(key, True) is True
+        except latchwork.TooLong:
+            return False
+
+    def size(part: Any) -> int:
+        # The longest text that has room beside the part.
+        room = next(count for count in range(latchwork.MAX_KEY, 0, -1) if fits(("x" * count, part)))
+        return latchwork.MAX_KEY - 2 - room
+
+    # As docs/python.md says.
+    sizes = {"": 2, "ab": 4, "ü": 4, "a\0b": 6, b"": 2, b"\0": 4, 0: 1, 1: 2, -1: 2, 255: 2, 256: 3, 2**63 - 1: 9, -(2**63): 9}
+    sizes |= {2**64: 11, -(2**127): 18, 2**128 - 1: 18, 2.5: 9, ("ab",): 6, (None,): 4, (): 2}
+    assert {part: size(part) for part in sizes} == sizes
+    assert (size(None), size(True), size(__import__("uuid").UUID(int=7))) == (1, 1, 17)
