@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use latchwork_machine::Shared;
-use latchwork_store::{AsyncTransaction, Error, Patience, TaskClosure};
+use latchwork_store::{AsyncTransaction, Error, TaskClosure, TxnOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -52,7 +52,7 @@ pub(crate) struct PyAsyncTransaction {
     state: Turn<State>,
     forks: u64,
     db: Py<Db>,
-    options: Patience,
+    options: TxnOptions,
 }
 
 impl Drop for PyAsyncTransaction {

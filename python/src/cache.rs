@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use latchwork_store::{Error, Key, Level, Patience, WriteTxn};
+use latchwork_store::{Error, Key, Level, TxnOptions, WriteTxn};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -181,7 +181,7 @@ impl Tables<'_> {
         let table = self.0.get();
         let (store, time): (_, Duration) = (table.db.get().store(py)?, duration(time)?);
         let (mode, level) = (table.def.mode, Level::ReadCommitted);
-        let patience = Patience { mode, time, level, ..Patience::default() };
+        let patience = TxnOptions { mode, time, level, ..TxnOptions::default() };
         let run = || {
             store.write_with(&patience, |tx| {
                 go_on()?;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Bound as End;
 use std::time::Duration;
 
-use latchwork_store::{Error, Key, Level, Mode, Patience, Raw, Table, WriteTxn};
+use latchwork_store::{Error, Key, Level, Mode, Raw, Table, TxnOptions, WriteTxn};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -131,9 +131,9 @@ impl Def {
     }
 
     /// How one call on the table is done.
-    fn patience(&self, time: Option<Duration>) -> Patience {
-        let usual = Patience::default();
-        Patience { mode: self.mode, time: time.unwrap_or(usual.time), ..usual }
+    fn patience(&self, time: Option<Duration>) -> TxnOptions {
+        let usual = TxnOptions::default();
+        TxnOptions { mode: self.mode, time: time.unwrap_or(usual.time), ..usual }
     }
 
     /// The range of keys from one bound to another.
@@ -280,11 +280,23 @@ fn write<R: Send>(
     py: Python<'_>,
     at: At<'_>,
     def: &Def,
+    work: impl FnMut(&mut WriteTxn<'_, '_>) -> Result<R, Error> + Send,
+) -> PyResult<R> {
+    write_at(py, at, def, Level::Serializable, work)
+}
+
+/// The same, with the level of a new transaction.
+fn write_at<R: Send>(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Def,
+    level: Level,
     mut work: impl FnMut(&mut WriteTxn<'_, '_>) -> Result<R, Error> + Send,
 ) -> PyResult<R> {
     match at {
         At::Store(db) => {
-            let (store, patience) = (db.get().store(py)?, def.patience(None));
+            let store = db.get().store(py)?;
+            let patience = TxnOptions { level, ..def.patience(None) };
             let run = || {
                 store.write_with(&patience, |tx| {
                     go_on()?;
@@ -303,7 +315,7 @@ fn write<R: Send>(
 fn with_python<R>(
     py: Python<'_>,
     at: At<'_>,
-    patience: &Patience,
+    patience: &TxnOptions,
     mut work: impl FnMut(&PyTransaction) -> PyResult<R>,
 ) -> PyResult<R> {
     match at {
@@ -325,7 +337,7 @@ pub(crate) fn put(
     let value = &value[..];
     def.with_key(key, |key| match at {
         // The write and the commit are one record of the log.
-        At::Store(_) => write(py, at, def, |tx| tx.put_last(&def.table, key, value)),
+        At::Store(_) => write(py, at, def, |tx| tx.put_final(&def.table, key, value)),
         _ => write(py, at, def, |tx| tx.put(&def.table, key, value)),
     })
 }
@@ -410,7 +422,7 @@ pub(crate) fn change<'py>(
         let bytes = def.values.encode(&new)?;
         // In a transaction of its own the write and the commit are one record of the log.
         let put = |tx: &mut WriteTxn<'_, '_>| match is_last {
-            true => tx.put_last(&def.table, &key, &bytes),
+            true => tx.put_final(&def.table, &key, &bytes),
             false => tx.put(&def.table, &key, &bytes),
         };
         tx.with(py, put)?;
@@ -438,7 +450,7 @@ pub(crate) fn add<'py>(
         };
         match is_last {
             _ if sum.is_err() => {}
-            true => tx.put_last(&def.table, &key, &new)?,
+            true => tx.put_final(&def.table, &key, &new)?,
             false => tx.put(&def.table, &key, &new)?,
         }
         Ok(sum)
@@ -465,7 +477,7 @@ pub(crate) fn change_bytes<R: Send>(
             let Some(()) = tx.get_for_update_with(&def.table, key, read)? else { return Ok(None) };
             let Some(done) = change(&mut record) else { return Ok(None) };
             // The write and the commit are one record of the log.
-            tx.put_last(&def.table, key, &record).map(|()| Some(done))
+            tx.put_final(&def.table, key, &record).map(|()| Some(done))
         };
         wait(py, || store.write_with(&patience, work)).map(|done| done.value)
     })
@@ -514,21 +526,8 @@ pub(crate) fn append<'py>(
     def.has_integers()?;
     let value = def.values.encode(value)?;
     let work = |tx: &mut WriteTxn<'_, '_>| def.append(tx, &value);
-    let key = match at {
-        // It holds no range: others append at the same time.
-        At::Store(db) => {
-            let patience = Patience { level: Level::ReadCommitted, ..def.patience(None) };
-            let store = db.get().store(py)?;
-            let run = || {
-                store.write_with(&patience, |tx| {
-                    go_on()?;
-                    work(tx)
-                })
-            };
-            wait(py, run)?.value
-        }
-        _ => write(py, at, def, work)?,
-    };
+    // It holds no range: others append at the same time.
+    let key = write_at(py, at, def, Level::ReadCommitted, work)?;
     Ok(key.map_err(Refusal::raise)?.into_pyobject(py)?.into_any())
 }
 
@@ -550,7 +549,10 @@ pub(crate) fn pop_end<'py>(
             found.map(|(key, value)| def.pair(py, &key, &value)).transpose()
         });
     }
-    let Some((key, value)) = write(py, at, def, pop)? else { return Ok(None) };
+    // A call by itself reads one record, which it locks. To hold the range before it as well would
+    // only keep others from appending and from taking the next one.
+    let popped = write_at(py, at, def, Level::ReadCommitted, pop)?;
+    let Some((key, value)) = popped else { return Ok(None) };
     match def.pair(py, &key, &value) {
         Ok(pair) => Ok(Some(pair)),
         Err(why) => {

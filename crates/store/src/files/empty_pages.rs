@@ -19,8 +19,8 @@ use latchwork_tree::{Batch, Row};
 
 use crate::engine::Engine;
 use crate::files::empty::EmptyLeaf;
-use crate::files::scribe::Part;
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
+use crate::files::tree_journal::Part;
 use crate::long::PIECES;
 
 /// How many leaves a thread notes at most.
@@ -36,7 +36,7 @@ const FEW: usize = 4;
 /// A leaf that begins with so many ghosts is cleared: a scan from the end of a queue passes them.
 const MANY: usize = 32;
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Notes that a leaf has no record any more.
     pub(crate) fn is_empty_at(&self, tree: u32, key: &[u8], at: u64) {
         let mut empty = self.empty.borrow_mut();
@@ -64,7 +64,9 @@ impl<M: ConstMachine> Worker<M> {
         let old = |forgotten: u64| move |row: &Row<'_>| row.ghost && row.header.lsn() < forgotten;
         let leading = |forgotten| batch.iter().take_while(old(forgotten)).count();
         let mut count = leading(shared.forgotten_before().unwrap_or(0));
-        if count < MANY.min(batch.len()) && batch.iter().take(MANY).filter(|row| row.ghost).count() == MANY {
+        if count < MANY.min(batch.len())
+            && batch.iter().take(MANY).filter(|row| row.ghost).count() == MANY
+        {
             // They may be old by now.
             count = leading(shared.forgotten_soon().unwrap_or(0));
         }
