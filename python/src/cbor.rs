@@ -11,8 +11,8 @@
 //! | `tuple` | tag 19544, an array |
 //! | `set`, `frozenset` | tag 258, an array; tag 19545 |
 //!
-//! Objects of subclasses, `bytearray` and time zones with rules are refused, because they would come
-//! back as other types.
+//! Objects of subclasses, `bytearray` and time zones with rules are refused, because they would
+//! come back as other types.
 //!
 //! Nothing that is decoded runs code of a class, so values of another program are safe to read.
 

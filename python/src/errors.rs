@@ -94,8 +94,8 @@ fn is_forked(why: &Error) -> bool {
     false
 }
 
-/// Whether an error of a lower layer is the cause.
-fn has_cause<E: std::error::Error + 'static>(why: &Error, is: impl Fn(&E) -> bool) -> bool {
+/// Whether an error of shared memory is the cause.
+fn has_cause(why: &Error, is: impl Fn(&RegionError) -> bool) -> bool {
     let mut why: Option<&(dyn std::error::Error + 'static)> = Some(why);
     while let Some(this) = why {
         if this.downcast_ref().is_some_and(&is) {
@@ -115,7 +115,7 @@ pub(crate) fn raise(py: Python<'_>, why: Error) -> PyErr {
     while let Error::Aborted { why } = inner {
         inner = why;
     }
-    if has_cause(inner, |why| matches!(why, AttachError::TooMany)) {
+    if has_cause(inner, |why| matches!(why, RegionError::Waiters(AttachError::TooMany))) {
         let text = format!(
             "this process has too many stores open, 73 at most: close some, or use one store object \
              in all threads ({why})"

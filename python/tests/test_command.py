@@ -45,7 +45,8 @@ def test_what_goes_on(db: latchwork.Store) -> None:
     with db.begin(label="a label") as tx:
         tx["t"]["k"] = 1
         assert str(os.getpid()) in run("store", "processes", db.path)
-        assert "a label" in run("store", "locks", db.path)
+        assert "a label" in run("store", "processes", db.path)
+        assert "no transaction waits" in run("store", "locks", db.path)
 
 
 def test_exit_codes(db: latchwork.Store, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ enum BenchWhat {
     Store(bench_store::Args),
 }
 
-/// Runs the program with these arguments, of which the first is its name, and returns its exit code.
+/// Runs the program with these arguments, of which the first is its name. Returns its exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> u8 {
     let done = run_word(args);
     (0..=u8::MAX).find(|code| ExitCode::from(*code) == done).unwrap_or(2)
