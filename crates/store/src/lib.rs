@@ -177,9 +177,9 @@ pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-pub use crate::user::Entered;
 #[doc(hidden)]
 pub use crate::user::Used;
+pub use crate::user::{Entered, TaskClosure};
 #[cfg(feature = "json")]
 pub use crate::value::Json;
 #[cfg(feature = "zerocopy")]
