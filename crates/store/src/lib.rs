@@ -64,6 +64,7 @@
 //! - Count without a hot record: [`Sequence`].
 //! - Keep a transaction in a struct, or a server: [`Store::begin`], which gives a
 //!   [`Transaction`].
+//! - Write a function that runs in transactions of any engine: [`ReadOps`], [`WriteOps`].
 //! - Wait without a thread: [`Store::write_async`], [`Store::begin_async`],
 //!   [`Store::sync_async`].
 //! - Commit in two phases: [`Transaction::prepare`], [`Store::prepared`],
@@ -87,6 +88,8 @@
 mod background;
 #[doc(hidden)]
 pub mod derived;
+#[doc(hidden)]
+pub mod elsewhere;
 mod engine;
 mod entry;
 mod error;
@@ -109,6 +112,7 @@ mod raw;
 mod refusal;
 mod retry;
 mod seen;
+mod server_error;
 mod snapshot;
 mod sorted;
 mod stamp;
@@ -116,6 +120,7 @@ mod store;
 mod table;
 mod tables;
 mod tools;
+mod transact;
 mod turns;
 mod txn;
 mod type_text;
@@ -152,6 +157,7 @@ pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, Patience};
 #[doc(hidden)]
 pub use crate::seen::Commits;
+pub use crate::server_error::{ServerError, ServerFailure};
 pub use crate::snapshot::EachRecord;
 #[doc(hidden)]
 pub use crate::snapshot::Snapshot;
@@ -168,6 +174,7 @@ pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory}
 pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
+pub use crate::transact::{ReadOps, Record, WriteOps};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
