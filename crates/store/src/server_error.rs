@@ -30,7 +30,7 @@ pub enum ServerFailure {
     Credentials,
     /// The user may not do this with the tables.
     Privilege,
-    /// The server has no database of this name.
+    /// The server has no database or schema of this name that the user may use.
     NoDatabase,
     /// The server or the user may only read.
     ReadOnly,
@@ -84,7 +84,9 @@ impl ServerFailure {
             Self::Unreachable => "the server cannot be reached",
             Self::Credentials => "the server refuses the user; check user, password, and expiry",
             Self::Privilege => "the user lacks a privilege; grant it",
-            Self::NoDatabase => "the server has no such database; create it",
+            Self::NoDatabase => {
+                "the server has no such database or schema for this user; create it, or grant its use"
+            }
             Self::ReadOnly => "the server or the user may only read; connect to the primary server",
             Self::Recovery => {
                 "the server is a standby or recovers; connect to the primary server, or promote it"
