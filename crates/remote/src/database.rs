@@ -4,7 +4,7 @@ use core::fmt;
 use core::ops::RangeBounds;
 
 use latchwork_store::{
-    Attempts, Error, Key, Multi, Patience, ReadOps, Record, Rows, Sequence, StartsWith, Store,
+    Attempts, Error, Key, Multi, TxnOptions, ReadOps, Record, Rows, Sequence, StartsWith, Store,
     Table, TableInfo, Value, WriteOps,
 };
 
@@ -99,7 +99,7 @@ impl Database {
         &self,
         body: impl FnMut(&mut DatabaseWriteTxn<'_, '_, '_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.write_with(&Patience::default(), body).map(|done| done.value)
+        self.write_with(&TxnOptions::default(), body).map(|done| done.value)
     }
 
     /// As [`write`](Self::write), with options.
@@ -109,7 +109,7 @@ impl Database {
     /// Those of [`write`](Self::write).
     pub fn write_with<R>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut DatabaseWriteTxn<'_, '_, '_>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
         match self {
@@ -129,7 +129,7 @@ impl Database {
     /// What the closure returns; those of [`write`](Self::write), made the caller's.
     pub fn write_with_as<R, E: From<Error>>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut DatabaseWriteTxn<'_, '_, '_>) -> Result<R, E>,
     ) -> Result<Attempts<R>, E> {
         match self {

@@ -36,6 +36,7 @@
 #![warn(clippy::all)]
 
 mod catalog;
+mod copy;
 
 mod database;
 mod error;
@@ -52,6 +53,7 @@ mod state;
 mod tls;
 mod write;
 
+pub use crate::copy::{CopyProgress, CopySummary, from_server, to_server};
 pub use crate::database::{
     Database, DatabaseReadTxn, DatabaseSavepoint, DatabaseWriteTxn, is_server,
 };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use latchwork_store::{
-    Attempts, Error, Key, Patience, Sequence, ServerFailure, Table, TableInfo, Value, WriteOps,
+    Attempts, Error, Key, TxnOptions, Sequence, ServerFailure, Table, TableInfo, Value, WriteOps,
 };
 use rand::RngExt;
 use tokio_postgres::Config;
@@ -131,7 +131,7 @@ impl Postgres {
         &self,
         body: impl FnMut(&mut &ReadTxn<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.read_with(&Patience::default(), body)
+        self.read_with(&TxnOptions::default(), body)
     }
 
     /// As [`read`](Self::read), with a deadline.
@@ -141,7 +141,7 @@ impl Postgres {
     /// Those of [`read`](Self::read).
     pub fn read_with<R>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut &ReadTxn<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let done = self.attempts(options, |deadline| {
@@ -172,7 +172,7 @@ impl Postgres {
         &self,
         body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.write_with(&Patience::default(), body).map(|done| done.value)
+        self.write_with(&TxnOptions::default(), body).map(|done| done.value)
     }
 
     /// As [`write`](Self::write), with a deadline. The level is serializable also if less is asked,
@@ -183,7 +183,7 @@ impl Postgres {
     /// Those of [`write`](Self::write).
     pub fn write_with<R>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
         self.run(options, body, |returned, failed| {
@@ -199,7 +199,7 @@ impl Postgres {
     /// What the closure returns; those of [`write`](Self::write), made the caller's.
     pub fn write_with_as<R, E: From<Error>>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, E>,
     ) -> Result<Attempts<R>, E> {
         self.run(options, body, |returned, failed| {
@@ -209,7 +209,7 @@ impl Postgres {
 
     fn run<R, E: From<Error>>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, E>,
         why: impl Fn(E, Option<Error>) -> Ended<E>,
     ) -> Result<Attempts<R>, E> {
@@ -230,7 +230,7 @@ impl Postgres {
     /// Runs a transaction again while that may help, until the deadline.
     fn attempts<R, E: From<Error>>(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         mut run: impl FnMut(Instant) -> Result<R, Ended<E>>,
     ) -> Result<Attempts<R>, E> {
         let deadline = Instant::now() + options.time;
@@ -335,7 +335,7 @@ impl Postgres {
     ///
     /// [`Error::Server`].
     pub fn table_infos(&self) -> Result<Vec<TableInfo>, Error> {
-        let options = Patience::default();
+        let options = TxnOptions::default();
         let done = self.attempts(&options, |deadline| {
             let all = || {
                 let mut taken = self.inner.pool.take(deadline)?;
@@ -349,6 +349,10 @@ impl Postgres {
             all().map_err(Ended::<Error>::Failed)
         });
         done.map(|done| done.value)
+    }
+
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.inner.pool
     }
 
     /// How many round trips the connections of this handle have made for transactions.

@@ -12,7 +12,7 @@ use core::ops::RangeBounds;
 
 use latchwork_machine::ConstMachine;
 
-use crate::faces::multi::{Pairs, Values};
+use crate::api::multi::{Pairs, Values};
 use crate::typed::{ReadTxn, Rows, WriteTxn};
 use crate::{Error, Key, Multi, Savepoint, StartsWith, Table, Value};
 

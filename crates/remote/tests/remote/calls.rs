@@ -310,7 +310,7 @@ impl From<Error> for Refused {
 fn own_errors(stage: &mut Stage) {
     stage.both("own_errors", |db| {
         db.put(&FRUIT, "pear", 1).unwrap();
-        let options = latchwork_store::Patience::default();
+        let options = latchwork_store::TxnOptions::default();
         let done = db.write_with_as(&options, |tx| {
             tx.put(&FRUIT, "pear", 2)?;
             tx.get(&FRUIT, "pear")?;

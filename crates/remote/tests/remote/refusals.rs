@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork_remote::{Database, Postgres, VALUE_MAX};
 use latchwork_store::{
-    Error, Patience, ReadOps, ServerFailure, Table, Type, Value, ValueError, WriteOps,
+    Error, TxnOptions, ReadOps, ServerFailure, Table, Type, Value, ValueError, WriteOps,
 };
 
 use crate::cuts::{Proxy, Rule};
@@ -94,6 +94,8 @@ fn users(stage: &mut Stage) {
     let read_only = server.address("nothing", "users");
     assert_eq!(refused(Postgres::open(&read_only)), ServerFailure::Privilege);
     server.sql("GRANT SELECT ON ALL TABLES IN SCHEMA users TO nothing");
+    assert_eq!(refused(Postgres::open(&read_only)), ServerFailure::Privilege);
+    server.sql("GRANT INSERT ON ALL TABLES IN SCHEMA users TO nothing");
     let db = Postgres::open(&read_only).unwrap();
     assert_eq!(refused(db.put(&FRUIT, "pear", 1)), ServerFailure::Privilege);
     assert_eq!(
@@ -172,7 +174,7 @@ fn long(stage: &mut Stage) {
 fn deadline(stage: &mut Stage) {
     let db = Postgres::open(&stage.server.fresh("deadline")).unwrap();
     db.put(&FRUIT, "pear", 1).unwrap();
-    let options = Patience { time: Duration::from_millis(200), ..Patience::default() };
+    let options = TxnOptions { time: Duration::from_millis(200), ..TxnOptions::default() };
     db.write(|tx| {
         tx.get_for_update(&FRUIT, "pear")?;
         let late = db.write_with(&options, |tx| tx.get_for_update(&FRUIT, "pear"));
@@ -201,7 +203,7 @@ fn turns(stage: &mut Stage) {
     });
     assert_eq!(db.read(|tx| tx.get(&FRUIT, "pear")).unwrap(), Some(80));
     // Calls in calls need a connection each.
-    let options = Patience { time: Duration::from_millis(300), ..Patience::default() };
+    let options = TxnOptions { time: Duration::from_millis(300), ..TxnOptions::default() };
     let third = db.write(|tx| {
         tx.get(&FRUIT, "pear")?;
         db.write(|tx| {
