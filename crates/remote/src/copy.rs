@@ -188,7 +188,8 @@ pub fn to_server(store: &Store, address: &str, told: &mut Told<'_>) -> Result<Co
     session.is_clean = false;
     session.run(far(), async |link| {
         begin(link, &tables).await?;
-        let mut copy = ToServer { link, snapshot: &snapshot, told, progress: CopyProgress::default() };
+        let mut copy =
+            ToServer { link, snapshot: &snapshot, told, progress: CopyProgress::default() };
         let (mut all, mut found, mut sums) = (Sum::default(), 0, Vec::new());
         for table in &tables {
             sums.push(copy.table(table, &mut all, &mut found).await?);
@@ -223,11 +224,13 @@ async fn begin(link: &Link, tables: &[TableInfo]) -> Result<(), Error> {
         return Err(server(ServerFailure::Other, "two tables have one number"));
     }
     link.all(&[text(BEGIN)]).await?;
-    let mut sends =
-        vec![text("UPDATE latchwork_tables SET value_type = 'copying' WHERE tree = 0")];
+    let mut sends = vec![text("UPDATE latchwork_tables SET value_type = 'copying' WHERE tree = 0")];
     for table in there.iter().filter(|table| !names.contains(&table.name)) {
         let tree = tree_of(&table.name);
-        sends.push(Message::Bound(Sql::RemoveFrom, vec![Box::new(tree), Box::new(Vec::<u8>::new())]));
+        sends.push(Message::Bound(
+            Sql::RemoveFrom,
+            vec![Box::new(tree), Box::new(Vec::<u8>::new())],
+        ));
         sends.push(Message::Text(format!("DELETE FROM latchwork_tables WHERE tree = {tree}")));
     }
     for table in tables {
@@ -530,8 +533,7 @@ impl FromServer<'_, '_> {
     }
 
     fn write(&self, of: &Table<Raw, Raw>, changes: &mut Vec<Change>) -> Result<(), Error> {
-        let options =
-            TxnOptions { mode: Some(Mode::None), label: "copy", ..TxnOptions::default() };
+        let options = TxnOptions { mode: Some(Mode::None), label: "copy", ..TxnOptions::default() };
         self.store.write_with(&options, |tx| {
             changes.iter().try_for_each(|(key, value)| match value {
                 Some(value) => tx.put(of, key, value),

@@ -4,8 +4,8 @@ use core::fmt;
 use core::ops::RangeBounds;
 
 use latchwork_store::{
-    Attempts, Error, Key, Multi, TxnOptions, ReadOps, Record, Rows, Sequence, StartsWith, Store,
-    Table, TableInfo, Value, WriteOps,
+    Attempts, Error, Key, Multi, ReadOps, Record, Rows, Sequence, StartsWith, Store, Table,
+    TableInfo, TxnOptions, Value, WriteOps,
 };
 
 use crate::Postgres;

@@ -198,7 +198,8 @@ async fn tables(client: &Client, copying: bool) -> Result<(), Error> {
         if found.iter().eq(OURS.iter()) {
             break;
         }
-        let hidden = |(row, ours): (&Vec<String>, &[&str; 5])| row[..4] == ours[..4] && row[4] == "0";
+        let hidden =
+            |(row, ours): (&Vec<String>, &[&str; 5])| row[..4] == ours[..4] && row[4] == "0";
         if found.len() == OURS.len() && found.iter().zip(&OURS).all(hidden) {
             let what = "SELECT, INSERT, UPDATE and DELETE on latchwork_records, latchwork_tables";
             return Err(server(ServerFailure::Privilege, what));

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use latchwork_store::{
-    Attempts, Error, Key, TxnOptions, Sequence, ServerFailure, Table, TableInfo, Value, WriteOps,
+    Attempts, Error, Key, Sequence, ServerFailure, Table, TableInfo, TxnOptions, Value, WriteOps,
 };
 use rand::RngExt;
 use tokio_postgres::Config;

@@ -16,6 +16,7 @@
 //! | `stat` | `stat`: what is there, and who has it open |
 //! | `dump` | `dump`, `load`: tables as text |
 //! | `backup` | `backup`, `restore`: copies |
+//! | `copy` | `copy`: a store to a database server, and back |
 //! | `look` | `log`, `pages`: what is in the files |
 //! | `salvage` | `salvage`, `compact`: another store of one |
 //! | `prepared` | `prepared`: transactions that wait for their decision |
@@ -30,6 +31,8 @@
 mod backup;
 mod cbor;
 mod clear;
+#[cfg(feature = "postgres")]
+mod copy;
 mod dump;
 mod interrupt;
 mod keys;
@@ -80,6 +83,8 @@ pub(crate) enum What {
     Load(dump::LoadArgs),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    #[cfg(feature = "postgres")]
+    Copy(copy::Args),
     Log(look::LogArgs),
     Pages(look::PagesArgs),
     Salvage(salvage::SalvageArgs),
@@ -162,6 +167,8 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Load(args) => dump::load(&args),
         What::Backup(args) => backup::backup(&args),
         What::Restore(args) => backup::run_restore(&args),
+        #[cfg(feature = "postgres")]
+        What::Copy(args) => copy::run(&args),
         What::Log(args) => look::log(&args),
         What::Pages(args) => look::pages(&args),
         What::Salvage(args) => salvage::run_salvage(&args),

@@ -25,6 +25,12 @@ const JOB: Sequence = Sequence::new("job");
 
 /// Runs as a client, if the arguments say so.
 pub(crate) fn is_client(args: &[String]) -> bool {
+    if let [what, from, to] = args
+        && what == "client-copy"
+    {
+        crate::copies::copy(from, to);
+        return true;
+    }
     let [what, address] = args else { return false };
     match &what[..] {
         "client-bank" => transfers(&opened(address)),

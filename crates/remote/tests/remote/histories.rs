@@ -193,7 +193,7 @@ fn hermitage(stage: &mut Stage) {
         let mut round = 0;
         for (name, transactions) in ROWS {
             let allowed = serial(db, &mut round, transactions);
-            for _ in 0..12 {
+            for _ in 0..8 {
                 round += 1;
                 let outcome = concurrent(db, round, transactions);
                 assert!(allowed.contains(&outcome), "{name}: {outcome:?} of {allowed:?}");

@@ -6,6 +6,7 @@
 
 mod calls;
 mod clients;
+mod copies;
 mod cuts;
 mod histories;
 mod refusals;
@@ -56,8 +57,15 @@ fn main() {
     if clients::is_client(&args) {
         return;
     }
-    let tests: Vec<Test> =
-        [calls::TESTS, histories::TESTS, refusals::TESTS, cuts::TESTS, clients::TESTS].concat();
+    let tests: Vec<Test> = [
+        calls::TESTS,
+        histories::TESTS,
+        refusals::TESTS,
+        cuts::TESTS,
+        clients::TESTS,
+        copies::TESTS,
+    ]
+    .concat();
     if args.iter().any(|arg| arg == "--list") {
         tests.iter().for_each(|(name, _)| println!("{name}: test"));
         return;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use latchwork_remote::{Database, Postgres, VALUE_MAX};
 use latchwork_store::{
-    Error, TxnOptions, ReadOps, ServerFailure, Table, Type, Value, ValueError, WriteOps,
+    Error, ReadOps, ServerFailure, Table, TxnOptions, Type, Value, ValueError, WriteOps,
 };
 
 use crate::cuts::{Proxy, Rule};
