@@ -2,7 +2,8 @@
 //!
 //! Both directions make the target equal to one snapshot of the source: the records of both are
 //! read in order, and what differs is written. Into an empty target all is copied; a copy that was
-//! killed goes on where it was, with a snapshot of its own, and corrects what has changed meanwhile.
+//! killed continues where it was, with a snapshot of its own, and corrects the records that have
+//! changed since.
 //! In the end the target is read again, and its counts and checksums are compared with those of the
 //! source.
 //!
@@ -44,7 +45,7 @@ pub struct CopyProgress {
     pub bytes: u64,
 }
 
-/// What a copy has.
+/// The contents of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopySummary {
@@ -54,13 +55,13 @@ pub struct CopySummary {
     pub records: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// How many records were there already: of a copy that was killed.
+    /// How many records existed already: of a copy that was killed.
     pub found: u64,
     /// The CRC32C of the names of all tables, of all keys and values, and of their lengths.
     pub checksum: u32,
 }
 
-/// What is called now and then with how far a copy is.
+/// A callback that is called from time to time with the progress of a copy.
 type Told<'t> = dyn FnMut(&CopyProgress) + 't;
 
 type Record = (Vec<u8>, Vec<u8>);
@@ -116,8 +117,8 @@ impl<I: Iterator<Item = Result<Record, Error>>> Source<I> {
 /// A change of the target: the value of a key, or none.
 type Change = (Vec<u8>, Option<Vec<u8>>);
 
-/// What must be done so that a target's record is as in the source: all records of the source up to
-/// it are taken.
+/// Appends the changes that make a target's record as it is in the source. Takes all records of the
+/// source up to it.
 fn changes_to<I: Iterator<Item = Result<Record, Error>>>(
     source: &mut Source<I>,
     (key, value): (&[u8], &[u8]),
@@ -174,7 +175,7 @@ fn differs(table: &str, source: Sum, target: Sum) -> Error {
 /// # Errors
 ///
 /// [`Error::TableExists`] if the database has tables already; [`Error::SnapshotTooOld`] if other
-/// programs write much meanwhile: call it again, it goes on; [`Error::Server`].
+/// programs write much during the copy: call it again, it continues; [`Error::Server`].
 pub fn to_server(store: &Store, address: &str, told: &mut Told<'_>) -> Result<CopySummary, Error> {
     let options = PostgresOptions { connections: 1, copying: true, ..PostgresOptions::default() };
     let target = Postgres::open_with(address, &options)?;
@@ -273,7 +274,7 @@ impl ToServer<'_, '_> {
         let rows: Rows<'_, Raw, Raw> = self.snapshot.range(&raw(&table.name), ..)?;
         let mut source = Source { rows: rows.peekable() };
         let tree = tree_of(&table.name);
-        // What a copy before this one has written.
+        // Records of an earlier copy that was killed.
         loop {
             let range = Range { from, to: None };
             let (sql, params) = range.scan(tree, false, RECORDS as i64);

@@ -12,8 +12,8 @@ use crate::Postgres;
 
 /// A store in a folder, or tables on a server: which one the address says.
 ///
-/// Closures that use [`ReadOps`] and [`WriteOps`] run on both, with the same retries. A program that
-/// needs only one engine names [`Store`] or [`Postgres`] instead, whose closures are the same.
+/// Closures that use [`ReadOps`] and [`WriteOps`] run on both, with the same retries. A program
+/// that needs only one engine names [`Store`] or [`Postgres`] instead, with the same closures.
 ///
 /// # Examples
 ///
@@ -126,7 +126,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// What the closure returns; those of [`write`](Self::write), made the caller's.
+    /// The error of the closure; those of [`write`](Self::write), made the caller's.
     pub fn write_with_as<R, E: From<Error>>(
         &self,
         options: &TxnOptions,
@@ -203,7 +203,7 @@ impl Database {
         }
     }
 
-    /// Returns what the catalog has of all tables, in the order of their names.
+    /// Returns the catalog's entries of all tables, in the order of their names.
     ///
     /// # Errors
     ///
@@ -216,7 +216,7 @@ impl Database {
     }
 }
 
-/// What a closure of [`Database::read`] has.
+/// The transaction in a closure of [`Database::read`].
 #[derive(Clone, Copy)]
 pub enum DatabaseReadTxn<'r, 's> {
     /// In a folder.
@@ -225,7 +225,7 @@ pub enum DatabaseReadTxn<'r, 's> {
     Postgres(&'r crate::ReadTxn<'s>),
 }
 
-/// What a closure of [`Database::write`] has.
+/// The transaction in a closure of [`Database::write`].
 pub enum DatabaseWriteTxn<'t, 'x, 's> {
     /// In a folder.
     Store(&'t mut latchwork_store::WriteTxn<'x, 's>),

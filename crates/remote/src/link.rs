@@ -150,7 +150,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends statements, of which each has to succeed.
+    /// Sends statements, and returns the first error if any fails.
     pub(crate) async fn all(&self, sends: &[Message]) -> Result<Vec<Answer>, Error> {
         let answers = self.exchange(sends).await.into_iter();
         answers.collect::<Result<_, _>>().map_err(|why| of(&why))

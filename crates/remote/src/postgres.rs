@@ -68,7 +68,7 @@ pub struct Postgres {
 struct Inner {
     pool: Pool,
     catalog: Catalog,
-    /// What this handle has claimed of sequences and not given.
+    /// The numbers that this handle has claimed of sequences and not given.
     claimed: Mutex<HashMap<&'static str, Numbers<u64>>>,
 }
 
@@ -77,9 +77,9 @@ const SEQUENCES: Table<&str, u64> = Table::new("latchwork sequences");
 
 /// How a run of a transaction ended without a commit.
 enum Ended<E> {
-    /// With what is to be returned.
+    /// With an error that the caller gets.
     Own(E),
-    /// With what may be run again.
+    /// With an error after which it may run again.
     Failed(Error),
 }
 
@@ -120,12 +120,12 @@ impl Postgres {
         Ok(Self { inner: Arc::new(Inner { pool, catalog, claimed }) })
     }
 
-    /// Runs a transaction that only reads until it succeeds: all of it at one moment. What it has
-    /// read must not be used if it fails.
+    /// Runs a transaction that only reads until it succeeds: all of it at one moment. The values
+    /// that it has read must not be used if it fails.
     ///
     /// # Errors
     ///
-    /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
+    /// The error of the closure, if that is not retryable; [`Error::Deadline`] after ten seconds;
     /// [`Error::Server`].
     pub fn read<R>(
         &self,
@@ -166,7 +166,7 @@ impl Postgres {
     ///
     /// # Errors
     ///
-    /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
+    /// The error of the closure, if that is not retryable; [`Error::Deadline`] after ten seconds;
     /// [`Error::CommitUnknown`] if the connection was lost at the commit; [`Error::Server`].
     pub fn write<R>(
         &self,
@@ -196,7 +196,7 @@ impl Postgres {
     ///
     /// # Errors
     ///
-    /// What the closure returns; those of [`write`](Self::write), made the caller's.
+    /// The error of the closure; those of [`write`](Self::write), made the caller's.
     pub fn write_with_as<R, E: From<Error>>(
         &self,
         options: &TxnOptions,
@@ -329,7 +329,7 @@ impl Postgres {
         Ok(number)
     }
 
-    /// Returns what the catalog has of all tables, in the order of their names.
+    /// Returns the catalog's entries of all tables, in the order of their names.
     ///
     /// # Errors
     ///

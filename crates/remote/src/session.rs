@@ -30,7 +30,7 @@ pub(crate) struct Session {
     pub(crate) is_clean: bool,
 }
 
-/// Runs work until it is done, and the connection meanwhile.
+/// Runs work until it is done, and drives the connection while the work waits.
 fn drive<T>(
     runtime: &Runtime,
     driver: &mut Driver,
@@ -141,7 +141,7 @@ fn failed(why: tokio_postgres::Error) -> Error {
     unreachable(of(&why))
 }
 
-/// What kept a connection from being made: nothing was begun, so it is not that one was lost.
+/// Turns a lost connection into a server that cannot be reached: no transaction had begun.
 fn unreachable(why: Error) -> Error {
     match why {
         Error::Server(mut why) if why.kind == ServerFailure::ConnectionLost => {

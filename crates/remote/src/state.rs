@@ -37,7 +37,7 @@ pub(crate) struct Writing {
     put_off_bytes: usize,
     /// Tables that this transaction has found or added, and that are not known before it commits.
     fresh: Vec<Named>,
-    /// How many savepoints were made, and those that exist.
+    /// The number of savepoints so far, and the savepoints that exist.
     savepoints: u64,
     alive: BTreeSet<u64>,
     failed: Option<Error>,
@@ -52,7 +52,7 @@ fn text(text: &str) -> Message {
     Message::Text(text.to_owned())
 }
 
-/// The first error of answers; of one that failed because of another the other one.
+/// The first error of answers: later ones are its consequences.
 fn first_error<'a>(
     answers: impl IntoIterator<Item = &'a Result<Answer, tokio_postgres::Error>>,
 ) -> Option<Error> {
@@ -238,7 +238,7 @@ impl Writing {
         }
     }
 
-    /// Rolls back. What fails then says nothing of the transaction: the connection is given up.
+    /// Rolls back. If that fails, the caller closes the connection.
     pub(crate) async fn roll_back(&mut self, link: &Link) -> Result<(), Error> {
         self.put_off.clear();
         if !core::mem::take(&mut self.begun) {
@@ -263,7 +263,7 @@ pub(crate) struct Reading {
     failed: Option<Error>,
 }
 
-/// The cells of rows, all of which are bytes.
+/// The cells of rows: all are bytes.
 fn bytes_of(answer: &Answer) -> Vec<Vec<Vec<u8>>> {
     let cells = |row: &tokio_postgres::Row| {
         (0..row.len()).map(|at| row.try_get::<_, &[u8]>(at).unwrap_or(&[]).to_vec()).collect()
@@ -362,10 +362,10 @@ impl Reading {
 
     /// Notes that a table has records that was not in the catalog: its types were not compared.
     pub(crate) fn created_meanwhile(&mut self) -> Error {
-        self.fail(server(ServerFailure::Conflict, "a table was created meanwhile"))
+        self.fail(server(ServerFailure::Conflict, "a table was created during the transaction"))
     }
 
-    /// Ends: what it has read is valid if this succeeds.
+    /// Ends. The values that it has read are valid if this succeeds.
     pub(crate) async fn commit(&mut self, link: &Link) -> Result<(), Error> {
         if let Some(why) = &self.failed {
             return Err(Error::Aborted { why: Box::new(why.clone()) });

@@ -11,11 +11,9 @@ pub(crate) fn connector() -> Result<MakeRustlsConnect, Error> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
-    let provider = rustls::crypto::ring::default_provider();
-    let config = ClientConfig::builder_with_provider(provider.into())
-        .with_safe_default_protocol_versions()
-        .map_err(|why| server(ServerFailure::Address, why.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    if roots.is_empty() {
+        return Err(server(ServerFailure::Address, "the system has no certificates to trust"));
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     Ok(MakeRustlsConnect::new(config))
 }

@@ -5,7 +5,7 @@
 //! well. Calls are dispatched statically: for the embedded store they are the same instructions.
 //!
 //! [`ReadOps`] has a lifetime, that of the rows of a range: a snapshot reads them as the iterator
-//! goes on, and so they borrow it. A transaction that may write has read all of them when the call
+//! advances, and so they borrow it. A transaction that may write has read all of them when the call
 //! returns, so its rows borrow nothing, and the loop over them may write.
 
 use core::ops::RangeBounds;
@@ -19,7 +19,8 @@ use crate::{Error, Key, Multi, Savepoint, StartsWith, Table, Value};
 /// A key and a value, as a transaction returns them.
 pub type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
-/// What a transaction can read. See [`ReadTxn`] for what each call costs in the embedded store.
+/// The calls of a transaction that read. See [`ReadTxn`] for the cost of each call in the embedded
+/// store.
 ///
 /// # Examples
 ///
@@ -175,8 +176,8 @@ pub trait ReadOps<'r> {
     }
 }
 
-/// What a transaction that may write can do, besides [`ReadOps`]. What it has read stays so until
-/// it ends. See [`WriteTxn`] for what each call costs in the embedded store.
+/// The calls of a transaction that may write, besides [`ReadOps`]. The records that it has read do
+/// not change until it ends. See [`WriteTxn`] for what each call costs in the embedded store.
 pub trait WriteOps: ReadOps<'static> {
     /// Where the transaction can be rolled back to.
     type Savepoint: Copy;
@@ -196,8 +197,8 @@ pub trait WriteOps: ReadOps<'static> {
     ///
     /// # Errors
     ///
-    /// Those of [`get`](ReadOps::get); [`Error::ValueTooLong`]. An engine that sends the write later
-    /// reports its own failure from the next call that reads, or from the commit.
+    /// Those of [`get`](ReadOps::get); [`Error::ValueTooLong`]. An engine that sends the write with a
+    /// later call reports its failure from that call, or from the commit.
     fn put<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,

@@ -12,15 +12,15 @@ use crate::output;
 
 /// Copy a store to a PostgreSQL server, or back
 ///
-/// The copy is one snapshot; programs may read and write the source meanwhile. Types and schema
-/// versions come along.
+/// The copy is one snapshot; programs may read and write the source during the copy. Types and
+/// schema versions are copied with the records.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store copy /tmp/shop postgres://ann@db.example.com/shop
   latchwork store copy postgres://ann@db.example.com/shop /tmp/shop
 
 The target is a database without tables of ours, or a folder that does not exist. If the command is
-killed, run it again: it continues, and corrects what has changed in the source meanwhile. Until it
+killed, run it again: it continues, and corrects the records that have changed since. Until it
 has finished, programs refuse the database, and the folder is called NAME.copying. At the end all
 records are read again and compared by counts and checksums. Exits with 0 if the copy is complete, 2
 if not.")]

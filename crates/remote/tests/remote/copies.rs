@@ -81,7 +81,7 @@ fn moves(stage: &mut Stage) {
     assert_eq!(all(&server), all(&Database::from(store.clone())));
     let again = to_server(&store, &address, &mut |_| {});
     assert!(matches!(again, Err(Error::TableExists { .. })), "{again:?}");
-    // The program goes on there, and comes back.
+    // The program continues on the server, and returns.
     assert!(server.next_number(&JOB).unwrap() > 1);
     server.write(|tx| tx.update(&FRUIT, "pear", |old| old.map(|old| old + 1))).unwrap();
     let other = Table::<&str, u64>::new("fruit");
@@ -133,7 +133,7 @@ fn killed(stage: &mut Stage) {
         let is_half =
             |why: &Error| matches!(why, Error::Server(why) if why.kind == ServerFailure::Copying);
         assert!(half.as_ref().is_err_and(is_half), "{half:?}");
-        // The source changes meanwhile.
+        // The source changes before the next run.
         let number = round as u64;
         store
             .write(|tx| {
@@ -165,7 +165,7 @@ fn snapshot(stage: &mut Stage) {
     let path = folder("snapshot");
     let store = Store::open_with(&path, &Options::small()).unwrap();
     const PAIRS: Table<u64, u64> = Table::new("pairs");
-    // Two records of which the sum is always 1000.
+    // Each transaction writes pairs of records that add up to 1000.
     let write = |tx: &mut latchwork_store::WriteTxn<'_, '_>| {
         for pair in 0..200 {
             let part = rand::rng().random_range(0..1000);

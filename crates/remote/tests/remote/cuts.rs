@@ -62,7 +62,7 @@ impl Proxy {
         Self { port, rule, seen }
     }
 
-    /// Begins to count anew.
+    /// Sets the rule, and counts messages from here on.
     pub(crate) fn set(&self, rule: Rule) {
         self.seen.store(0, Relaxed);
         *self.rule.lock().unwrap() = rule;

@@ -102,7 +102,7 @@ fn users(stage: &mut Stage) {
         refused(Postgres::open(&server.address("reader", "users"))),
         ServerFailure::ReadOnly
     );
-    // A server that became one that only may be read.
+    // A table that another program renames.
     server.fresh("users2");
     let db = Postgres::open(&server.address("postgres", "users2")).unwrap();
     db.put(&FRUIT, "pear", 1).unwrap();
