@@ -60,6 +60,11 @@ impl Sequence {
         Self { batch, ..self }
     }
 
+    /// How many numbers are claimed at a time.
+    pub const fn batch_size(&self) -> u64 {
+        self.batch
+    }
+
     /// Its name.
     pub const fn name(&self) -> &'static str {
         self.name
