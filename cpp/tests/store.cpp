@@ -285,7 +285,7 @@ void queues_give_out_both_ends(lw::store &store)
     const lw::table<std::uint64_t, std::string> queue("queue");
     store.write([&](lw::transaction &tx) {
         CHECK(!tx.pop_first(queue));
-        tx.put(queue, 1, "first"), tx.put(queue, 2, "second"), tx.put_last(queue, 3, "third");
+        tx.put(queue, 1, "first"), tx.put(queue, 2, "second"), tx.put_final(queue, 3, "third");
     });
     store.write([&](lw::transaction &tx) {
         CHECK(tx.pop_first(queue)->value == "first" && tx.pop_last(queue)->key == 3);

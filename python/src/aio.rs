@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork_store::{AsyncTransaction, Error, Key, Patience};
+use latchwork_store::{AsyncTransaction, Error, Key, TxnOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -49,7 +49,7 @@ pub(crate) struct PyAsyncTransaction {
     state: Turn<State>,
     forks: u64,
     db: Py<Db>,
-    options: Patience,
+    options: TxnOptions,
 }
 
 impl Drop for PyAsyncTransaction {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Bound as End;
 use std::time::Duration;
 
-use latchwork_store::{Error, Key, Level, Mode, Patience, Raw, Table, WriteTxn};
+use latchwork_store::{Error, Key, Level, Mode, TxnOptions, Raw, Table, WriteTxn};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -90,9 +90,9 @@ impl Def {
     }
 
     /// How one call on the table is done.
-    fn patience(&self, time: Option<Duration>) -> Patience {
-        let usual = Patience::default();
-        Patience { mode: self.mode, time: time.unwrap_or(usual.time), ..usual }
+    fn patience(&self, time: Option<Duration>) -> TxnOptions {
+        let usual = TxnOptions::default();
+        TxnOptions { mode: self.mode, time: time.unwrap_or(usual.time), ..usual }
     }
 
     /// The range of keys from one bound to another.
@@ -262,7 +262,7 @@ fn write<R: Send>(
 fn with_python<R>(
     py: Python<'_>,
     at: At<'_>,
-    patience: &Patience,
+    patience: &TxnOptions,
     mut work: impl FnMut(&PyTransaction) -> PyResult<R>,
 ) -> PyResult<R> {
     match at {
@@ -284,7 +284,7 @@ pub(crate) fn put(
     let value = &value[..];
     def.with_key(key, |key| match at {
         // The write and the commit are one record of the log.
-        At::Store(_) => write(py, at, def, |tx| tx.put_last(&def.table, key, value)),
+        At::Store(_) => write(py, at, def, |tx| tx.put_final(&def.table, key, value)),
         _ => write(py, at, def, |tx| tx.put(&def.table, key, value)),
     })
 }
@@ -369,7 +369,7 @@ pub(crate) fn change<'py>(
         let bytes = def.values.encode(&new)?;
         // In a transaction of its own the write and the commit are one record of the log.
         let put = |tx: &mut WriteTxn<'_, '_>| match is_last {
-            true => tx.put_last(&def.table, &key, &bytes),
+            true => tx.put_final(&def.table, &key, &bytes),
             false => tx.put(&def.table, &key, &bytes),
         };
         tx.with(py, put)?;
@@ -396,7 +396,7 @@ pub(crate) fn add<'py>(
             None => def.values.add(None, amount, &mut new)?,
         };
         match is_last {
-            true => tx.put_last(&def.table, &key, &new)?,
+            true => tx.put_final(&def.table, &key, &new)?,
             false => tx.put(&def.table, &key, &new)?,
         }
         Ok(sum)
@@ -466,7 +466,7 @@ pub(crate) fn append<'py>(
     let key = match at {
         // It holds no range: others append at the same time.
         At::Store(db) => {
-            let patience = Patience { level: Level::ReadCommitted, ..def.patience(None) };
+            let patience = TxnOptions { level: Level::ReadCommitted, ..def.patience(None) };
             let store = db.get().store(py)?;
             let run = || {
                 store.write_with(&patience, |tx| {

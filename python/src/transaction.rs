@@ -4,7 +4,7 @@ use std::mem::forget;
 use std::time::{Duration, Instant};
 
 use latchwork_machine::Shared;
-use latchwork_store::{Entered, Error, Level, Mode, Patience, Savepoint, Transaction, WriteTxn};
+use latchwork_store::{Entered, Error, Level, Mode, TxnOptions, Savepoint, Transaction, WriteTxn};
 use pyo3::prelude::*;
 
 use crate::errors::{closed, forked, misuse, raise, value_error};
@@ -39,7 +39,7 @@ pub(crate) struct PyTransaction {
     state: Turn<State>,
     forks: u64,
     db: Py<Db>,
-    options: Patience,
+    options: TxnOptions,
     /// Whether a loop runs it again.
     again: bool,
 }
@@ -80,7 +80,7 @@ pub(crate) fn patience(
     label: &str,
     said: &str,
     how: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Patience> {
+) -> PyResult<TxnOptions> {
     let time = duration(time)?;
     let mode = how.filter(|mode| !mode.is_none()).map(self::mode).transpose()?;
     // A label is kept until the process ends, once, as the name of a table is.
@@ -88,14 +88,14 @@ pub(crate) fn patience(
         "" => "",
         label => latchwork_store::Sequence::named(label).name(),
     };
-    Ok(Patience { time, label, level: level(said)?, mode })
+    Ok(TxnOptions { time, label, level: level(said)?, mode })
 }
 
 impl PyTransaction {
     pub(crate) fn begin(
         py: Python<'_>,
         db: &Py<Db>,
-        options: &Patience,
+        options: &TxnOptions,
         again: bool,
     ) -> PyResult<Self> {
         let store = db.get().store(py)?;
@@ -234,7 +234,7 @@ impl Drop for PyTransaction {
 }
 
 /// The end of the time of a transaction that is run again.
-fn deadline(options: &Patience) -> Option<Instant> {
+fn deadline(options: &TxnOptions) -> Option<Instant> {
     Instant::now().checked_add(options.time)
 }
 
@@ -246,7 +246,7 @@ fn is_over(deadline: Option<Instant>) -> bool {
 pub(crate) fn run<R>(
     py: Python<'_>,
     db: &Py<Db>,
-    options: &Patience,
+    options: &TxnOptions,
     mut work: impl FnMut(&Py<PyTransaction>) -> PyResult<R>,
 ) -> PyResult<R> {
     let (deadline, mut runs) = (deadline(options), 1);
@@ -402,7 +402,7 @@ pub(crate) struct PySavepoint(Savepoint);
 #[pyclass(frozen, name = "Attempts", module = "latchwork")]
 pub(crate) struct PyAttempts {
     db: Py<Db>,
-    options: Patience,
+    options: TxnOptions,
     state: Turn<Loop>,
 }
 
@@ -413,7 +413,7 @@ struct Loop {
 }
 
 impl PyAttempts {
-    pub(crate) fn new(py: Python<'_>, db: &Py<Db>, options: Patience) -> Self {
+    pub(crate) fn new(py: Python<'_>, db: &Py<Db>, options: TxnOptions) -> Self {
         let state = Loop { tx: None, deadline: None, runs: 0 };
         Self { db: db.clone_ref(py), options, state: Turn::new(state) }
     }

@@ -180,10 +180,10 @@ public:
     }
     // Writes a record as the last call before the commit: both are one record of the log.
     template <class K, class V>
-    void put_last(const table<K, V> &table, const typename lw::table<K, V>::key_arg &key,
+    void put_final(const table<K, V> &table, const typename lw::table<K, V>::key_arg &key,
                   const typename lw::table<K, V>::value_arg &value)
     {
-        writes(lw_txn_put_last, table, key, value);
+        writes(lw_txn_put_final, table, key, value);
     }
     // Writes a record that does not exist yet; returns false, and changes nothing, if it does.
     template <class K, class V>

@@ -1008,7 +1008,7 @@ int lw_txn_put(struct lw_txn *tx,
 //
 // The caller ensures:
 // Transaction and table are alive; the bytes of key and value can be read.
-int lw_txn_put_last(struct lw_txn *tx,
+int lw_txn_put_final(struct lw_txn *tx,
                     const struct lw_table *table,
                     const void *key,
                     size_t key_len,

@@ -10,7 +10,7 @@ use core::ffi::{c_int, c_void};
 use core::time::Duration;
 use std::time::Instant;
 
-use latchwork_store::{Error, Patience, Store};
+use latchwork_store::{Error, Store, TxnOptions};
 
 use crate::call::{Answer, call, place};
 use crate::codes::lw_code::*;
@@ -37,7 +37,7 @@ enum State {
 /// The contents of an `lw_attempts`.
 pub(crate) struct Attempts {
     store: Store,
-    patience: Patience,
+    patience: TxnOptions,
     until: Instant,
     state: State,
     /// The transaction, once it was begun.
@@ -59,7 +59,7 @@ impl Drop for Attempts {
 }
 
 impl Attempts {
-    fn new(store: &Store, patience: Patience) -> Self {
+    fn new(store: &Store, patience: TxnOptions) -> Self {
         let until = Instant::now() + patience.time;
         let (store, tx) = (store.clone(), core::ptr::null_mut());
         Self { store, patience, until, state: State::Ready, tx, runs: 0 }
@@ -79,7 +79,7 @@ impl Attempts {
     fn begin(&mut self) -> Result<*mut lw_txn, Failure> {
         let time = self.left();
         if self.tx.is_null() {
-            let begun = self.store.begin_with(&Patience { time, ..self.patience });
+            let begun = self.store.begin_with(&TxnOptions { time, ..self.patience });
             let tx = begun.inspect_err(|why| self.fails(why))?;
             self.tx = handle::new(Txn::new(tx, true));
         } else {

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use latchwork_store::{Mode, Options, Place, Store};
+use latchwork_store::{MemoryPlace, Mode, Options, Store};
 
 use crate::call::{Sized_, call, options_of, path_of, place};
 use crate::codes::lw_code::*;
@@ -150,7 +150,7 @@ impl lw_options {
         options.read_only = has(LW_READ_ONLY_STORE);
         options.network = has(LW_NETWORK);
         if has(LW_MEMORY_BESIDE) {
-            options.place = Place::Beside;
+            options.place = MemoryPlace::Folder;
         }
         if self.wait_ms != 0 {
             options.wait = Some(Duration::from_millis(u64::from(self.wait_ms)));

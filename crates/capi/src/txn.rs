@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::time::Duration;
 
-use latchwork_store::{Error, Level, Patience, Savepoint, Store, Transaction, WriteTxn};
+use latchwork_store::{Error, Level, Savepoint, Store, Transaction, TxnOptions, WriteTxn};
 
 use crate::buf::{Buf, lw_buf};
 use crate::call::{
@@ -120,10 +120,10 @@ const ALWAYS: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// # Safety
 ///
 /// They are null or were initialised.
-pub(crate) unsafe fn patience(at: *const lw_txn_options) -> Result<(Patience, bool), Failure> {
+pub(crate) unsafe fn patience(at: *const lw_txn_options) -> Result<(TxnOptions, bool), Failure> {
     // SAFETY: the caller's promise.
     let given = unsafe { options_of(at)? };
-    let mut patience = Patience::default();
+    let mut patience = TxnOptions::default();
     if given.flags & !(LW_READ_COMMITTED | LW_NO_WAIT) != 0 {
         let text = format!("flags {:#x} of a transaction do not exist", given.flags);
         return Err(Failure::Other(LW_OPTIONS, text));
@@ -179,10 +179,10 @@ pub unsafe extern "C" fn lw_begin(
     }
 }
 
-fn begin(store: &Store, patience: &Patience, has_time: bool) -> Result<Transaction, Error> {
+fn begin(store: &Store, patience: &TxnOptions, has_time: bool) -> Result<Transaction, Error> {
     match has_time {
         true => store.begin_with(patience),
-        false => store.begin_with(&Patience { time: Duration::MAX, ..*patience }),
+        false => store.begin_with(&TxnOptions { time: Duration::MAX, ..*patience }),
     }
 }
 
@@ -427,7 +427,7 @@ pub unsafe extern "C" fn lw_txn_put(
 ///
 /// Transaction and table are alive; the bytes of key and value can be read.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_txn_put_last(
+pub unsafe extern "C" fn lw_txn_put_final(
     tx: *mut lw_txn,
     table: *const lw_table,
     key: *const c_void,
@@ -441,7 +441,7 @@ pub unsafe extern "C" fn lw_txn_put_last(
         call(error, || {
             let (mut tx, table) = (alone(tx)?, shared(table)?);
             let (key, value) = (key_bytes(key, key_len)?, value_bytes(value, value_len)?);
-            tx.get().write(|tx| tx.put_last(table, key, value))?;
+            tx.get().write(|tx| tx.put_final(table, key, value))?;
             Ok(LW_OK)
         })
     }

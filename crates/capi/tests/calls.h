@@ -79,7 +79,7 @@ static const struct call CALLS[] = {
     CALL(lw_txn_get_for_update, 'i', "x t k b e", 0),
     CALL(lw_txn_get_with, 'i', "x t k f C e", 0),
     CALL(lw_txn_put, 'i', "x t k v e", 0),
-    CALL(lw_txn_put_last, 'i', "x t k v e", 0),
+    CALL(lw_txn_put_final, 'i', "x t k v e", 0),
     CALL(lw_txn_insert, 'i', "x t k v e", 0),
     CALL(lw_txn_remove, 'i', "x t k e", 0),
     CALL(lw_txn_remove_range, 'i', "x t O ?u e", sizeof(lw_range)),

@@ -145,7 +145,7 @@ static int write_row(const char *verb, long row, long number, char *answer, size
     key_of(row, &key);
     if (!strcmp(verb, "put")) code = lw_txn_put(tx, table, key.data, key.len, &value, 8, &error);
     else if (!strcmp(verb, "put-last"))
-        code = lw_txn_put_last(tx, table, key.data, key.len, &value, 8, &error);
+        code = lw_txn_put_final(tx, table, key.data, key.len, &value, 8, &error);
     else if (!strcmp(verb, "insert"))
         code = lw_txn_insert(tx, table, key.data, key.len, &value, 8, &error);
     else code = lw_txn_remove(tx, table, key.data, key.len, &error);

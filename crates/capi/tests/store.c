@@ -91,7 +91,7 @@ static void transactions(void)
     IS(LW_NOT_FOUND, lw_txn_remove(tx, table, "k1", 2, &error));
     OK(lw_txn_count(tx, table, NULL, &count, &error));
     CHECK(count == 1);
-    OK(lw_txn_put_last(tx, table, "k9", 2, "9", 1, &error));
+    OK(lw_txn_put_final(tx, table, "k9", 2, "9", 1, &error));
     OK(lw_commit(tx, &error));
     OK(lw_get(store, table, "k9", 2, &value, &error));
     IS(LW_MISUSE, lw_commit(tx, &error));

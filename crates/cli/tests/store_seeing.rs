@@ -9,7 +9,7 @@ use std::{env, fs, io, thread};
 
 use latchwork_machine::Shared;
 use latchwork_region::{Options, Region};
-use latchwork_store::{Patience, ProcessState, Store, Table, region_file};
+use latchwork_store::{ProcessState, Store, Table, TxnOptions, region_file};
 use serde_json::Value;
 
 const PEOPLE: Table<&str, &[u8]> = Table::new("people");
@@ -136,7 +136,7 @@ fn peer() {
         match words[..] {
             // Writes a record in a transaction that stays open.
             ["hold", key, label] => {
-                let options = Patience { label, ..Patience::default() };
+                let options = TxnOptions { label, ..TxnOptions::default() };
                 let mut transaction = store.begin_with(&options).unwrap();
                 transaction.put(&PEOPLE, key, b"held").unwrap();
                 open.push(transaction);
@@ -147,7 +147,7 @@ fn peer() {
                 let store = store.clone();
                 thread::spawn(move || {
                     let time = Duration::from_secs(20);
-                    let options = Patience { label, time, ..Patience::default() };
+                    let options = TxnOptions { label, time, ..TxnOptions::default() };
                     let mut runs = 0;
                     let ended = store.write_with(&options, |tx| {
                         runs += 1;
@@ -159,7 +159,7 @@ fn peer() {
             }
             // Reads all records from one key to another, in a transaction that stays open.
             ["read", from, to, label] => {
-                let options = Patience { label, ..Patience::default() };
+                let options = TxnOptions { label, ..TxnOptions::default() };
                 let mut transaction = store.begin_with(&options).unwrap();
                 transaction.range(&PEOPLE, from..to).unwrap().count();
                 open.push(transaction);

@@ -435,9 +435,10 @@ fn stat_says_where_the_memory_is() {
     let folder = Folder::new("beside");
     let mut options = latchwork_store::Options::default();
     options.sizes.cache = 1 << 20;
-    for (place, beside) in
-        [(latchwork_store::Place::Beside, true), (latchwork_store::Place::Memory, false)]
-    {
+    for (place, beside) in [
+        (latchwork_store::MemoryPlace::Folder, true),
+        (latchwork_store::MemoryPlace::Memory, false),
+    ] {
         let s = &folder.at(if beside { "one" } else { "two" });
         options.place = place;
         let store = latchwork_store::Store::open_with(s, &options).unwrap();

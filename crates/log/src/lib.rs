@@ -42,7 +42,6 @@
 #![warn(clippy::all)]
 
 mod append;
-mod aside;
 mod buffer;
 mod control;
 mod copy;
@@ -52,13 +51,13 @@ mod files;
 mod flush;
 mod layout;
 mod log;
-mod look;
 mod options;
 mod pieces;
 mod pins;
 mod places;
 mod point;
 mod read;
+mod reader;
 mod record;
 mod recover;
 mod repair;
@@ -66,19 +65,20 @@ mod restore;
 mod segment;
 mod slots;
 mod spans;
+mod undo_reserve;
 mod view;
 
 pub use crate::error::Error;
 pub use crate::flush::Mode;
 pub use crate::layout::{COMMITS, SlotView};
 pub use crate::log::{Log, Session};
-pub use crate::look::{FileScan, LogFiles};
 pub use crate::options::{Options, Recovered};
 pub use crate::pieces::{Piece, Pieces};
 pub use crate::pins::{Checkpoint, PinInfo};
 #[cfg(feature = "points")]
 pub use crate::point::hook::set_point_hook;
 pub use crate::read::Scan;
+pub use crate::reader::{FileScan, LogFiles};
 pub use crate::record::{
     ASIDE_LEAST, Entry, EntryView, Flags, Head, Lsn, RECORD_MAX, Record, UNIT,
 };

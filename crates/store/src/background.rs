@@ -19,8 +19,8 @@ use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{Clock, ConstMachine, Word};
 
 use crate::Error;
-use crate::files::home::Home;
-use crate::files::worker::Worker;
+use crate::files::inner::StoreInner;
+use crate::files::session::StoreSession;
 use crate::idle::{Lone, Sessions};
 use crate::wakers::{Wakers, call, locked};
 
@@ -126,7 +126,7 @@ impl Wanted {
         self.synced.is_none() && self.written.is_none() && self.period.is_none()
     }
 
-    fn make<M: ConstMachine>(&self, worker: &Worker<M>) -> Result<(), Error> {
+    fn make<M: ConstMachine>(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         let modes = [
             (self.synced, Mode::Full),
             (self.written, Mode::Write),
@@ -162,7 +162,7 @@ impl State {
 
 /// The threads of a store, in this process.
 pub(crate) struct Background<M: ConstMachine> {
-    home: Arc<Home<M>>,
+    home: Arc<StoreInner<M>>,
     sessions: Arc<Sessions<M>>,
     state: Arc<(Mutex<State>, Condvar)>,
     /// Locked by a thread that waits for its end.
@@ -172,7 +172,7 @@ pub(crate) struct Background<M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Background<M> {
-    pub(crate) fn new(home: &Arc<Home<M>>, sessions: &Arc<Sessions<M>>) -> Self {
+    pub(crate) fn new(home: &Arc<StoreInner<M>>, sessions: &Arc<Sessions<M>>) -> Self {
         Self {
             home: home.clone(),
             sessions: sessions.clone(),
@@ -245,7 +245,7 @@ impl<M: ConstMachine> Background<M> {
     /// # Errors
     ///
     /// Those of the parts.
-    pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
+    pub(crate) fn checkpoint_if_due(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         if !self.home.is_checkpoint_due()? {
             return Ok(());
         }
@@ -416,7 +416,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::Background;
-    use crate::files::home::stage::begin;
+    use crate::files::inner::stage::begin;
     use crate::idle::Sessions;
     use crate::wakers::locked;
 

@@ -14,8 +14,8 @@ use latchwork_machine::{ConstMachine, Deadline};
 use latchwork_region::Error as RegionError;
 
 use crate::Error;
-use crate::files::home::Home;
-use crate::files::worker::Worker;
+use crate::files::inner::StoreInner;
+use crate::files::session::StoreSession;
 use crate::names::Trees;
 use crate::wakers::locked;
 
@@ -29,7 +29,7 @@ const NAP: Duration = Duration::from_millis(2);
 
 /// A session, which a thread or an object keeps for the next call.
 pub(crate) struct Kept<M: ConstMachine> {
-    pub(crate) worker: Worker<M>,
+    pub(crate) worker: StoreSession<M>,
     pub(crate) reads: Cell<bool>,
     pub(crate) writes: Cell<bool>,
     /// The thread has others, and gives this one back when it has used it.
@@ -47,7 +47,7 @@ pub(crate) struct Scratch {
 }
 
 impl<M: ConstMachine> Kept<M> {
-    pub(crate) fn new(worker: Worker<M>) -> Self {
+    pub(crate) fn new(worker: StoreSession<M>) -> Self {
         let (reads, writes, spare) = (Cell::new(false), Cell::new(false), Cell::new(false));
         let (trees, scratch) = (RefCell::default(), Cell::default());
         Self { worker, reads, writes, spare, trees, scratch }
@@ -120,7 +120,7 @@ struct Idle<M: ConstMachine> {
 impl<M: ConstMachine> Idle<M> {
     /// Whether there is room for one more. Each process allows itself more only while half of the
     /// slots are free: many processes that do nothing leave some for one that begins.
-    fn has_room(&mut self, home: &Home<M>) -> bool {
+    fn has_room(&mut self, home: &StoreInner<M>) -> bool {
         let is_full = self.waiting.len() >= self.allowed;
         if is_full && self.allowed < self.most {
             let half = home.sizes.threads as usize / 2;
@@ -140,7 +140,7 @@ fn is_none_left(why: &Error) -> bool {
 }
 
 /// That no thread slot is left, and how many are whose.
-fn all_held<M: ConstMachine>(home: &Home<M>) -> Error {
+fn all_held<M: ConstMachine>(home: &StoreInner<M>) -> Error {
     let region = home.manager.region();
     let (me, all) = (region.process().ok(), region.processes());
     // Each `open` of a process is one of the region's.
@@ -164,7 +164,7 @@ impl<M: ConstMachine> Sessions<M> {
     }
 
     /// One for the next object.
-    pub(crate) fn take(&self, home: &Arc<Home<M>>) -> Result<Lone<M>, Error> {
+    pub(crate) fn take(&self, home: &Arc<StoreInner<M>>) -> Result<Lone<M>, Error> {
         // In the child of a fork a thread that is not there may have the mutex.
         home.manager.region().check()?;
         let waiting = locked(&self.idle).waiting.pop();
@@ -175,7 +175,7 @@ impl<M: ConstMachine> Sessions<M> {
     }
 
     /// A new worker, in place of one that waits or is dead where no thread slot is left.
-    pub(crate) fn worker(&self, home: &Arc<Home<M>>) -> Result<Worker<M>, Error> {
+    pub(crate) fn worker(&self, home: &Arc<StoreInner<M>>) -> Result<StoreSession<M>, Error> {
         match home.worker() {
             Err(why) if is_none_left(&why) => {}
             other => return other,
@@ -216,7 +216,7 @@ impl<M: ConstMachine> Sessions<M> {
     }
 
     /// One for the calling thread.
-    pub(crate) fn hold(self: &Arc<Self>, home: &Arc<Home<M>>) -> Result<Held<M>, Error> {
+    pub(crate) fn hold(self: &Arc<Self>, home: &Arc<StoreInner<M>>) -> Result<Held<M>, Error> {
         let lone = self.take(home)?;
         let kept = lone.0;
         locked(&self.threads).insert(kept.addr().get(), lone);

@@ -54,13 +54,13 @@
 //!   [`scan`](ReadTxn::scan); by steps, both ways, [`Cursor`]; from the end of a range, to write
 //!   then, [`WriteTxn::scan_back`].
 //! - Write, and again after a deadlock: [`Store::write`]; with a mode, a level, a deadline or a
-//!   label [`Store::write_with`] and [`Patience`].
+//!   label [`Store::write_with`] and [`TxnOptions`].
 //! - Read before a write: [`WriteTxn::get_for_update`], [`update`](WriteTxn::update).
 //! - Undo a part: [`WriteTxn::savepoint`], [`roll_back_to`](WriteTxn::roll_back_to).
 //! - End a closure with an error of one's own: [`Store::write_as`], [`Store::read_as`], or
 //!   [`Error::Rejected`].
 //! - Take from an end and add at the other, as a queue does: [`WriteTxn::pop_first`],
-//!   [`put_last`](WriteTxn::put_last).
+//!   [`put_final`](WriteTxn::put_final).
 //! - Count without a hot record: [`Sequence`].
 //! - Keep a transaction in a struct, or a server: [`Store::begin`], which gives a
 //!   [`Transaction`].
@@ -68,7 +68,7 @@
 //!   [`Store::sync_async`].
 //! - Commit in two phases: [`Transaction::prepare`], [`Store::prepared`],
 //!   [`Store::commit_prepared`].
-//! - Choose what a commit waits for: [`Mode`] in [`Options`] or [`Patience`]; wait later:
+//! - Choose what a commit waits for: [`Mode`] in [`Options`] or [`TxnOptions`]; wait later:
 //!   [`Store::sync`].
 //! - Close a store, and know what went wrong: [`Store::close`]; a drop closes it, too.
 //! - Know whether to try again: [`Error::is_retryable`]; whether the disk is full:
@@ -84,6 +84,8 @@
 
 #![warn(clippy::all)]
 
+mod admission;
+mod api;
 mod background;
 #[doc(hidden)]
 pub mod derived;
@@ -91,7 +93,6 @@ mod engine;
 mod entry;
 mod error;
 mod events;
-mod faces;
 mod files;
 mod format;
 mod idle;
@@ -116,7 +117,6 @@ mod store;
 mod table;
 mod tables;
 mod tools;
-mod turns;
 mod txn;
 mod type_text;
 mod typed;
@@ -125,31 +125,31 @@ mod user;
 mod value;
 mod wakers;
 
+pub use crate::api::by_hand::Transaction;
+pub use crate::api::cursor::Cursor;
+pub use crate::api::kept::KeptSnapshot;
+pub use crate::api::multi::{Pairs, Values};
+pub use crate::api::sequence::Sequence;
+pub use crate::api::tasks::{AsyncTransaction, TransactionGuard};
 #[doc(hidden)]
 pub use crate::engine::{Chain, Engine, How, Version, Wrote};
 pub use crate::entry::TableInfo;
 pub use crate::error::{Error, GID_MAX};
-pub use crate::faces::by_hand::Transaction;
-pub use crate::faces::cursor::Cursor;
-pub use crate::faces::kept::KeptSnapshot;
-pub use crate::faces::multi::{Pairs, Values};
-pub use crate::faces::sequence::Sequence;
-pub use crate::faces::tasks::{AsyncTransaction, Lent};
 #[doc(hidden)]
 pub use crate::files::frontiers::Frontiers;
-pub use crate::files::home::Sizes;
+pub use crate::files::inner::Sizes;
 #[doc(hidden)]
-pub use crate::files::turn::{State as TurnState, Turn};
+pub use crate::files::undo_ownership::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
 pub use crate::lock_error::{Holder, KeyBounds};
 pub use crate::names::NAME_MAX;
-pub use crate::open::{Options, Place};
+pub use crate::open::{MemoryPlace, Options};
 pub use crate::opened::{Difference, Opened};
 pub use crate::place::{FileSystem, Kind, file_system};
 pub use crate::prepared::Prepared;
 pub use crate::raw::Raw;
 pub use crate::refusal::Refusal;
-pub use crate::retry::{Attempts, Patience};
+pub use crate::retry::{Attempts, TxnOptions};
 #[doc(hidden)]
 pub use crate::seen::Commits;
 pub use crate::snapshot::EachRecord;
@@ -161,11 +161,15 @@ pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
 pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
 pub use crate::tools::{Blocked, Blocker, LockNames, LockWait, StoreLock, StoreView};
-pub use crate::tools::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, Told};
+pub use crate::tools::{
+    DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter, Load, LoadProgress,
+};
 pub use crate::tools::{Fault, LogRead, LogRecord, Salvaged, Space, TablePages, read_log, salvage};
 pub use crate::tools::{Holding, Processes, SnapshotInfo, StoreProcess, TransactionInfo};
-pub use crate::tools::{LeftMemory, forget_abandoned, forget_memory, left_memory};
 pub use crate::tools::{Metric, MetricKind, Metrics, Sample};
+pub use crate::tools::{
+    SharedMemoryInfo, discard_abandoned_memory, discard_shared_memory, list_shared_memory,
+};
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
 #[doc(hidden)]

@@ -20,7 +20,7 @@ pub struct Holder {
     /// Its process, by the number that this has in its own pid namespace. None if its process is
     /// dead and not yet swept, or if the transaction has ended meanwhile.
     pub pid: Option<u32>,
-    /// Its label: see [`Patience::label`](crate::Patience::label).
+    /// Its label: see [`TxnOptions::label`](crate::TxnOptions::label).
     pub label: String,
     /// Whether that process was stopped (by `SIGSTOP`, or a debugger). Not known, and false, of a
     /// process in another pid namespace.

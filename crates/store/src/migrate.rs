@@ -26,7 +26,7 @@ use crate::entry::{Entry, Types, said};
 use crate::table::Asked;
 use crate::tables::{CATALOG, hidden, put_entry};
 use crate::typed::WriteTxn;
-use crate::{Error, Key, Patience, Store, Table, Value};
+use crate::{Error, Key, Store, Table, TxnOptions, Value};
 
 /// How many records one transaction moves, and how many bytes, about.
 const RECORDS: usize = 1000;
@@ -131,7 +131,7 @@ impl<M: ConstMachine> Store<M> {
         }
         self.home().shared.migration_begins()?;
         let (mut moved, mut behind) = (0, Bound::Unbounded);
-        let patience = Patience { label: "migrate", ..Patience::default() };
+        let patience = TxnOptions { label: "migrate", ..TxnOptions::default() };
         loop {
             let step = self.write_with(&patience, |tx| move_some(tx, to, &behind, convert))?;
             match step.value {

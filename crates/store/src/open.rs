@@ -58,9 +58,9 @@ pub(crate) use self::read_only::{Reading, open_to_read};
 use self::text_file::write_file;
 pub(crate) use self::text_file::{create_new, open_file, open_folder, read_file};
 use crate::error::refused;
-use crate::files::home::{Home, Sizes};
+use crate::files::inner::{Sizes, StoreInner};
 use crate::files::redo::lanes;
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
 use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
@@ -74,7 +74,7 @@ const PATH_MAX: usize = 250;
 /// Where the memory lies that a store's processes share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Place {
+pub enum MemoryPlace {
     /// In `/dev/shm` if it has room, else beside the data.
     #[default]
     Auto,
@@ -82,7 +82,7 @@ pub enum Place {
     Memory,
     /// In the store's folder: it works wherever the data does, and the system writes its pages to
     /// the disk now and then.
-    Beside,
+    Folder,
 }
 
 /// How a store is opened.
@@ -110,7 +110,7 @@ pub struct Options {
     /// Bytes of its parts, and when commits return.
     pub sizes: Sizes,
     /// Where the shared memory lies.
-    pub place: Place,
+    pub place: MemoryPlace,
     /// Whether a store is made where there is none.
     pub create: bool,
     /// Whether the store is only read. It must exist, and this process needs no right to write its
@@ -133,7 +133,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             sizes: Sizes::default(),
-            place: Place::default(),
+            place: MemoryPlace::default(),
             create: true,
             read_only: false,
             network: false,
@@ -163,7 +163,10 @@ impl Options {
 }
 
 /// Opens the store in a folder, as [`Store::open`](crate::Store::open) says.
-pub(crate) fn open(path: &Path, options: &Options) -> Result<(Arc<Home<Machine>>, Folder), Error> {
+pub(crate) fn open(
+    path: &Path,
+    options: &Options,
+) -> Result<(Arc<StoreInner<Machine>>, Folder), Error> {
     options.sizes.check()?;
     let path = &std::path::absolute(path).map_err(|why| refused(path, why))?;
     let said = |why: std::io::Error| refused(path, why);
@@ -287,7 +290,7 @@ struct Opening<'s> {
 
 impl Opening<'_> {
     /// Takes part in what other processes have open.
-    fn join(&self, at: &Path) -> Result<Arc<Home<Machine>>, Error> {
+    fn join(&self, at: &Path) -> Result<Arc<StoreInner<Machine>>, Error> {
         // What lacks a part is not what was left.
         let region = Region::open_whole(at.join("region"), &self.region_options())?;
         if told(self.path)?.is_none_or(|told| told.creation != region.creation()) {
@@ -300,7 +303,7 @@ impl Opening<'_> {
     /// be written; or if the files may lack pages that its processes wrote: then the log in the
     /// files has all. For no other reason is the memory removed: it may have commits that the files
     /// do not.
-    fn rejoin(&self, left: &Left) -> Result<Option<Arc<Home<Machine>>>, Error> {
+    fn rejoin(&self, left: &Left) -> Result<Option<Arc<StoreInner<Machine>>>, Error> {
         let at = &*left.at;
         let home = match self.join(at) {
             Err(why) if is_unusable_memory(&why) => return Ok(None),
@@ -325,7 +328,7 @@ impl Opening<'_> {
         if (!left.same || home.pool.may_have_failed(home.file)?) && !home.log.is_broken() {
             // Which of its pages the files have is unknown: they may be a copy, a sync failed, or a
             // process was killed in one. The log has all, and new memory is recovered from it.
-            let worker = Worker::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
+            let worker = StoreSession::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
             match worker.log.flush(Lsn(home.log.end().0.saturating_sub(1))) {
                 // Its disk fails, too: the files have what was made durable.
                 Ok(()) | Err(LogError::Broken) => return Ok(None),
@@ -355,7 +358,7 @@ impl Opening<'_> {
     }
 
     /// Makes new shared memory, and recovers the store into it. Says where it is, too.
-    fn begin(&self) -> Result<(Arc<Home<Machine>>, PathBuf), Error> {
+    fn begin(&self) -> Result<(Arc<StoreInner<Machine>>, PathBuf), Error> {
         if let Some(what) = lost_log(self.path) {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
@@ -393,7 +396,9 @@ impl Opening<'_> {
         let beside = self.path.join("memory");
         match fs::DirBuilder::new().mode(0o700).create(&at) {
             Ok(()) => Ok(at),
-            Err(why) if self.options.place == Place::Auto && at != beside && is_denied(&why) => {
+            Err(why)
+                if self.options.place == MemoryPlace::Auto && at != beside && is_denied(&why) =>
+            {
                 self.make_folder(beside)
             }
             Err(why) => Err(refused(&at, why)),
@@ -433,8 +438,8 @@ impl Opening<'_> {
         latchwork_region::Options { mode, ..self.options.sizes.region() }
     }
 
-    fn home(&self, region: &Region<Machine>) -> Result<Arc<Home<Machine>>, Error> {
-        Home::open(region, &self.disk, self.path, &self.options.sizes, lanes())
+    fn home(&self, region: &Region<Machine>) -> Result<Arc<StoreInner<Machine>>, Error> {
+        StoreInner::open(region, &self.disk, self.path, &self.options.sizes, lanes())
     }
 }
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use latchwork_machine::ConstMachine;
 
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::{Error, Sizes};
 
 /// What this process found when it opened a store: see [`Store::opened`](crate::Store::opened).
@@ -61,7 +61,7 @@ impl Opened {
     }
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// The sizes in force.
     pub(crate) fn sizes_now(&self) -> Result<Sizes, Error> {
         let page = self.file.page_bytes();

@@ -24,7 +24,7 @@ use crate::{Engine, Error, Level, Txn};
 
 /// How long a transaction is run again.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct TxnOptions {
     /// After which it waits for no lock any more, and is not run again: [`Error::Deadline`]. 10 s.
     ///
     /// It bounds no other wait: not the checkpoint that may come first (see [`Store::write`]), nor
@@ -47,7 +47,7 @@ pub struct Patience {
     pub mode: Option<Mode>,
 }
 
-impl Default for Patience {
+impl Default for TxnOptions {
     fn default() -> Self {
         Self { time: Duration::from_secs(10), label: "", level: Level::default(), mode: None }
     }
@@ -81,7 +81,7 @@ impl<R> Attempts<R> {
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &Patience,
+        patience: &TxnOptions,
         body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
     ) -> Result<Self, Error> {
         Self::run_until(engine, session, slot, patience, body, |returned, _| Ok(returned))
@@ -93,7 +93,7 @@ impl<R> Attempts<R> {
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &Patience,
+        patience: &TxnOptions,
         body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
     ) -> Result<Self, X> {
         Self::run_until(engine, session, slot, patience, body, why_again)
@@ -105,7 +105,7 @@ impl<R> Attempts<R> {
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &Patience,
+        patience: &TxnOptions,
         mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
         why: impl Fn(X, Option<Error>) -> Result<Error, X>,
     ) -> Result<Self, X> {

@@ -11,10 +11,10 @@ use latchwork_tree::{Error as TreeError, Header};
 
 use crate::engine::Engine;
 use crate::entry::{Entry, Types};
-use crate::files::scribe::Part;
+use crate::files::tree_journal::Part;
 use crate::idle::Kept;
 use crate::tables::{CATALOG, fits};
-use crate::{Attempts, Error, Key, Patience, Store, Table, Value};
+use crate::{Attempts, Error, Key, Store, Table, TxnOptions, Value};
 
 impl<M: ConstMachine> Store<M> {
     /// Makes a table of rows that come in ascending order of their keys, in one transaction, and
@@ -64,7 +64,7 @@ impl<M: ConstMachine> Store<M> {
         });
         let once = Cell::new(Some(encoded));
         let name = table.name().as_bytes();
-        let patience = Patience { label: "load", ..Patience::default() };
+        let patience = TxnOptions { label: "load", ..TxnOptions::default() };
         let _settles = Settles(self);
         let run = |kept: &Kept<M>, _| {
             let (worker, made) = (&kept.worker, Cell::new(None));

@@ -13,17 +13,17 @@ use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_region::Region;
 
+use crate::admission::Turns;
 use crate::background::Background;
 use crate::error::THREAD_ENDS;
-use crate::files::home::{Home, Sizes};
-use crate::files::worker::Worker;
+use crate::files::inner::{Sizes, StoreInner};
+use crate::files::session::StoreSession;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
 use crate::tables::{Catalog, Tables, as_shown, entries, infos, tables};
-use crate::turns::Turns;
 use crate::typed::{ReadTxn, WriteTxn};
-use crate::{Attempts, Error, Key, Patience, Snapshot, Table, TableInfo, Value};
+use crate::{Attempts, Error, Key, Snapshot, Table, TableInfo, TxnOptions, Value};
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
@@ -56,7 +56,7 @@ pub struct Counts {
 }
 
 struct Inner<M: ConstMachine> {
-    home: Arc<Home<M>>,
+    home: Arc<StoreInner<M>>,
     folder: Option<Folder>,
     catalog: Catalog<M>,
     sessions: Arc<Sessions<M>>,
@@ -130,12 +130,12 @@ impl Store<Machine> {
 }
 
 impl<M: ConstMachine> Store<M> {
-    fn of(home: Arc<Home<M>>, folder: Option<Folder>, opened: Opened) -> Self {
+    fn of(home: Arc<StoreInner<M>>, folder: Option<Folder>, opened: Opened) -> Self {
         Self::with(home, folder, opened, None)
     }
 
     fn with(
-        home: Arc<Home<M>>,
+        home: Arc<StoreInner<M>>,
         folder: Option<Folder>,
         opened: Opened,
         reading: Option<Reading>,
@@ -178,7 +178,7 @@ impl<M: ConstMachine> Store<M> {
         sizes: &Sizes,
         lanes: usize,
     ) -> Result<Self, Error> {
-        Ok(Self::of(Home::open(region, disk, folder, sizes, lanes)?, None, Opened::default()))
+        Ok(Self::of(StoreInner::open(region, disk, folder, sizes, lanes)?, None, Opened::default()))
     }
 
     /// Address, length and name of what the store shares: for reports on cache lines. What lies
@@ -240,7 +240,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// The parts, for tools.
-    pub(crate) fn home(&self) -> &Arc<Home<M>> {
+    pub(crate) fn home(&self) -> &Arc<StoreInner<M>> {
         &self.inner.home
     }
 
@@ -396,7 +396,7 @@ impl<M: ConstMachine> Store<M> {
         &self,
         body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<R, Error> {
-        self.write_with(&Patience::default(), body).map(|done| done.value)
+        self.write_with(&TxnOptions::default(), body).map(|done| done.value)
     }
 
     /// Reads a value, in a snapshot of its own.
@@ -482,7 +482,7 @@ impl<M: ConstMachine> Store<M> {
     /// As there.
     pub fn write_with<R>(
         &self,
-        patience: &Patience,
+        patience: &TxnOptions,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
         let run = |kept: &Kept<M>, tables| {
@@ -498,7 +498,7 @@ impl<M: ConstMachine> Store<M> {
     /// one error of the attempts' own and of an error about the durability of what they have read.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
-        patience: &Patience,
+        patience: &TxnOptions,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
         both: impl FnOnce(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
@@ -533,7 +533,7 @@ impl<M: ConstMachine> Store<M> {
 
     /// Makes the checkpoint that is due, and has the dead swept, for what they have keeps the log.
     #[inline]
-    pub(crate) fn keep_up(&self, worker: &Worker<M>) -> Result<(), Error> {
+    pub(crate) fn keep_up(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         if self.inner.home.is_checkpoint_due()? {
             self.inner.background.sweep_before_checkpoint();
             self.inner.home.checkpoint_if_due(worker)?;
@@ -548,7 +548,7 @@ impl<M: ConstMachine> Store<M> {
     /// [`Error::CommitUnknown`]; without a commit [`Error::ReadsUnknown`].
     pub(crate) fn settle(
         &self,
-        worker: &Worker<M>,
+        worker: &StoreSession<M>,
         at: Option<u64>,
         mode: Option<Mode>,
     ) -> Result<(), Error> {

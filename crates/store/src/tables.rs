@@ -10,13 +10,13 @@ use latchwork_machine::ConstMachine;
 
 use crate::engine::Engine;
 use crate::entry::{Entry, TableInfo, Types, Wanted, said};
-use crate::files::home::Home;
-use crate::files::worker::Worker;
+use crate::files::inner::StoreInner;
+use crate::files::session::StoreSession;
 use crate::idle::{Kept, Scratch, Sessions};
 use crate::names::{Found, NAME_MAX};
 use crate::seen::View;
 use crate::table::Asked;
-use crate::{Attempts, Error, Key, Patience, Snapshot, Table, Txn, Value};
+use crate::{Attempts, Error, Key, Snapshot, Table, Txn, TxnOptions, Value};
 
 pub(crate) use crate::entry::{CATALOG_NAME, root_of};
 
@@ -96,19 +96,23 @@ pub(crate) fn infos<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<TableIn
 
 /// The tables of a store, by their names.
 pub(crate) struct Catalog<M: ConstMachine> {
-    home: Arc<Home<M>>,
+    home: Arc<StoreInner<M>>,
     sessions: Arc<Sessions<M>>,
     /// As far as they were asked for, since so many migrations had begun.
     known: RwLock<(u64, HashMap<String, Entry>)>,
 }
 
 impl<M: ConstMachine> Catalog<M> {
-    pub(crate) fn new(home: &Arc<Home<M>>, sessions: &Arc<Sessions<M>>) -> Self {
+    pub(crate) fn new(home: &Arc<StoreInner<M>>, sessions: &Arc<Sessions<M>>) -> Self {
         Self { home: home.clone(), sessions: sessions.clone(), known: RwLock::default() }
     }
 
     /// Finds a table.
-    pub(crate) fn find(&self, worker: &Worker<M>, name: &str) -> Result<Option<Entry>, Error> {
+    pub(crate) fn find(
+        &self,
+        worker: &StoreSession<M>,
+        name: &str,
+    ) -> Result<Option<Entry>, Error> {
         // Before the record is read.
         let migrations = self.home.shared.migrations()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +128,11 @@ impl<M: ConstMachine> Catalog<M> {
     }
 
     /// Reads a table's record.
-    pub(crate) fn read(&self, worker: &Worker<M>, name: &[u8]) -> Result<Option<Entry>, Error> {
+    pub(crate) fn read(
+        &self,
+        worker: &StoreSession<M>,
+        name: &[u8],
+    ) -> Result<Option<Entry>, Error> {
         fits(name)?;
         let mut bytes = Vec::new();
         worker.about_to_read()?;
@@ -175,7 +183,7 @@ impl<M: ConstMachine> Catalog<M> {
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
-        let mut patience = Patience { label, ..Patience::default() };
+        let mut patience = TxnOptions { label, ..TxnOptions::default() };
         match wait {
             Wait::Until(deadline) => patience.time = deadline.left::<M>(),
             Wait::Never => patience.time = Duration::ZERO,
@@ -223,8 +231,8 @@ impl<M: ConstMachine> Catalog<M> {
 
 /// A transaction that changes the catalog.
 pub(crate) struct Change<'x, 's, M: ConstMachine> {
-    txn: &'x mut Txn<'s, Worker<M>, M>,
-    worker: &'x Worker<M>,
+    txn: &'x mut Txn<'s, StoreSession<M>, M>,
+    worker: &'x StoreSession<M>,
     made: &'x Cell<Option<u64>>,
 }
 
@@ -249,8 +257,8 @@ impl<M: ConstMachine> Change<'_, '_, M> {
 
 /// Writes a table's record.
 pub(crate) fn put_entry<M: ConstMachine>(
-    txn: &mut Txn<'_, Worker<M>, M>,
-    worker: &Worker<M>,
+    txn: &mut Txn<'_, StoreSession<M>, M>,
+    worker: &StoreSession<M>,
     name: &[u8],
     entry: &Entry,
 ) -> Result<(), Error> {
@@ -290,7 +298,7 @@ impl<M: ConstMachine> Tables<'_, M> {
     pub(crate) fn find<K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
-        snapshot: &Snapshot<'_, Worker<M>>,
+        snapshot: &Snapshot<'_, StoreSession<M>>,
     ) -> Result<Option<u32>, Error> {
         match self.known(table.name(), table.tag())? {
             Some(found) => Ok(Some(found.tree)),
@@ -303,7 +311,7 @@ impl<M: ConstMachine> Tables<'_, M> {
     fn look_in(
         &self,
         asked: &Asked,
-        snapshot: &Snapshot<'_, Worker<M>>,
+        snapshot: &Snapshot<'_, StoreSession<M>>,
     ) -> Result<Option<u32>, Error> {
         let Some(found) = self.look(asked)? else { return Ok(None) };
         let mut bytes = Vec::new();
@@ -374,7 +382,7 @@ impl<M: ConstMachine> Tables<'_, M> {
     pub(crate) fn make<K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
-        txn: &mut Txn<'_, Worker<M>, M>,
+        txn: &mut Txn<'_, StoreSession<M>, M>,
     ) -> Result<u32, Error> {
         match self.known(table.name(), table.tag())? {
             Some(Found { tree, settled: true }) => {
@@ -387,7 +395,7 @@ impl<M: ConstMachine> Tables<'_, M> {
 
     /// Notes when the tables were looked up that the transaction uses from here on.
     #[inline]
-    fn found_for(&self, txn: &mut Txn<'_, Worker<M>, M>) -> Result<(), Error> {
+    fn found_for(&self, txn: &mut Txn<'_, StoreSession<M>, M>) -> Result<(), Error> {
         let (at, of) = (self.kept.trees.borrow().at, &self.kept.worker.tables_at);
         if of.get() != at {
             // A write that was put off is one to a table as it was found before.
@@ -402,7 +410,7 @@ impl<M: ConstMachine> Tables<'_, M> {
     pub(crate) fn make_asked(
         &self,
         asked: &Asked,
-        txn: &mut Txn<'_, Worker<M>, M>,
+        txn: &mut Txn<'_, StoreSession<M>, M>,
     ) -> Result<u32, Error> {
         let known = self.known(asked.name, asked.tag)?;
         self.found_for(txn)?;

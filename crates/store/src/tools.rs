@@ -24,10 +24,9 @@
 
 mod activity;
 mod backup;
-mod beside;
 mod catalog;
-mod clear;
 mod compact;
+mod drop_table;
 mod dump;
 mod locks;
 mod memory;
@@ -39,15 +38,18 @@ mod reclaim;
 mod records;
 mod salvage;
 mod space;
+mod temporary;
 mod text;
 mod upgrade;
 mod view;
 
 pub use activity::Activity;
 pub use backup::{Copied, Copying, restore};
-pub use dump::{Load, Told};
+pub use dump::{Load, LoadProgress};
 pub use locks::{Blocked, Blocker, StoreLock};
-pub use memory::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+pub use memory::{
+    SharedMemoryInfo, discard_abandoned_memory, discard_shared_memory, list_shared_memory,
+};
 pub use metrics::{Metric, MetricKind, Metrics, Sample};
 pub use names::LockNames;
 pub use pages::TablePages;

@@ -8,7 +8,7 @@ use core::ops::{Bound, Range, RangeBounds};
 use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_tree::{Batch, Header, Row};
 
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
 use crate::idle::Scratch;
 use crate::snapshot::{EachRecord, FEW, Slices};
 use crate::table::{after, checked};
@@ -19,7 +19,7 @@ pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// The tables at one position of the log: see [`Store::read`](crate::Store::read).
 pub struct ReadTxn<'s, M: ConstMachine = Machine> {
-    pub(crate) snapshot: Snapshot<'s, Worker<M>>,
+    pub(crate) snapshot: Snapshot<'s, StoreSession<M>>,
     pub(crate) tables: Tables<'s, M>,
 }
 
@@ -28,7 +28,7 @@ pub struct ReadTxn<'s, M: ConstMachine = Machine> {
 /// Each of its calls makes the table that it names, if there is none, also one that only reads: an
 /// empty table stays, whatever becomes of the transaction.
 pub struct WriteTxn<'x, 's, M: ConstMachine = Machine> {
-    pub(crate) txn: &'x mut Txn<'s, Worker<M>, M>,
+    pub(crate) txn: &'x mut Txn<'s, StoreSession<M>, M>,
     pub(crate) tables: Tables<'x, M>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn as_slices(range: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
 
 /// All records of a range, which the transaction holds from then on.
 pub(crate) fn all_of<M: ConstMachine>(
-    txn: &mut Txn<'_, Worker<M>, M>,
+    txn: &mut Txn<'_, StoreSession<M>, M>,
     tree: u32,
     range: &Bounds,
 ) -> Result<Batch, Error> {
@@ -207,7 +207,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         &mut self,
         table: &Table<K, V>,
         key: K::Of<'_>,
-        work: impl FnOnce(&mut Txn<'s, Worker<M>, M>, u32, &mut Scratch) -> Result<R, Error>,
+        work: impl FnOnce(&mut Txn<'s, StoreSession<M>, M>, u32, &mut Scratch) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let tree = self.tree(table)?;
         self.tables.with_scratch(|scratch| {
@@ -314,7 +314,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///
     /// As there, some of them from the commit, or from what is called instead of it: the
     /// transaction can only be rolled back then.
-    pub fn put_last<K: Key, V: Value>(
+    pub fn put_final<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
         key: K::Of<'_>,
@@ -494,7 +494,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 
-    /// Notes where the transaction is. What was [written last](Self::put_last) is written first.
+    /// Notes where the transaction is. What was [written last](Self::put_final) is written first.
     ///
     /// # Errors
     ///

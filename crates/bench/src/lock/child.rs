@@ -6,8 +6,8 @@ use latchwork_machine::{Native, Shared};
 
 use super::Subject;
 use super::bdb::Rival;
-use super::deeds;
 use super::job::{Job, Outcome};
+use super::operations;
 use super::ours::Ours;
 use super::steep;
 use super::table::Stop;
@@ -30,8 +30,8 @@ fn measure(job: &Job) -> Result<Outcome, Stop> {
         return steep::measure(job, start);
     }
     match (job.subject, &job.dir) {
-        (Subject::Ours, None) => deeds::measure::<Ours<Native>>(job, start),
-        (Subject::Ours, Some(_)) => deeds::measure::<Ours<Shared>>(job, start),
-        (Subject::BerkeleyDb, _) => deeds::measure::<Rival>(job, start),
+        (Subject::Ours, None) => operations::measure::<Ours<Native>>(job, start),
+        (Subject::Ours, Some(_)) => operations::measure::<Ours<Shared>>(job, start),
+        (Subject::BerkeleyDb, _) => operations::measure::<Rival>(job, start),
     }
 }

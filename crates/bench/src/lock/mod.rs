@@ -30,14 +30,14 @@
 
 mod bdb;
 mod child;
-mod deeds;
+mod deadlocks;
 mod figures;
 mod job;
+mod operations;
 mod ours;
 mod parent;
 mod plan;
 mod report;
-mod rings;
 mod row;
 mod steep;
 mod table;

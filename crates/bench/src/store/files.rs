@@ -93,7 +93,7 @@ pub(super) fn written() -> Option<u64> {
 pub(super) fn crash(subject: Subject, folder: &Path) -> io::Result<()> {
     match subject {
         Subject::Ours => {
-            let forgot = latchwork_store::forget_memory(Ours::folder(folder));
+            let forgot = latchwork_store::discard_shared_memory(Ours::folder(folder));
             forgot.map_err(|why| io::Error::other(why.to_string()))?;
         }
         Subject::Rival(StoreKind::BerkeleyDb) => each_file(folder, false, &mut |path, name, _| {

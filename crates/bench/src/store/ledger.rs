@@ -167,7 +167,7 @@ impl Client {
                 row[..8].copy_from_slice(&sum.to_le_bytes());
                 txn.put(0, &key, &row)?;
             }
-            txn.put_last(0, &key, &done.to_le_bytes())
+            txn.put_final(0, &key, &done.to_le_bytes())
         })?;
         self.done = done;
         Ok(())
@@ -188,7 +188,7 @@ impl Client {
                 value[8..16].copy_from_slice(&of.to_le_bytes());
                 txn.put(0, &keys::record(number), &value)?;
             }
-            txn.put_last(0, &key, &done.to_le_bytes())
+            txn.put_final(0, &key, &done.to_le_bytes())
         })?;
         self.done = done;
         Ok(())

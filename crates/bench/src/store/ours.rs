@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use latchwork_rivals::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes};
-use latchwork_store::{Error, Mode, Operation, Options, Patience, ReadTxn, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Operation, Options, ReadTxn, Table, TxnOptions, WriteTxn};
 
 type Bytes = Table<&'static [u8], &'static [u8]>;
 type Machine = latchwork_machine::Shared;
@@ -178,8 +178,8 @@ impl Writes for Txn<'_, '_, '_> {
         put.map_err(|why| self.failed("put", why))
     }
 
-    fn put_last(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
-        let put = self.txn.put_last(&self.tables[table], key, value);
+    fn put_final(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
+        let put = self.txn.put_final(&self.tables[table], key, value);
         put.map_err(|why| self.failed("put", why))
     }
 }
@@ -209,7 +209,7 @@ impl Session for OurSession<'_> {
 
     fn write(&mut self, body: &mut dyn FnMut(&mut dyn Writes) -> StoreResult) -> StoreResult<u64> {
         let mut said = None;
-        let done = self.0.store.write_with(&Patience::default(), |txn| {
+        let done = self.0.store.write_with(&TxnOptions::default(), |txn| {
             let mut txn = Txn { tables: &self.0.tables, txn, again: None };
             let why = match body(&mut txn) {
                 Ok(()) => return Ok(()),

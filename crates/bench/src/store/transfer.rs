@@ -80,7 +80,7 @@ impl Transfers {
             }
             let mut entry = [0; 16];
             entry[..8].copy_from_slice(&amount.to_ne_bytes());
-            txn.put_last(HISTORY, &history, &entry)
+            txn.put_final(HISTORY, &history, &entry)
         })
     }
 }

@@ -54,7 +54,7 @@ fn transfer(life: &Life<'_>) {
         }
         match life.dice.one_in(2) {
             true => acts.put(COUNTS + life.me as u64, Some(&has(count))),
-            false => acts.put_last(COUNTS + life.me as u64, &has(count)),
+            false => acts.put_final(COUNTS + life.me as u64, &has(count)),
         }
     });
     life.ledger.ended[life.me].set(count);

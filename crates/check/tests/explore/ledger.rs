@@ -138,8 +138,8 @@ impl Acts<'_> {
         Ok(())
     }
 
-    pub(crate) fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
-        self.writes.put_last(key, value)?;
+    pub(crate) fn put_final(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+        self.writes.put_final(key, value)?;
         self.steps.push(Step::Write(name(key), Some(value.to_vec())));
         Ok(())
     }

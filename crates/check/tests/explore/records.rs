@@ -12,8 +12,8 @@ use latchwork_lockmgr::{Manager, Session, granular};
 use latchwork_machine::Machine;
 use latchwork_region::{Options as RegionOptions, Region};
 use latchwork_store::{
-    Attempts, Error, Level, Mode, Patience, ReadTxn, Savepoint, Sizes, Snapshot, Store, Table, Txn,
-    WriteTxn,
+    Attempts, Error, Level, Mode, ReadTxn, Savepoint, Sizes, Snapshot, Store, Table, Txn,
+    TxnOptions, WriteTxn,
 };
 
 use crate::flawed::Breakable;
@@ -38,7 +38,7 @@ pub(crate) trait Writes: Reads {
     fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error>;
     /// Writes a record, or removes it.
     fn put(&mut self, key: u64, value: Option<&[u8]>) -> Result<(), Error>;
-    fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error>;
+    fn put_final(&mut self, key: u64, value: &[u8]) -> Result<(), Error>;
     fn insert(&mut self, key: u64, value: &[u8]) -> Result<(), Error>;
     fn savepoint(&mut self) -> Result<Savepoint, Error>;
     fn roll_back_to(&mut self, here: Savepoint) -> Result<(), Error>;
@@ -65,11 +65,11 @@ pub(crate) trait Place {
 
 impl Place for Store<Breakable> {
     fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error> {
-        let patience = Patience { level, ..Patience::default() };
+        let patience = TxnOptions { level, ..TxnOptions::default() };
         self.write_with(&patience, |tx| body(tx)).map(|done| (done.at, done.runs))
     }
     fn read(&self, look: &mut Look<'_>) -> Result<u64, Error> {
-        Store::read(self, |tx| look(&mut Lent(tx)).map(|()| tx.at()))
+        Store::read(self, |tx| look(&mut TransactionGuard(tx)).map(|()| tx.at()))
     }
     fn end(&self) -> u64 {
         self.log_end() - 1
@@ -83,9 +83,9 @@ impl Place for Store<Breakable> {
 }
 
 /// A snapshot of a store, which is lent and not to be changed.
-struct Lent<'t, 'x>(&'t ReadTxn<'x, Breakable>);
+struct TransactionGuard<'t, 'x>(&'t ReadTxn<'x, Breakable>);
 
-impl Reads for Lent<'_, '_> {
+impl Reads for TransactionGuard<'_, '_> {
     fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         self.0.get(&ROWS, key)
     }
@@ -119,8 +119,8 @@ impl Writes for WriteTxn<'_, '_, Breakable> {
             None => self.remove(&ROWS, key).map(drop),
         }
     }
-    fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
-        WriteTxn::put_last(self, &ROWS, key, value)
+    fn put_final(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+        WriteTxn::put_final(self, &ROWS, key, value)
     }
     fn insert(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
         WriteTxn::insert(self, &ROWS, key, value)
@@ -158,7 +158,7 @@ fn add(rows: &mut Rows, key: &[u8], value: &[u8]) -> Result<bool, Error> {
 
 impl Place for InMemory<'_> {
     fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error> {
-        let patience = Patience { level, ..Patience::default() };
+        let patience = TxnOptions { level, ..TxnOptions::default() };
         let done = Attempts::run(self.memory, self.session, self.slot, &patience, |txn| body(txn))?;
         Ok((done.at, done.runs))
     }
@@ -217,7 +217,7 @@ impl Writes for Txn<'_, Memory, Breakable> {
         pause(key);
         self.write_raw(TREE, &bytes(key), value)
     }
-    fn put_last(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
+    fn put_final(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
         pause(key);
         self.write_last(TREE, &bytes(key), Some(value))
     }

@@ -34,7 +34,7 @@ fn step(life: &Life<'_>, acts: &mut Acts<'_>) -> Result<(), Error> {
         6 => acts.put(key, None),
         7 | 8 => twice(life, acts, key),
         9 => acts.in_vain(|acts| step(life, acts)),
-        10 => acts.put_last(key, &value),
+        10 => acts.put_final(key, &value),
         _ => acts.put(key, Some(&value)),
     }
 }

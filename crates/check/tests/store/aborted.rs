@@ -5,15 +5,15 @@ use core::time::Duration;
 use latchwork_check::tasks::block_on;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Store, Table, Transaction};
+use latchwork_store::{Error, Mode, Store, Table, Transaction, TxnOptions};
 
 use crate::stage::begin;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
 /// A transaction that waits for no lock.
-fn impatient() -> Patience {
-    Patience { time: Duration::ZERO, ..Patience::default() }
+fn impatient() -> TxnOptions {
+    TxnOptions { time: Duration::ZERO, ..TxnOptions::default() }
 }
 
 /// Fails unless the call says first that the transaction is aborted, and then why.

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use latchwork_check::tasks::{Task, join, pause};
 use latchwork_disk::Simulated;
-use latchwork_store::{Error, Mode, Patience, Table};
+use latchwork_store::{Error, Mode, Table, TxnOptions};
 
 use crate::stage::begin;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
-fn patience(ms: u64) -> Patience {
-    Patience { time: Duration::from_millis(ms), ..Patience::default() }
+fn patience(ms: u64) -> TxnOptions {
+    TxnOptions { time: Duration::from_millis(ms), ..TxnOptions::default() }
 }
 
 /// Two have read a record, and both are to write it: one is run again, and then reads the record as
@@ -115,7 +115,7 @@ fn many_write_in_a_range(last: bool) {
                         all.wait();
                     }
                     match last {
-                        true => tx.put_last(&ROWS, number, count),
+                        true => tx.put_final(&ROWS, number, count),
                         false => tx.put(&ROWS, number, count),
                     }
                 });

@@ -196,7 +196,7 @@ fn one_that_fails_waits_for_no_change_that_is_not_committed() {
 /// Reads row 0, and cannot commit: the last write is too long.
 fn read_and_fail(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     assert_eq!(tx.get(&ROWS, 0), Ok(Some(1)));
-    tx.put_last(&TABLE, &[7; 1000], b"")
+    tx.put_final(&TABLE, &[7; 1000], b"")
 }
 
 fn by_hand(store: &Store<Native>) -> Result<Transaction<Native>, Error> {
@@ -221,7 +221,7 @@ fn what_a_transaction_fails_for_is_durable() {
         &|store| store.write_as(|tx| tx.get(&ROWS, 0).map_err(|_| poor()).and(Err(poor()))),
         &|store| block_on(store.write_async(|mut tx| async move { tx.insert(&ROWS, 0, 7).await })),
         &|store| {
-            let body = |mut tx: latchwork_store::Lent<Native>| async move {
+            let body = |mut tx: latchwork_store::TransactionGuard<Native>| async move {
                 tx.get(&ROWS, 0).await.and(Err(poor()))
             };
             block_on(store.write_async(body))
@@ -266,7 +266,7 @@ fn a_failed_log_is_reported_to_readers() {
             store.write_as(|tx| tx.get(&ROWS, 0).map(rejects).and(Err::<(), _>(rejected())))
         }),
         (true, &|store| {
-            let body = |mut tx: latchwork_store::Lent<Native>| async move {
+            let body = |mut tx: latchwork_store::TransactionGuard<Native>| async move {
                 tx.get(&ROWS, 0).await.map(rejects).and(Err(rejected()))
             };
             block_on(store.write_async(body))

@@ -8,7 +8,7 @@ use std::sync::Barrier;
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Level, Mode, Patience, Raw, Refusal, Store, Table, WriteTxn};
+use latchwork_store::{Error, Level, Mode, Raw, Refusal, Store, Table, TxnOptions, WriteTxn};
 
 use crate::stage::{begin, begin_within, sizes};
 
@@ -16,8 +16,8 @@ const ROWS: Table<u64, u64> = Table::new("rows");
 const OTHERS: Table<u64, u64> = Table::new("others");
 const LONG: Table<u64, &[u8]> = Table::new("long");
 
-fn read_committed() -> Patience {
-    Patience { level: Level::ReadCommitted, ..Patience::default() }
+fn read_committed() -> TxnOptions {
+    TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() }
 }
 
 /// One step at either end, or before what is there, of the table and of a map.
@@ -53,7 +53,7 @@ fn step(
             assert!(last.into_iter().eq(map.range(..=key).rev().take(most).map(|(k, v)| (*k, *v))));
         }
         8 => {
-            tx.put_last(&ROWS, key, value)?;
+            tx.put_final(&ROWS, key, value)?;
             map.insert(key, value);
         }
         _ => {
@@ -71,7 +71,7 @@ fn the_ends_are_as_a_map_says() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     let mut random = Random(0x5eed);
     for round in 0..400 {
-        let patience = if round % 4 == 0 { read_committed() } else { Patience::default() };
+        let patience = if round % 4 == 0 { read_committed() } else { TxnOptions::default() };
         let done = store.write_with(&patience, |tx| {
             let rows = tx.range(&ROWS, ..)?.collect::<Result<BTreeMap<_, _>, _>>()?;
             let mut map = rows;
@@ -102,7 +102,7 @@ fn the_ends_are_as_a_map_says() {
 fn nobody_writes_at_an_end_that_is_held() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     store.write(|tx| (10..40).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
-    let hasty = Patience { time: std::time::Duration::from_millis(20), ..Patience::default() };
+    let hasty = TxnOptions { time: std::time::Duration::from_millis(20), ..TxnOptions::default() };
     let mut one = store.begin().unwrap();
     for row in 10..20 {
         let ends = one.with(|tx| Ok((tx.pop_first(&ROWS)?, tx.pop_last(&ROWS)?))).unwrap();
@@ -140,7 +140,7 @@ fn bound(random: &mut Random) -> Bound<u64> {
 #[test]
 fn what_was_read_is_held_and_nothing_else() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
-    let hasty = Patience { time: std::time::Duration::from_micros(100), ..Patience::default() };
+    let hasty = TxnOptions { time: std::time::Duration::from_micros(100), ..TxnOptions::default() };
     let mut random = Random(0xe2d5);
     for round in 0..300 {
         let mut one = store.begin().unwrap();
@@ -177,7 +177,7 @@ fn what_was_read_is_held_and_nothing_else() {
 }
 
 /// Puts records, and raises each by one if it is still there: how much that is in all.
-fn put_all(store: &Store<Native>, patience: &Patience, rows: impl Iterator<Item = u64>) -> u64 {
+fn put_all(store: &Store<Native>, patience: &TxnOptions, rows: impl Iterator<Item = u64>) -> u64 {
     let mut sum = 0;
     for row in rows {
         store.put(&ROWS, row, 1).unwrap();
@@ -189,7 +189,7 @@ fn put_all(store: &Store<Native>, patience: &Patience, rows: impl Iterator<Item 
 }
 
 /// Takes records from an end until there was none for long.
-fn take_all(store: &Store<Native>, patience: &Patience, back: bool) -> Vec<(u64, u64)> {
+fn take_all(store: &Store<Native>, patience: &TxnOptions, back: bool) -> Vec<(u64, u64)> {
     let (mut taken, mut idle) = (Vec::new(), 0);
     while idle < 400 {
         let pop = |tx: &mut WriteTxn<'_, '_, Native>| match back {
@@ -211,7 +211,7 @@ fn each_record_is_taken_by_one() {
     const EACH: u64 = 1500;
     for level in [Level::ReadCommitted, Level::Serializable] {
         let store = begin(&Simulated::default(), Mode::None).unwrap();
-        let patience = Patience { level, ..Patience::default() };
+        let patience = TxnOptions { level, ..TxnOptions::default() };
         let (sum, taken) = std::thread::scope(|threads| {
             let (store, patience) = (&store, &patience);
             let puts = [0, 1].map(|half| {
@@ -236,7 +236,7 @@ fn each_record_is_taken_by_one() {
 fn what_a_range_lost_is_counted_once() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     for level in [Level::ReadCommitted, Level::Serializable] {
-        let patience = Patience { level, ..Patience::default() };
+        let patience = TxnOptions { level, ..TxnOptions::default() };
         for _ in 0..60 {
             store.write(|tx| (0..300).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
             let begin = Barrier::new(2);
@@ -259,7 +259,7 @@ fn a_record_may_be_touched_more_often_than_locks_are_counted() {
     const OFTEN: u64 = 70_000;
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
-    for patience in [Patience::default(), read_committed()] {
+    for patience in [TxnOptions::default(), read_committed()] {
         let done = store.write_with(&patience, |tx| {
             for _ in 0..OFTEN {
                 tx.get(&ROWS, 1)?;
@@ -279,7 +279,7 @@ fn a_record_may_be_touched_more_often_than_locks_are_counted() {
     for _ in 0..OFTEN {
         one.get_for_update(&ROWS, 1).unwrap();
     }
-    let hasty = Patience { time: std::time::Duration::from_millis(20), ..Patience::default() };
+    let hasty = TxnOptions { time: std::time::Duration::from_millis(20), ..TxnOptions::default() };
     let other = std::thread::scope(|threads| {
         threads.spawn(|| store.write_with(&hasty, |tx| tx.put(&ROWS, 1, 7))).join().unwrap()
     });

@@ -12,7 +12,7 @@ use latchwork_check::serial::{Done, Step, replay};
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
 use latchwork_store::{
-    Error, KeptSnapshot, Mode, Multi, Patience, Sequence, Store, Table, Transaction, Value,
+    Error, KeptSnapshot, Mode, Multi, Sequence, Store, Table, Transaction, TxnOptions, Value,
     WriteTxn,
 };
 
@@ -146,7 +146,7 @@ fn crowd(mode: Mode, seed: u64) -> usize {
     let (begun, done, kept) =
         (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     // A thread may wait for one that no thread has in hand: not for ever.
-    let patience = Patience { time: Duration::from_millis(4), ..Patience::default() };
+    let patience = TxnOptions { time: Duration::from_millis(4), ..TxnOptions::default() };
     thread::scope(|scope| {
         for thread in 0..3 {
             let (store, begun, done, kept, patience) = (&store, &begun, &done, &kept, &patience);
@@ -228,7 +228,7 @@ fn what_is_left_open_ends_with_its_object() {
     txn.roll_back_to(here).unwrap();
     assert_eq!(txn.get(&TABLE, b"a"), Ok(Some(b"1".to_vec())));
     // Another one waits for it, and is told in the end.
-    let short = Patience { time: Duration::ZERO, ..Patience::default() };
+    let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
     let mut other = store.begin_with(&short).unwrap();
     let refused = other.get(&TABLE, b"a").unwrap_err();
     let aborted = Error::Aborted { why: Box::new(refused) };

@@ -9,7 +9,7 @@ use latchwork_check::random::Random;
 use latchwork_check::serial::{Done, Step, replay};
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Store};
+use latchwork_store::{Error, Mode, Store, TxnOptions};
 
 use crate::stage::{Shape, TABLE, TREE, all, begin, step};
 
@@ -73,7 +73,7 @@ fn look_once(store: &Store<Native>, shape: Shape, random: &mut Random) -> Result
 fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Done> {
     let rejected = random.below(8) == 0;
     let length = 1 + random.below(5);
-    let ended = store.write_with(&Patience::default(), |txn| {
+    let ended = store.write_with(&TxnOptions::default(), |txn| {
         let mut steps = Vec::new();
         for _ in 0..length {
             step(txn, random, shape, &mut steps)?;

@@ -16,13 +16,13 @@ use crate::stage::{begin_in, begin_with, sizes};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 
-/// The words of a slot's lines that say what it has in hand, and since when: `files/hands.rs`.
+/// The words of a slot's lines that say what it has in hand, and since when: `files/page_intents.rs`.
 pub(crate) const SINCE: u64 = 3;
 pub(crate) const HANDS: u64 = 8;
 /// How many it has in hand at most.
 const MOST: u64 = 8;
 pub(crate) const LINES: u64 = 16;
-/// Who is at work on its transaction, `files/turn.rs`; and there: another thread ends it, or looks
+/// Who is at work on its transaction, `files/undo_ownership.rs`; and there: another thread ends it, or looks
 /// whether it is to.
 pub(crate) const TURN: u64 = 2;
 pub(crate) const TAKEN: u64 = 4;

@@ -14,7 +14,7 @@ use latchwork_check::random::Random;
 use latchwork_lockmgr::{Manager, granular};
 use latchwork_machine::{Clock, Machine, Shared};
 use latchwork_store::{
-    Attempts, Error, Level, Mode, Patience, ReadTxn, Snapshot, Store, Table, Txn, WriteTxn,
+    Attempts, Error, Level, Mode, ReadTxn, Snapshot, Store, Table, Txn, TxnOptions, WriteTxn,
 };
 
 use crate::dialogue_stages::options;
@@ -227,7 +227,7 @@ fn of_store(
     level: Level,
     told: &mut dyn FnMut(Transaction),
 ) {
-    let patience = Patience { level, ..Patience::default() };
+    let patience = TxnOptions { level, ..TxnOptions::default() };
     let mut run = |writes: bool, body: &mut Body<'_>| match writes {
         true => store.write_with(&patience, |tx| body(tx)).map(|_| ()),
         false => store.read(|tx| body(&mut Reads(tx))),
@@ -263,7 +263,7 @@ fn in_memory(bug: Bug, level: Level, seed: u64) -> Vec<Transaction> {
             let (memory, manager, all) = (&memory, &manager, &all);
             scope.spawn(move || {
                 let session = manager.session().unwrap();
-                let patience = Patience { level, ..Patience::default() };
+                let patience = TxnOptions { level, ..TxnOptions::default() };
                 let mut run = |writes: bool, body: &mut Body<'_>| match writes {
                     true => Attempts::run(memory, &session, slot, &patience, |txn| body(txn))
                         .map(|_| ()),

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use latchwork_check::folder::Folder;
 use latchwork_check::forked::in_child;
-use latchwork_store::{Mode, Options, Place, ReadTxn, Store, Table, WriteTxn};
+use latchwork_store::{MemoryPlace, Mode, Options, ReadTxn, Store, Table, WriteTxn};
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
 /// So many of 1,000 bytes, which are 16 MB.
@@ -53,7 +53,7 @@ fn the_cache_lies_in_huge_pages() {
         return;
     }
     let folder = Folder::new("store-huge");
-    let mut options = Options { place: Place::Memory, ..Options::default() };
+    let mut options = Options { place: MemoryPlace::Memory, ..Options::default() };
     (options.sizes.mode, options.sizes.cache) = (Mode::None, 32 << 20);
     let row = |number: u64| vec![number as u8; 1000];
     // In processes of their own, for other tests have stores in this one. Three huge pages say that

@@ -8,7 +8,7 @@ use latchwork_check::random::Random;
 use latchwork_check::stops::{at, at_step, is_waiting};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Sizes, Store, Table, Transaction, WriteTxn};
+use latchwork_store::{Error, Mode, Sizes, Store, Table, Transaction, TxnOptions, WriteTxn};
 
 use crate::stage::{TABLE, begin, begin_with, begin_within, sizes};
 use crate::stuck::{key, value};
@@ -87,7 +87,7 @@ fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
     assert_eq!(undone(&store), (0, 3), "nobody had to wait");
 
     // A thread that wants one of their records has them undone first.
-    let patience = Patience::default();
+    let patience = TxnOptions::default();
     let seen = store.write_with(&patience, |tx| tx.get_for_update(&TABLE, &key(303))).unwrap();
     assert_eq!(seen.value, Some(value(303)));
     assert_eq!(undone(&store), (3, 0));
@@ -258,7 +258,7 @@ fn a_range_waits_for_the_pieces_of_what_is_undone() {
         let store = begin_with(&disk, large).unwrap();
         assert_eq!(undone(&store), (0, 1));
         let (ended, at_once) =
-            (AtomicBool::new(false), Patience { time: Duration::ZERO, ..Patience::default() });
+            (AtomicBool::new(false), TxnOptions { time: Duration::ZERO, ..TxnOptions::default() });
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 store.sweep().unwrap();
@@ -347,7 +347,7 @@ fn a_long_value_that_was_being_removed_is_whole() {
         disk.restart(u64::from(record));
         let store = begin_with(&disk, calm()).unwrap();
         if reads {
-            let at_once = Patience { time: Duration::ZERO, ..Patience::default() };
+            let at_once = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
             match store.write_with(&at_once, |tx| tx.get(&LONG, 0)) {
                 Ok(found) if found.value.as_ref() == Some(&old) => olds += 1,
                 Ok(found) => {

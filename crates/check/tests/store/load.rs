@@ -11,7 +11,7 @@ use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Sizes, Store, Table};
+use latchwork_store::{Error, Mode, Sizes, Store, Table, TxnOptions};
 
 use crate::stage::{begin, begin_in, begin_with, sizes};
 
@@ -364,7 +364,7 @@ fn a_table_that_is_loaded_is_waited_for_as_a_lock_is() {
             std::thread::scope(|scope| {
                 let other = scope.spawn(|| {
                     for time in [Duration::ZERO, Duration::from_millis(5)] {
-                        let patience = Patience { time, ..Patience::default() };
+                        let patience = TxnOptions { time, ..TxnOptions::default() };
                         let mut tx = store.begin_with(&patience).unwrap();
                         let refused = tx.put(&NUMBERS, 1, 1).unwrap_err();
                         assert!(matches!(refused, Error::Lock { .. }), "{refused}");
@@ -418,7 +418,7 @@ fn a_task_waits_for_a_load_without_its_thread() {
         assert!(poll(put.as_mut()).is_pending());
         assert!(poll(got.as_mut()).is_pending());
         // It looks at its deadline.
-        let short = Patience { time: Duration::from_millis(1), ..Patience::default() };
+        let short = TxnOptions { time: Duration::from_millis(1), ..TxnOptions::default() };
         let late = store.write_async_with(&short, async |mut tx| tx.get(&LOADED, b"k").await);
         let late = block_on(late).unwrap_err();
         assert!(matches!(&late, Error::Deadline { .. }), "{late:?}");
@@ -462,7 +462,7 @@ fn a_transaction_that_did_not_get_its_table_commits_nothing() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&WRITTEN, b"k", b"old").unwrap();
     beside_a_load(&store, false, |end| {
-        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
         let mut tx = store.begin_with(&short).unwrap();
         tx.put(&WRITTEN, b"k", b"new").unwrap();
         let refused = tx.put(&LOADED, b"k", b"new").unwrap_err();

@@ -7,7 +7,7 @@ use std::thread;
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Level, Mode, Patience, Store, Table, VALUE_MAX};
+use latchwork_store::{Error, Level, Mode, Store, Table, TxnOptions, VALUE_MAX};
 use latchwork_tree::{Error as TreeError, Limits};
 
 use crate::stage::begin;
@@ -71,8 +71,8 @@ fn agrees(store: &Store<Native>, model: &Model) {
             Ok(())
         })
         .unwrap();
-    let level = Patience { level: Level::ReadCommitted, ..Patience::default() };
-    for patience in [Patience::default(), level] {
+    let level = TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() };
+    for patience in [TxnOptions::default(), level] {
         let all = store.write_with(&patience, |tx| {
             for (key, value) in model {
                 assert_eq!(tx.get(&TABLE, *key)?.as_ref(), Some(value), "{key}");
@@ -125,7 +125,7 @@ fn change(store: &Store<Native>, random: &mut Random, model: &mut Model) -> Resu
         }
         if random.below(3) == 0 {
             let (key, value) = (1 + random.below(25), value(random.below(99), length(&mut random)));
-            tx.put_last(&TABLE, key, &value)?;
+            tx.put_final(&TABLE, key, &value)?;
             new.insert(key, value);
         }
         match random.below(3) {
@@ -236,7 +236,7 @@ fn nobody_sees_a_part_of_a_long_value() {
             let all = store.write(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
             pairs(all.unwrap());
             // What changes between two records is seen at this level, and no half of one.
-            let level = Patience { level: Level::ReadCommitted, ..Patience::default() };
+            let level = TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() };
             let all =
                 store.write_with(&level, |tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
             drop(all.unwrap());
@@ -312,7 +312,7 @@ fn a_scan_reads_the_pieces_of_what_it_gives_out() {
     one("first of a writer", &|| store.write(|tx| tx.first(&TABLE).map(drop)));
     one("last of a writer", &|| store.write(|tx| tx.last(&TABLE).map(drop)));
     one("read committed", &|| {
-        let patience = Patience { level: Level::ReadCommitted, ..Patience::default() };
+        let patience = TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() };
         store.write_with(&patience, |tx| tx.first(&TABLE).map(drop)).map(drop)
     });
     one("names", &|| store.tables().map(drop));

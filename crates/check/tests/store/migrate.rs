@@ -109,7 +109,7 @@ fn a_migration_that_fails_is_gone_on_with() {
     is_refused(store.get(&NEW, ("odd", 1)).map(drop));
     is_refused(store.put(&OLD, 1, b""));
     is_refused(store.put(&NEW, ("odd", 1), 1));
-    is_refused(store.clear("rows", &mut |_| {}).map(drop));
+    is_refused(store.drop_table("rows", &mut |_| {}).map(drop));
     let raw: Table<Raw, Raw> = Table::new("rows");
     is_refused(store.read(|tx| tx.count(&raw, ..)).map(drop));
     assert!(store.dump(Vec::new(), None, &mut |_| {}).is_err());
@@ -270,7 +270,7 @@ fn a_write_that_is_put_off_is_not_lost() {
     let store = stage(3);
     store.put(&others, 1, 1).unwrap();
     let mut late = store.begin().unwrap();
-    late.with(|tx| tx.put_last(&OLD, 9, b"nine")).unwrap();
+    late.with(|tx| tx.put_final(&OLD, 9, b"nine")).unwrap();
     assert_eq!(store.migrate(&OLD, &NEW, convert, &mut |_| {}), Ok(3));
     assert_eq!(late.get(&others, 1), Err(Error::Migrated));
     // It has ended by that, and may be run again.
@@ -279,7 +279,7 @@ fn a_write_that_is_put_off_is_not_lost() {
     // And without another call.
     let last: Table<u64, u64> = Table::new("rows").with_version(2);
     let mut late = store.begin().unwrap();
-    late.with(|tx| tx.put_last(&NEW, ("odd", 9), 9)).unwrap();
+    late.with(|tx| tx.put_final(&NEW, ("odd", 9), 9)).unwrap();
     let back = |(_, row): (String, u64), length| Ok((row, length));
     assert_eq!(store.migrate(&NEW, &last, back, &mut |_| {}), Ok(3));
     assert_eq!(late.commit(), Err(Error::Migrated));

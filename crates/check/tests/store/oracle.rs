@@ -8,7 +8,7 @@ use latchwork_check::memory_engine::{Bug, Memory};
 use latchwork_check::random::Random;
 use latchwork_check::serial::{Done, Step, replay};
 use latchwork_lockmgr::{Manager, granular};
-use latchwork_store::{Attempts, Error, Level, Patience, Snapshot, Txn};
+use latchwork_store::{Attempts, Error, Level, Snapshot, Txn, TxnOptions};
 
 const TREE: u32 = 1;
 
@@ -110,7 +110,7 @@ fn crowd(bug: Bug, level: Level, threads: u16, transactions: u64, seed: u64) -> 
             scope.spawn(move || {
                 let session = manager.session().unwrap();
                 let mut random = Random(seed * 1000 + u64::from(slot));
-                let patience = Patience { level, ..Patience::default() };
+                let patience = TxnOptions { level, ..TxnOptions::default() };
                 for _ in 0..transactions {
                     if random.below(4) == 0 {
                         done.lock().unwrap().push(look(memory, slot, &mut random, keys));

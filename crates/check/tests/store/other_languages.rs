@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Key, Mode, Patience, Raw, Store, Table, Type, Uuid, Value};
+use latchwork_store::{Error, Key, Mode, Raw, Store, Table, TxnOptions, Type, Uuid, Value};
 
 use crate::stage::begin;
 
@@ -96,12 +96,12 @@ fn a_range_read_by_parts_is_the_whole_range() {
 fn a_commit_that_fails_can_be_tried_again() {
     let store = begin(&Simulated::default(), Mode::Full).unwrap();
     store.put(&ROWS, 1, 10).unwrap();
-    let no_wait = Patience { time: std::time::Duration::ZERO, ..Patience::default() };
+    let no_wait = TxnOptions { time: std::time::Duration::ZERO, ..TxnOptions::default() };
     let mut reader = store.begin().unwrap();
     assert_eq!(reader.range(&ROWS, ..).unwrap().count(), 1);
     let mut writer = store.begin_with(&no_wait).unwrap();
     // A last write meets the range that another one has read when it is made: with the commit.
-    writer.with(|tx| tx.put_last(&ROWS, 2, 20)).unwrap();
+    writer.with(|tx| tx.put_final(&ROWS, 2, 20)).unwrap();
     let failed = writer.try_commit().unwrap_err();
     assert!(failed.is_retryable(), "{failed}");
     reader.roll_back().unwrap();

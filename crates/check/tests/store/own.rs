@@ -9,7 +9,7 @@ use latchwork_check::tasks::block_on;
 use latchwork_disk::Simulated;
 use latchwork_lockmgr::Error as Lock;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Lent, Mode, Patience, Store, Table};
+use latchwork_store::{Error, Mode, Store, Table, TransactionGuard, TxnOptions};
 
 use crate::stage::begin;
 
@@ -21,8 +21,8 @@ fn store() -> Store<Native> {
     store
 }
 
-fn labelled(label: &'static str, seconds: u64) -> Patience {
-    Patience { label, time: Duration::from_secs(seconds), ..Patience::default() }
+fn labelled(label: &'static str, seconds: u64) -> TxnOptions {
+    TxnOptions { label, time: Duration::from_secs(seconds), ..TxnOptions::default() }
 }
 
 /// Fails unless the error names this transaction of the same thread.
@@ -48,7 +48,7 @@ fn calls(store: &Store<Native>, label: &str) {
     txn.put(&ROWS, 2, 2).unwrap();
     txn.commit().unwrap();
     block_on(async {
-        let written = |mut tx: Lent<Native>| async move { tx.put(&ROWS, 1, 2).await };
+        let written = |mut tx: TransactionGuard<Native>| async move { tx.put(&ROWS, 1, 2).await };
         is_own(store.write_async_with(&long, written).await, label);
         let mut txn = store.begin_async_with(&long).await.unwrap();
         is_own(txn.put(&ROWS, 1, 2).await, label);
@@ -89,9 +89,9 @@ fn a_call_in_a_closure_does_not_wait_for_the_closures_transaction() {
 fn a_call_in_a_tasks_closure_does_not_wait_for_the_closures_transaction() {
     let store = store();
     let store = &store;
-    let outer = |mut tx: Lent<Native>| async move {
+    let outer = |mut tx: TransactionGuard<Native>| async move {
         tx.put(&ROWS, 1, 1).await?;
-        let inner = |mut tx: Lent<Native>| async move { tx.put(&ROWS, 1, 2).await };
+        let inner = |mut tx: TransactionGuard<Native>| async move { tx.put(&ROWS, 1, 2).await };
         is_own(store.write_async_with(&labelled("inner", 20), inner).await, "outer");
         is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 1, 2)), "outer");
         // Also behind a closure of its own.
@@ -150,7 +150,7 @@ fn a_timeout_says_that_the_lock_was_the_threads_own() {
     let store = store();
     let mut first = store.begin_with(&labelled("first", 20)).unwrap();
     first.put(&ROWS, 1, 1).unwrap();
-    let short = Patience { time: Duration::from_millis(50), ..Patience::default() };
+    let short = TxnOptions { time: Duration::from_millis(50), ..TxnOptions::default() };
     let began = Instant::now();
     let mut second = store.begin_with(&short).unwrap();
     let error = second.put(&ROWS, 1, 2).unwrap_err();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use latchwork_check::tasks::block_on;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Store, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Store, Table, TxnOptions, WriteTxn};
 
 use crate::stage::begin;
 
@@ -56,7 +56,7 @@ fn deadlock(makes: Makes) -> (u32, String) {
     let (both, runs, told) = (Barrier::new(2), AtomicU32::new(0), Mutex::new(String::new()));
     let run = |first: u64| {
         let mut again = false;
-        let done = store.write_with_as(&Patience::default(), |tx| {
+        let done = store.write_with_as(&TxnOptions::default(), |tx| {
             add(tx, first)?;
             if !again {
                 again = true;
@@ -133,7 +133,7 @@ fn what_is_not_retryable_becomes_the_callers() {
     // The deadline, too: another transaction has the row.
     let mut other = store.begin().unwrap();
     other.put(&ROWS, 0, 5).unwrap();
-    let short = Patience { time: Duration::from_millis(5), ..Patience::default() };
+    let short = TxnOptions { time: Duration::from_millis(5), ..TxnOptions::default() };
     let told = store.write_with_as(&short, |tx| tx.get(&ROWS, 0).map_err(Some));
     assert!(matches!(told, Err(Some(Error::Deadline { .. }))), "{told:?}");
     let told = store.write_with_as(&short, |tx| tx.get(&ROWS, 0).map_err(|_| Mine::Store));
@@ -153,7 +153,7 @@ fn tasks_have_it_too() {
     assert_eq!(store.get(&ROWS, 0), Ok(Some(0)));
     let mut other = store.begin().unwrap();
     other.put(&ROWS, 0, 5).unwrap();
-    let short = Patience { time: Duration::from_millis(5), ..Patience::default() };
+    let short = TxnOptions { time: Duration::from_millis(5), ..TxnOptions::default() };
     let told = block_on(store.write_async_with_as(&short, |mut tx| {
         runs += 1;
         async move { tx.get(&ROWS, 0).await.map_err(|_| Mine::Store) }

@@ -44,7 +44,7 @@ fn half(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
 
 /// The last write, which the commit would do.
 fn half_last(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
-    tx.put_last(&ROWS, 0, 90)?;
+    tx.put_final(&ROWS, 0, 90)?;
     panic!("behind a last write")
 }
 
@@ -86,7 +86,7 @@ fn a_write_that_panics_behind_its_record_is_no_half() {
                 if !first {
                     tx.put(&ROWS, 1, 110)?;
                 }
-                if last { tx.put_last(&ROWS, 0, 90) } else { tx.put(&ROWS, 0, 90) }
+                if last { tx.put_final(&ROWS, 0, 90) } else { tx.put(&ROWS, 0, 90) }
             });
         });
         assert!(panicked);

@@ -13,7 +13,7 @@ use latchwork_check::random::Random;
 use latchwork_check::stops::{at_step, stop_at};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Transaction};
+use latchwork_store::{Error, Mode, Refusal, Sizes, Store, Transaction, TxnOptions};
 
 use crate::hands::{LINES, TAKEN, TURN, area};
 use crate::stage::{LANES, TABLE, begin, begin_in, begin_with, sizes};
@@ -35,7 +35,7 @@ fn gids(store: &Store<Native>) -> Vec<String> {
 
 /// Whether another transaction can write a record within a moment.
 fn is_free(store: &Store<Native>, key: &str) -> bool {
-    let patience = Patience { time: Duration::from_millis(20), ..Patience::default() };
+    let patience = TxnOptions { time: Duration::from_millis(20), ..TxnOptions::default() };
     let mut tx = store.begin_with(&patience).unwrap();
     match tx.put(&TABLE, key.as_bytes(), b"another's") {
         Ok(()) => tx.roll_back().map(|()| true).unwrap(),
@@ -68,7 +68,7 @@ fn two_prepared(disk: &Simulated, mode: Mode) -> Store<Native> {
     one.prepare(b"one").unwrap();
     two.remove(&TABLE, b"b").unwrap();
     assert_eq!(two.get(&TABLE, b"c").unwrap(), Some(b"old".to_vec()));
-    two.with(|tx| tx.put_last(&TABLE, b"two", b"of two")).unwrap();
+    two.with(|tx| tx.put_final(&TABLE, b"two", b"of two")).unwrap();
     two.prepare(b"two").unwrap();
     store
 }
@@ -327,7 +327,7 @@ fn a_hundred_are_prepared_and_slots_run_out() {
     let end = store.log_end();
     store.commit_prepared(&0_u32.to_be_bytes()).unwrap();
     assert!(store.log_end() > end);
-    let full = Patience { mode: Some(Mode::Full), ..Patience::default() };
+    let full = TxnOptions { mode: Some(Mode::Full), ..TxnOptions::default() };
     store.write_with(&full, |tx| tx.put(&TABLE, b"k", b"new")).unwrap();
     disk.crash();
     drop(store);
@@ -586,7 +586,7 @@ fn writes(tx: &mut Transaction<Native>, random: &mut Random, round: u8) -> Optio
             let value = (random.below(3) != 0).then_some(value);
             let done = match &value {
                 Some(value) if random.below(2) == 0 => tx.put(&TABLE, &key, value),
-                Some(value) => tx.with(|tx| tx.put_last(&TABLE, &key, value)),
+                Some(value) => tx.with(|tx| tx.put_final(&TABLE, &key, value)),
                 None => tx.remove(&TABLE, &key).map(drop),
             };
             done.ok()?;
@@ -611,7 +611,7 @@ fn agrees(
     if found.unwrap() != rows {
         return Err("other rows".to_owned());
     }
-    let soon = Patience { time: Duration::from_millis(1), ..Patience::default() };
+    let soon = TxnOptions { time: Duration::from_millis(1), ..TxnOptions::default() };
     for key in waiting.values().flat_map(BTreeMap::keys) {
         let mut tx = store.begin_with(&soon).unwrap();
         match tx.put(&TABLE, key, b"another's") {
@@ -627,7 +627,7 @@ fn random_life(seed: u64) -> usize {
     let mut store = begin(&disk, Mode::Full).unwrap();
     let mut rows = BTreeMap::new();
     let mut waiting: BTreeMap<Vec<u8>, Wrote> = BTreeMap::new();
-    let soon = Patience { time: Duration::from_millis(1), ..Patience::default() };
+    let soon = TxnOptions { time: Duration::from_millis(1), ..TxnOptions::default() };
     for round in 0..120_u64 {
         let mut tx = store.begin_with(&soon).unwrap();
         let wrote = writes(&mut tx, &mut random, round as u8);

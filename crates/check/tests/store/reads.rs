@@ -6,7 +6,7 @@ use std::time::Duration;
 use latchwork_check::random::Random;
 use latchwork_disk::Simulated;
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, ReadTxn, Rows, Store, Table, WriteTxn};
+use latchwork_store::{Error, Mode, ReadTxn, Rows, Store, Table, TxnOptions, WriteTxn};
 
 use crate::stage::begin;
 
@@ -91,7 +91,7 @@ fn a_transaction_reads_what_a_snapshot_of_it_would() {
 
 /// Whether another transaction may write a row now.
 fn may_write(store: &Store<Native>, row: Key) -> bool {
-    let short = Patience { time: Duration::ZERO, ..Patience::default() };
+    let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
     let mut other = store.begin_with(&short).unwrap();
     other.put(&ROWS, row, 1).is_ok()
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use latchwork_disk::{Disk, Fault, Operation, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Store, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Store, Table, TxnOptions, WriteTxn};
 
 use crate::stage::{TABLE, begin};
 
@@ -25,7 +25,7 @@ fn put(store: &Store<Native>, rows: &mut Rows, from: u64, value: &[u8]) -> Resul
     for number in from..from + 20 {
         rows.insert(key(number).to_vec(), value.to_vec());
     }
-    let all = Patience { mode: Some(Mode::Full), ..Patience::default() };
+    let all = TxnOptions { mode: Some(Mode::Full), ..TxnOptions::default() };
     let put = |tx: &mut WriteTxn<'_, '_, Native>| {
         (from..from + 20).try_for_each(|row| tx.put(&TABLE, &key(row), value))
     };
@@ -161,7 +161,7 @@ fn what_is_read_after_a_failed_sync_is_made_durable() {
             assert_eq!(found(&store).unwrap(), (rows.clone(), 1), "{case}");
             disk.drop_cache();
             // Into other pages: those that were changed before are written for their own sake.
-            let patience = Patience { mode: Some(Mode::Full), ..Patience::default() };
+            let patience = TxnOptions { mode: Some(Mode::Full), ..TxnOptions::default() };
             store.write_with(&patience, |tx| tx.put(&QUIET, 1, &[1; 30])).unwrap();
             store.checkpoint().unwrap();
             drop(store);

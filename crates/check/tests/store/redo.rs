@@ -7,7 +7,7 @@ use latchwork_check::random::Random;
 use latchwork_check::stops::{at, at_step, is_waiting};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Refusal, Sizes, Store, Table, TxnOptions, WriteTxn};
 
 use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
@@ -259,7 +259,7 @@ fn written_and_crashed() -> Simulated {
         }
     }
     assert!(store.log_end() > 12 << 20, "{}", store.log_end());
-    let full = Patience { mode: Some(Mode::Full), ..Patience::default() };
+    let full = TxnOptions { mode: Some(Mode::Full), ..TxnOptions::default() };
     store.write_with(&full, |tx| tx.put(&OTHER, 0, 0)).unwrap();
     disk.crash();
     drop(store);

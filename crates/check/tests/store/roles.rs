@@ -11,7 +11,7 @@ use latchwork_check::memory_engine::Memory;
 use latchwork_lockmgr::{Error as Lock, Session};
 use latchwork_machine::Shared;
 use latchwork_store::{
-    Attempts, Error, Patience, ReadTxn, Savepoint, Snapshot, Store, Table, Txn, WriteTxn,
+    Attempts, Error, ReadTxn, Savepoint, Snapshot, Store, Table, Txn, TxnOptions, WriteTxn,
 };
 
 use crate::dialogue::Level;
@@ -39,7 +39,7 @@ trait Hand {
         panic!("it only reads")
     }
 
-    fn put_last(&mut self, _row: u64, _value: i64) -> Result<(), Error> {
+    fn put_final(&mut self, _row: u64, _value: i64) -> Result<(), Error> {
         panic!("it only reads")
     }
 
@@ -106,7 +106,7 @@ fn step(hand: &mut dyn Hand, text: &str, savepoints: &mut Savepoints) -> Result<
         ["get", at] => hand.get(row(at)).map(value),
         ["get-for-update", at] => hand.get_for_update(row(at)).map(value),
         ["put", at, to] => hand.put(row(at), number(to)).map(done),
-        ["put-last", at, to] => hand.put_last(row(at), number(to)).map(done),
+        ["put-last", at, to] => hand.put_final(row(at), number(to)).map(done),
         ["insert", at, to] => hand.insert(row(at), number(to)).map(done),
         ["remove", at] => {
             hand.remove(row(at)).map(|there| if there { "done" } else { "none" }.to_owned())
@@ -253,12 +253,12 @@ fn transaction(first: &str, lines: &mut Lines<'_>, place: &impl Place) -> Option
 /// How long a transaction waits for locks: a dialogue that is wrong ends after a while.
 const TIME: Duration = Duration::from_secs(5);
 
-fn patience(role: &'static str, level: Level, time: Duration) -> Patience {
+fn patience(role: &'static str, level: Level, time: Duration) -> TxnOptions {
     let level = match level {
         Level::ReadCommitted => latchwork_store::Level::ReadCommitted,
         _ => latchwork_store::Level::Serializable,
     };
-    Patience { label: role, level, time, ..Patience::default() }
+    TxnOptions { label: role, level, time, ..TxnOptions::default() }
 }
 
 pub(crate) const ROWS: Table<u64, i64> = Table::new("rows");
@@ -281,8 +281,8 @@ impl Hand for WriteTxn<'_, '_, Shared> {
         WriteTxn::put(self, table(row), row, value)
     }
 
-    fn put_last(&mut self, row: u64, value: i64) -> Result<(), Error> {
-        WriteTxn::put_last(self, table(row), row, value)
+    fn put_final(&mut self, row: u64, value: i64) -> Result<(), Error> {
+        WriteTxn::put_final(self, table(row), row, value)
     }
 
     fn insert(&mut self, row: u64, value: i64) -> Result<(), Error> {
@@ -405,7 +405,7 @@ impl Hand for Txn<'_, Memory> {
         self.write_raw(tree(row), &row.to_be_bytes(), Some(&value.to_le_bytes()))
     }
 
-    fn put_last(&mut self, row: u64, value: i64) -> Result<(), Error> {
+    fn put_final(&mut self, row: u64, value: i64) -> Result<(), Error> {
         self.write_last(tree(row), &row.to_be_bytes(), Some(&value.to_le_bytes()))
     }
 

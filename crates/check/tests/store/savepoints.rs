@@ -55,7 +55,7 @@ fn a_last_write_that_cannot_be_done_fails_its_transaction() {
     for how in 0..3 {
         let mut tx = store.begin().unwrap();
         tx.put(&TABLE, b"a", b"1").unwrap();
-        tx.with(|tx| tx.put_last(&TABLE, &long, b"")).unwrap();
+        tx.with(|tx| tx.put_final(&TABLE, &long, b"")).unwrap();
         let told = match how {
             0 => tx.get(&TABLE, b"a").map(drop),
             1 => tx.savepoint().map(drop),

@@ -152,7 +152,7 @@ pub(crate) fn step(
             match random.below(2) {
                 0 => txn.put(&TABLE, &key, &value)?,
                 // What comes next does it, or the commit.
-                _ => txn.put_last(&TABLE, &key, &value)?,
+                _ => txn.put_final(&TABLE, &key, &value)?,
             }
             steps.push(Step::Write((TREE, key), Some(value)));
         }

@@ -8,7 +8,7 @@ use std::thread;
 use latchwork_check::forked::in_child;
 use latchwork_disk::{Disk, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{Error, Mode, Patience, ReadTxn, Sizes, Store};
+use latchwork_store::{Error, Mode, ReadTxn, Sizes, Store, TxnOptions};
 
 use crate::stage::{TABLE, begin_in, begin_with, sizes};
 
@@ -50,7 +50,7 @@ pub(crate) fn restore(disk: &Simulated, (at, page): &(u64, Vec<u8>)) {
 
 /// Whether a record can be had within a moment. If it can not, a thread of the store may sweep.
 fn is_free(store: &Store<Native>, number: u64) -> bool {
-    let patience = Patience { time: Duration::from_millis(60), ..Patience::default() };
+    let patience = TxnOptions { time: Duration::from_millis(60), ..TxnOptions::default() };
     match store.write_with(&patience, |tx| tx.get_for_update(&TABLE, &key(number))) {
         Ok(done) => {
             assert_eq!(done.value.unwrap()[..9], value(number)[..9], "what was not undone is seen");
@@ -199,7 +199,7 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
         let work = || {
             held.wait();
             let (mut damaged, mut runs) = (None, 0);
-            let patience = Patience { time: Duration::from_millis(300), ..Patience::default() };
+            let patience = TxnOptions { time: Duration::from_millis(300), ..TxnOptions::default() };
             let ended = store.write_with(&patience, |tx| {
                 runs += 1;
                 tx.put(&TABLE, &key(10), &b"changed, on the page 10"[..])?;
@@ -207,7 +207,7 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
                 damaged = Some(damage(&disk, b"changed, on the page 10"));
                 read_others(&store, 10);
                 // Another transaction holds a range around it, which the commit meets.
-                tx.put_last(&TABLE, &key(2500), &b"changed last"[..])
+                tx.put_final(&TABLE, &key(2500), &b"changed last"[..])
             });
             over.wait();
             let why = ended.unwrap_err();

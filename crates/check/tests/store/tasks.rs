@@ -11,7 +11,7 @@ use latchwork_check::random::Random;
 use latchwork_check::tasks::{Task, block_on, join, pause};
 use latchwork_disk::{Disk, Fault, Simulated};
 use latchwork_machine::Native;
-use latchwork_store::{AsyncTransaction, Error, Level, Mode, Patience, Sizes, Store, Table};
+use latchwork_store::{AsyncTransaction, Error, Level, Mode, Sizes, Store, Table, TxnOptions};
 
 use crate::stage::{TABLE, begin, begin_in, sizes};
 
@@ -46,7 +46,7 @@ fn a_thousand_tasks_of_one_thread_move_money() {
         let (store, most, now, runs) = (&store, &most, &now, &runs);
         let task: Task<'_> = Box::pin(async move {
             let mut random = Random(0x9E37_79B9 + number);
-            let patience = Patience { time: Duration::from_secs(100), ..Patience::default() };
+            let patience = TxnOptions { time: Duration::from_secs(100), ..TxnOptions::default() };
             for _ in 0..3 {
                 let (from, by) = (random.below(40), 1 + random.below(39));
                 let done = store.write_async_with(&patience, |mut tx| async move {
@@ -115,7 +115,7 @@ async fn all_calls(tx: Tx<'_>, call: u32) -> Result<(), Error> {
             });
             written.await
         }
-        _ => tx.with(|tx| tx.put_last(&TABLE, b"m", b"last")).await,
+        _ => tx.with(|tx| tx.put_final(&TABLE, b"m", b"last")).await,
     }
 }
 
@@ -180,7 +180,7 @@ fn a_savepoint_waits_for_the_write_before_it() {
     let mut holder = store.begin().unwrap();
     holder.range(&TABLE, &b"l"[..]..).unwrap();
     let mut tx = block_on(store.begin_async()).unwrap();
-    block_on(tx.with(|tx| tx.put_last(&TABLE, b"n", b"last"))).unwrap();
+    block_on(tx.with(|tx| tx.put_final(&TABLE, b"n", b"last"))).unwrap();
     let mut saves = Box::pin(tx.savepoint());
     assert!(poll(saves.as_mut()).is_pending());
     holder.commit().unwrap();
@@ -203,7 +203,7 @@ fn a_last_write_waits_with_its_commit() {
         let mut holder = store.begin().unwrap();
         holder.range(&TABLE, &b"l"[..]..).unwrap();
         let mut tx = block_on(store.begin_async()).unwrap();
-        block_on(tx.with(|tx| tx.put_last(&TABLE, b"n", b"last"))).unwrap();
+        block_on(tx.with(|tx| tx.put_final(&TABLE, b"n", b"last"))).unwrap();
         let mut commits = Box::pin(tx.commit());
         assert!(poll(commits.as_mut()).is_pending());
         match drops {
@@ -259,7 +259,7 @@ fn one_that_waits_too_long_says_so() {
     let store = begin(&disk, Mode::None).unwrap();
     let mut holder = store.begin().unwrap();
     holder.put(&TABLE, b"k", b"holder").unwrap();
-    let patience = Patience { time: Duration::from_millis(20), ..Patience::default() };
+    let patience = TxnOptions { time: Duration::from_millis(20), ..TxnOptions::default() };
     let late = block_on(store.write_async_with(&patience, |mut tx| async move {
         tx.put(&TABLE, b"a", b"x").await?;
         tx.put(&TABLE, b"k", b"x").await
@@ -283,13 +283,13 @@ fn read_committed_lets_go_of_what_it_waited_for() {
     for level in [Level::ReadCommitted, Level::Serializable] {
         let mut holder = store.begin().unwrap();
         holder.put(&TABLE, b"k", b"new").unwrap();
-        let patience = Patience { level, time: Duration::from_secs(10), ..Patience::default() };
+        let patience = TxnOptions { level, time: Duration::from_secs(10), ..TxnOptions::default() };
         let mut tx = block_on(store.begin_async_with(&patience)).unwrap();
         let mut reads = Box::pin(tx.get(&TABLE, b"k"));
         assert!(poll(reads.as_mut()).is_pending());
         holder.commit().unwrap();
         assert_eq!(block_on(reads).unwrap().unwrap(), b"new");
-        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
         let mut other = store.begin_with(&short).unwrap();
         let free = other.put(&TABLE, b"k", b"other").is_ok();
         assert_eq!(free, level == Level::ReadCommitted);
@@ -474,7 +474,7 @@ fn read_committed_lets_go_whatever_the_call_comes_to() {
         let mut second = store.begin().unwrap();
         second.put(&TABLE, b"l", b"new").unwrap();
         let time = Duration::from_millis(if how == 1 { 100 } else { 10_000 });
-        let patience = Patience { level: Level::ReadCommitted, time, ..Patience::default() };
+        let patience = TxnOptions { level: Level::ReadCommitted, time, ..TxnOptions::default() };
         let mut tx = block_on(store.begin_async_with(&patience)).unwrap();
         if how == 0 {
             let mut reads = Box::pin(tx.with(|tx| tx.get(&TABLE, b"k")));
@@ -492,7 +492,7 @@ fn read_committed_lets_go_whatever_the_call_comes_to() {
             }
         }
         second.roll_back().unwrap();
-        let short = Patience { time: Duration::ZERO, ..Patience::default() };
+        let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
         let mut other = store.begin_with(&short).unwrap();
         other.put(&TABLE, b"k", b"other").unwrap();
         drop(other);
@@ -521,8 +521,8 @@ fn a_task_that_runs_again_lets_others_go_on() {
         while !held.get() {
             pause().await;
         }
-        let usual = Patience::default();
-        let at_once = Patience { time: Duration::ZERO, ..usual };
+        let usual = TxnOptions::default();
+        let at_once = TxnOptions { time: Duration::ZERO, ..usual };
         let put = store.write_async_with(&usual, |_| async move {
             let mut other = store.begin_with(&at_once)?;
             other.put(&ACCOUNTS, 1, 2)?;

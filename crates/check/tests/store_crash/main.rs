@@ -63,7 +63,7 @@ impl Place {
 
     /// Takes the shared memory away that killed processes leave, as a crash of the machine does.
     /// Its place is in the second line.
-    fn forget_memory(&self) {
+    fn discard_shared_memory(&self) {
         let region = std::fs::read_to_string(self.store().join("region"));
         if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
             let _ = std::fs::remove_dir_all(memory);
@@ -74,7 +74,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.mine {
-            self.forget_memory();
+            self.discard_shared_memory();
             let _ = std::fs::remove_dir_all(&self.path);
         }
     }

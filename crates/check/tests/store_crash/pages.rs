@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use latchwork_check::random::Random;
-use latchwork_store::{Error, Mode, Options, Patience, Store, Table, WriteTxn};
+use latchwork_store::{Error, Mode, Options, Store, Table, TxnOptions, WriteTxn};
 
 use crate::{Place, start};
 
@@ -121,7 +121,7 @@ impl Attacker {
     fn change(&mut self) {
         let mode = [Mode::None, Mode::None, Mode::Write, Mode::Full][self.random.roll(4)];
         let time = Duration::from_secs(60);
-        let patience = Patience { mode: Some(mode), time, ..Patience::default() };
+        let patience = TxnOptions { mode: Some(mode), time, ..TxnOptions::default() };
         let (seed, fails) = (self.random.below(u64::MAX - 1) + 1, self.random.below(12) == 0);
         let changed = self.store.write_with(&patience, |tx| {
             let mut random = Random(seed);

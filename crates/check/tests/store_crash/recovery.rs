@@ -49,7 +49,7 @@ fn recovery_is_killed_twice() {
         }
         peers.iter_mut().for_each(|peer| peer.kill().unwrap());
         peers.iter_mut().for_each(|peer| _ = peer.wait().unwrap());
-        place.forget_memory();
+        place.discard_shared_memory();
         let id = 4 + number as u64 % 2;
         let answered = || Worker::told(&place, id);
         for (step, nth) in [(step, 1), (&steps[(number * 7 + 3) % steps.len()], 4)] {
@@ -57,7 +57,7 @@ fn recovery_is_killed_twice() {
                 reached.insert(&step[..]);
                 deaths += 1;
             }
-            place.forget_memory();
+            place.discard_shared_memory();
         }
         let worker = Worker::new(&place, 9);
         (1..=PEERS).for_each(|id| worker.check_after_crash(id));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use latchwork_check::random::Random;
-use latchwork_store::{Error, Mode, Options, Patience, Store, Table};
+use latchwork_store::{Error, Mode, Options, Store, Table, TxnOptions};
 
 use crate::Place;
 
@@ -80,7 +80,7 @@ impl Worker {
     pub(crate) fn round(&mut self) {
         let (id, next, random) = (self.id, self.next, &mut self.random);
         let mode = [Mode::None, Mode::None, Mode::None, Mode::Full][random.roll(4)];
-        let patience = Patience { mode: Some(mode), ..Patience::default() };
+        let patience = TxnOptions { mode: Some(mode), ..TxnOptions::default() };
         let rejected = random.below(10) == 0;
         let (from, to) = (random.below(COUNT), random.below(COUNT));
         let (row, length) = (random.below(ROWS_MAX), random.below(1200) as usize);
@@ -104,7 +104,7 @@ impl Worker {
             }
             match row % 2 {
                 0 => tx.put(&COUNTERS, id, next)?,
-                _ => tx.put_last(&COUNTERS, id, next)?,
+                _ => tx.put_final(&COUNTERS, id, next)?,
             }
             if rejected { Err(Error::Rejected(String::new())) } else { Ok(()) }
         });
@@ -123,7 +123,8 @@ impl Worker {
 
     /// Pushes and pops until it is killed, and nothing else.
     pub(crate) fn push_and_pop(&mut self) -> ! {
-        let (id, patience) = (self.id, Patience { mode: Some(Mode::None), ..Patience::default() });
+        let (id, patience) =
+            (self.id, TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() });
         loop {
             let next = self.next;
             let turned = self.store.write_with(&patience, |tx| {

@@ -115,7 +115,7 @@ impl Engine for Leaf<'_> {
     ) -> Result<Wrote, Error> {
         let Ok(latched) = self.place.latch.lock(self) else { panic!("nobody dies") };
         if !how.cleared {
-            // As a store's engine does with a leaf in hand (`Scribe::may_write`).
+            // As a store's engine does with a leaf in hand (`TreeJournal::may_write`).
             Overlaid::fence(SeqCst);
             if self.session.keyspace_claims(&SPACE)?.count()? != 0 {
                 latched.unchanged();

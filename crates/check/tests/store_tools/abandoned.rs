@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use latchwork_store::{Options, Place as Memory, Store};
+use latchwork_store::{MemoryPlace as Memory, Options, Store};
 
 use crate::left::{killed_in, memory};
 use crate::mounts::{in_namespace, runs};

@@ -10,7 +10,7 @@ use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Error as DiskError, Fault, Open, Simulated};
 use latchwork_machine::Native;
 use latchwork_region::Region;
-use latchwork_store::{Error, Mode, Patience, Refusal, Sizes, Store, restore};
+use latchwork_store::{Error, Mode, Refusal, Sizes, Store, TxnOptions, restore};
 
 use crate::stage::{
     ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer, why,
@@ -156,7 +156,7 @@ fn a_copy_made_while_others_write_is_whole() {
                     transfer(store, random.below(COUNT), random.below(COUNT));
                     let next = answered.load(Relaxed) + 1;
                     let (row, length) = (random.below(3000), random.below(900) as usize);
-                    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+                    let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
                     store
                         .write_with(&patience, |tx| {
                             tx.put(&ROWS, row, &vec![7; length])?;

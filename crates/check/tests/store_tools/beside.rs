@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Duration;
 
-use latchwork_store::{Error, Options, Refusal, Store, forget_memory};
+use latchwork_store::{Error, Options, Refusal, Store, discard_shared_memory};
 
 use crate::left::killed_in;
 use crate::stage::{COUNT, EACH, Place, copy, fill, options, sum, why};
 
 fn beside() -> Options {
     let mut beside = options();
-    beside.place = latchwork_store::Place::Beside;
+    beside.place = latchwork_store::MemoryPlace::Folder;
     beside
 }
 
@@ -51,7 +51,7 @@ fn a_copy_in_the_place_of_memory_is_not_joined() {
             assert!(matches!(refused, Refusal::Damaged { file: "region", .. }), "{refused}");
             assert!(refused.to_string().contains("forget-memory"), "{refused}");
         }
-        forget_memory(place.at("one")).unwrap();
+        discard_shared_memory(place.at("one")).unwrap();
         assert_eq!(sum(&opened(&place).unwrap()), COUNT as i64 * EACH);
     }
 }
@@ -75,7 +75,7 @@ fn what_a_user_has_put_into_the_folder_stays() {
         match store {
             Some(store) => drop(store),
             None => {
-                let refused = why(forget_memory(place.at("one")).unwrap_err());
+                let refused = why(discard_shared_memory(place.at("one")).unwrap_err());
                 assert_eq!(refused, theirs);
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use latchwork_store::{DumpError, Mode, Multi, Patience, Table};
+use latchwork_store::{DumpError, Mode, Multi, Table, TxnOptions};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, fill, length, open};
 
@@ -26,11 +26,11 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
     let before = store.space().unwrap();
 
     let mut told = Vec::new();
-    assert_eq!(store.clear("rows", &mut |removed| told.push(removed)), Ok(5000));
+    assert_eq!(store.drop_table("rows", &mut |removed| told.push(removed)), Ok(5000));
     assert!(told.len() > 4 && told.is_sorted() && told.last() == Some(&5000), "{told:?}");
-    assert_eq!(store.clear(TAGS.name(), &mut |_| {}), Ok(3000));
-    assert_eq!(store.clear("never written to", &mut |_| {}), Ok(0));
-    assert_eq!(store.clear("rows", &mut |_| panic!("there is nothing")), Ok(0));
+    assert_eq!(store.drop_table(TAGS.name(), &mut |_| {}), Ok(3000));
+    assert_eq!(store.drop_table("never written to", &mut |_| {}), Ok(0));
+    assert_eq!(store.drop_table("rows", &mut |_| panic!("there is nothing")), Ok(0));
     assert_eq!(store.tables().unwrap(), ["accounts"]);
     let sum =
         store.read(|tx| (0..COUNT).map(|at| tx.get(&ACCOUNTS, at)).sum::<Result<Option<i64>, _>>());
@@ -43,7 +43,7 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
     // empty its new leaves are less full than at its end.
     let mut pages = Vec::new();
     for _ in 0..4 {
-        assert_eq!(store.clear("rows", &mut |_| {}).unwrap() % 5000, 0);
+        assert_eq!(store.drop_table("rows", &mut |_| {}).unwrap() % 5000, 0);
         fill(&store, 5000);
         pages.push(store.space().unwrap().pages);
     }
@@ -60,13 +60,13 @@ fn what_a_snapshot_has_kept_goes_when_it_is_cleared_again() {
     fill(&store, 5000);
     let before = store.space().unwrap();
     let kept = store.snapshot().unwrap();
-    assert_eq!(store.clear("rows", &mut |_| {}), Ok(5000));
+    assert_eq!(store.drop_table("rows", &mut |_| {}), Ok(5000));
     assert_eq!(kept.get(&ROWS, 4999).unwrap().map(|row| row.len()), Some(length(4999)));
     drop(kept);
     drop(store);
     // In another process, say.
     let store = open(place.at("one"));
-    assert_eq!(store.clear("rows", &mut |_| panic!("there is nothing")), Ok(0));
+    assert_eq!(store.drop_table("rows", &mut |_| panic!("there is nothing")), Ok(0));
     let after = store.space().unwrap();
     assert!(after.used < before.used / 20, "{before:?}, {after:?}");
 }
@@ -79,7 +79,7 @@ fn clearing_ends_beside_a_writer_that_appends() {
     let (stop, appended) = (AtomicBool::new(false), AtomicU64::new(0));
     let removed = thread::scope(|scope| {
         scope.spawn(|| {
-            let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+            let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
             for key in (0..).take_while(|_| !stop.load(Relaxed)) {
                 let put = store.write_with(&patience, |tx| tx.put(&APPENDED, key, key)).map(drop);
                 // Nobody waits for this thread for ever.
@@ -90,7 +90,7 @@ fn clearing_ends_beside_a_writer_that_appends() {
         while appended.load(Relaxed) < 3000 {
             thread::yield_now();
         }
-        let removed = store.clear(APPENDED.name(), &mut |_| {}).unwrap();
+        let removed = store.drop_table(APPENDED.name(), &mut |_| {}).unwrap();
         stop.store(true, Relaxed);
         removed
     });
@@ -104,7 +104,7 @@ fn a_table_without_records_is_in_no_dump() {
     let place = Place::new("clear-dump");
     let store = open(place.at("one"));
     fill(&store, 200);
-    assert_eq!(store.clear("rows", &mut |_| {}), Ok(200));
+    assert_eq!(store.drop_table("rows", &mut |_| {}), Ok(200));
     let dumped = |only| store.dump(Vec::new(), only, &mut |_| {});
     let (text, summary) = dumped(None).unwrap();
     assert_eq!((summary.tables, summary.records), (1, COUNT));
@@ -139,7 +139,7 @@ fn others_write_while_it_is_emptied() {
                 written
             })
         });
-        let removed = store.clear(BUSY.name(), &mut |_| {}).unwrap();
+        let removed = store.drop_table(BUSY.name(), &mut |_| {}).unwrap();
         stop.store(true, Relaxed);
         (removed, writers.map(|writer| writer.join().unwrap()).iter().sum::<u64>())
     });
@@ -147,6 +147,6 @@ fn others_write_while_it_is_emptied() {
     assert_eq!(removed + left.len() as u64, records + written);
     assert!(left.iter().all(|(key, value)| key % 64 != 0 && key == value));
     assert!(written > 0 && !left.is_empty(), "nobody wrote meanwhile");
-    assert_eq!(store.clear(BUSY.name(), &mut |_| {}), Ok(left.len() as u64));
+    assert_eq!(store.drop_table(BUSY.name(), &mut |_| {}), Ok(left.len() as u64));
     assert_eq!(store.space().unwrap().lost, 0);
 }

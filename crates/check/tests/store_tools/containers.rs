@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use latchwork_store::{Options, Place as Memory, Refusal, Store};
+use latchwork_store::{MemoryPlace as Memory, Options, Refusal, Store};
 
 use crate::stage::{ACCOUNTS, Place, options, why};
 
@@ -15,7 +15,7 @@ use crate::stage::{ACCOUNTS, Place, options, why};
 fn contained() {
     let Some(place) = Place::told() else { return };
     let Ok(role) = std::env::var("LATCHWORK_CONTAINER") else { return };
-    let memory = if role.contains("beside") { Memory::Beside } else { Memory::Auto };
+    let memory = if role.contains("beside") { Memory::Folder } else { Memory::Auto };
     let opened = Store::open_with(place.at("one"), &Options { place: memory, ..options() });
     let me = u64::from(role.starts_with("second"));
     let store = match opened {

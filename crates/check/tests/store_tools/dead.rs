@@ -5,15 +5,15 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
-use latchwork_store::{Error, Level, Patience, Store, Table};
+use latchwork_store::{Error, Level, Store, Table, TxnOptions};
 
 use crate::stage::{Place, die_after, fill, open};
 
 const OWN: Table<u64, &[u8]> = Table::new("own");
 
 /// Waits for no lock.
-const IMPATIENT: Patience =
-    Patience { time: Duration::ZERO, label: "", level: Level::Serializable, mode: None };
+const IMPATIENT: TxnOptions =
+    TxnOptions { time: Duration::ZERO, label: "", level: Level::Serializable, mode: None };
 
 fn die() -> ! {
     // SAFETY: signals this very process.

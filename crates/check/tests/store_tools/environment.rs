@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use latchwork_store::{Options, Place as Memory, Refusal, Store};
+use latchwork_store::{MemoryPlace as Memory, Options, Refusal, Store};
 
 use crate::left::{killed_in, memory};
 use crate::mounts::{in_namespace, mount_ext4, runs};
@@ -14,7 +14,7 @@ fn opens_a_store_without_proc() {
     let Some(place) = Place::told() else { return };
     assert!(runs("umount", &["-l", "/proc"]));
     assert!(!fs::exists("/proc/self").unwrap());
-    for where_to in [Memory::Memory, Memory::Beside] {
+    for where_to in [Memory::Memory, Memory::Folder] {
         let options = Options { place: where_to, ..options() };
         let store = Store::open_with(place.at("one"), &options).unwrap();
         let other = Store::open_with(place.at("one"), &options).unwrap();

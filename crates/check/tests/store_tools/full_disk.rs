@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use latchwork_store::{Error, Options, Place as Where, Store};
+use latchwork_store::{Error, MemoryPlace as Where, Options, Store};
 
 use crate::mounts::{in_namespace, mount_ext4};
 use crate::stage::{Place, ROWS, options};

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use latchwork_store::{Mode, Options, Place as Memory, Store, Table, left_memory};
+use latchwork_store::{MemoryPlace as Memory, Mode, Options, Store, Table, list_shared_memory};
 
 use crate::left::{killed, killed_in, memory};
 use crate::mounts::{in_namespace, runs};
@@ -60,10 +60,10 @@ fn opens_a_store_on_overlayfs() {
     assert_eq!(store.read(|tx| tx.count(&COUNTED, ..)), Ok(1000), "commits were lost");
     store.verify().unwrap();
     store.close().unwrap();
-    let of_it = |left: &latchwork_store::LeftMemory| {
+    let of_it = |left: &latchwork_store::SharedMemoryInfo| {
         left.store.as_deref().is_some_and(|store| store == place.at("all/one"))
     };
-    assert!(!left_memory().iter().any(of_it), "memory stayed");
+    assert!(!list_shared_memory().iter().any(of_it), "memory stayed");
     fs::write(place.at("done"), "").unwrap();
 }
 
@@ -107,6 +107,6 @@ fn copy_in_place_of_the_folder_has_its_commits() {
     let program = memory(&place.at("one"));
     let bytes: u64 =
         fs::read_dir(&program).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();
-    assert_eq!(latchwork_store::forget_memory(place.at("one")), Ok(bytes));
+    assert_eq!(latchwork_store::discard_shared_memory(place.at("one")), Ok(bytes));
     assert!(!program.exists());
 }

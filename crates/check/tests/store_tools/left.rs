@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use latchwork_store::{
-    Error, Mode, Options, Patience, Place as Memory, Refusal, Store, Table, forget_abandoned,
-    forget_memory, left_memory,
+    Error, MemoryPlace as Memory, Mode, Options, Refusal, Store, Table, TxnOptions,
+    discard_abandoned_memory, discard_shared_memory, list_shared_memory,
 };
 
 use crate::stage::{COUNT, EACH, Place, ROWS, copy, fill, open, options, sum, why};
@@ -25,7 +25,7 @@ fn writes_until_it_is_killed() {
     let store = open(place.at("one"));
     fill(&store, 100);
     store.put(&LATE, 1, 1).unwrap();
-    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
     // And what is undone for it: in the pages that it wrote, and in no others.
     let mut open = store.begin().unwrap();
@@ -82,10 +82,10 @@ fn memory_is_joined_with_any_options() {
 #[test]
 fn writes_beside_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
-    let options = Options { place: Memory::Beside, ..options() };
+    let options = Options { place: Memory::Folder, ..options() };
     let store = Store::open_with(place.at("one"), &options).unwrap();
     fill(&store, 100);
-    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
     fs::write(place.at("ready"), "").unwrap();
     loop {
@@ -182,22 +182,23 @@ fn memory_that_was_not_recovered_is_not_joined() {
 fn memory_that_nobody_needs_is_taken_away() {
     let place = Place::new("left");
     killed(&place);
-    let of = |path: &Path| left_memory().into_iter().find(|m| m.store.as_deref() == Some(path));
+    let of =
+        |path: &Path| list_shared_memory().into_iter().find(|m| m.store.as_deref() == Some(path));
     let one = fs::canonicalize(place.at("one")).unwrap();
     let left = of(&one).unwrap();
     assert!(left.needed && left.processes.is_empty() && left.bytes > 1 << 20, "{left:?}");
-    forget_abandoned();
+    discard_abandoned_memory();
     assert!(of(&one).is_some(), "its store needs it");
     // While it is open nobody takes it.
     let store = open(place.at("one"));
     assert_eq!(of(&one).unwrap().processes, [std::process::id()]);
-    assert_eq!(why(forget_memory(&one).unwrap_err()), Refusal::InUse);
+    assert_eq!(why(discard_shared_memory(&one).unwrap_err()), Refusal::InUse);
     drop(store);
     assert_eq!(of(&one), None, "it was closed");
     // Its files alone count: what was in the memory alone is lost.
     killed(&place);
-    assert!(forget_memory(&one).unwrap() > 1 << 20);
-    assert_eq!((of(&one), forget_memory(&one)), (None, Ok(0)));
+    assert!(discard_shared_memory(&one).unwrap() > 1 << 20);
+    assert_eq!((of(&one), discard_shared_memory(&one)), (None, Ok(0)));
     let store = open(place.at("one"));
     assert_eq!(sum(&store), COUNT as i64 * EACH);
     drop(store);
@@ -205,7 +206,7 @@ fn memory_that_nobody_needs_is_taken_away() {
     killed(&place);
     copy(&one, &place.at("two"));
     fs::remove_dir_all(&one).unwrap();
-    assert_eq!(forget_memory(place.at("two")), Ok(0), "it is not this folder's");
+    assert_eq!(discard_shared_memory(place.at("two")), Ok(0), "it is not this folder's");
     assert_eq!(sum(&open(place.at("two"))), COUNT as i64 * EACH);
     assert_eq!(of(&one), None, "any open removes it");
 }
@@ -220,13 +221,13 @@ fn a_folder_without_memory_is_taken_away_when_it_is_old() {
         let _ = fs::remove_dir_all(&at);
         fs::create_dir(&at).unwrap();
         begun.into_iter().for_each(|text| fs::write(at.join("store"), text).unwrap());
-        let listed = || left_memory().into_iter().find(|memory| memory.at == at);
+        let listed = || list_shared_memory().into_iter().find(|memory| memory.at == at);
         assert_eq!(listed().unwrap().store, None);
-        forget_abandoned();
+        discard_abandoned_memory();
         assert!(listed().is_some(), "it may be about to be said whose it is");
         let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(&at).unwrap().set_modified(hour_ago).unwrap();
-        assert!(forget_abandoned().iter().any(|memory| memory.at == at), "{begun:?}");
+        assert!(discard_abandoned_memory().iter().any(|memory| memory.at == at), "{begun:?}");
         assert!(!at.exists());
     }
 }
@@ -300,7 +301,7 @@ fn memory_that_cannot_be_joined_is_named() {
     let at = region.parent().unwrap().to_str().unwrap();
     assert!(text.contains(at) && text.contains("forget-memory"), "{text}");
     fs::remove_file(&region).unwrap();
-    forget_memory(place.at("one")).unwrap();
+    discard_shared_memory(place.at("one")).unwrap();
     assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
 }
 
@@ -404,7 +405,7 @@ fn memory_of_a_later_time_than_the_files_is_not_joined() {
             );
             assert!(region.exists());
         }
-        forget_memory(&one).unwrap();
+        discard_shared_memory(&one).unwrap();
         assert_eq!(open(one.clone()).get(&LATE, 7), Ok(Some(7)));
         fs::remove_dir_all(&aside).unwrap();
         fs::remove_dir_all(&one).unwrap();
@@ -446,7 +447,7 @@ fn is_refused_beside_the_living() {
     let of = |error: Error| matches!(why(error), Refusal::OtherFolder);
     assert!(of(Store::open_with(place.at("one"), &options()).map(drop).unwrap_err()));
     if place.at("one/region").exists() {
-        assert!(of(forget_memory(place.at("one")).unwrap_err()));
+        assert!(of(discard_shared_memory(place.at("one")).unwrap_err()));
     }
     fs::write(place.at("refused"), "").unwrap();
 }

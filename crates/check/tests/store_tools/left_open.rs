@@ -3,7 +3,7 @@
 use std::thread;
 
 use latchwork_check::forked::in_child;
-use latchwork_store::{Error, Store, forget_memory};
+use latchwork_store::{Error, Store, discard_shared_memory};
 
 use crate::stage::{ACCOUNTS, Place, options};
 
@@ -27,7 +27,7 @@ fn leaves_one_open() {
 fn all_that_sweep_wait_for_the_thread_that_undoes() {
     let place = Place::new("left-open");
     place.start("left_open::leaves_one_open").wait().unwrap();
-    forget_memory(place.at("one")).unwrap();
+    discard_shared_memory(place.at("one")).unwrap();
     let store = Store::open_with(place.at("one"), &options()).unwrap();
     assert_eq!(store.get(&ACCOUNTS, 1), Ok(Some(1)));
     // The child of a fork has no such thread, and must not wait for it.

@@ -71,7 +71,7 @@ fn it_is_sound_while_others_move_pages_from_table_to_table() {
     let quiet = store.space().unwrap();
     assert!(quiet.lost == 0 && quiet.used > 10, "{quiet:?}");
     for name in [LEFT.name(), RIGHT.name()] {
-        store.clear(name, &mut |_| {}).unwrap();
+        store.drop_table(name, &mut |_| {}).unwrap();
     }
     let empty = store.space().unwrap();
     assert!(empty.lost == 0 && empty.free > quiet.used / 2, "{quiet:?}, {empty:?}");

@@ -5,12 +5,12 @@ use core::time::Duration;
 use std::process::Child;
 
 use latchwork_lockmgr::Error as Lock;
-use latchwork_store::{Error, Holder, Patience, Store};
+use latchwork_store::{Error, Holder, Store, TxnOptions};
 
 use crate::stage::{ACCOUNTS, Place, options};
 
-fn patience(label: &'static str) -> Patience {
-    Patience { time: Duration::from_millis(30), label, ..Patience::default() }
+fn patience(label: &'static str) -> TxnOptions {
+    TxnOptions { time: Duration::from_millis(30), label, ..TxnOptions::default() }
 }
 
 /// The one holder that the error names.
@@ -102,7 +102,7 @@ fn a_range_that_is_not_granted_is_named_by_its_ends() {
 fn a_deadlock_names_the_transaction_that_was_waited_for() {
     let place = Place::new("lock-errors");
     let store = Store::open_with(place.at("one"), &options()).unwrap();
-    let long = |label| Patience { time: Duration::from_secs(30), ..patience(label) };
+    let long = |label| TxnOptions { time: Duration::from_secs(30), ..patience(label) };
     let mut one = store.begin_with(&long("one")).unwrap();
     let mut two = store.begin_with(&long("two")).unwrap();
     one.put(&ACCOUNTS, 1, 1).unwrap();

@@ -1,13 +1,13 @@
 //! How much room long values take.
 
-use latchwork_store::{Mode, Patience, Store, Table};
+use latchwork_store::{Mode, Store, Table, TxnOptions};
 
 use crate::stage::{Place, options};
 
 const BLOBS: Table<u64, &[u8]> = Table::new("blobs");
 
 fn put(store: &Store, key: u64, value: &[u8]) {
-    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&patience, |tx| tx.put(&BLOBS, key, value)).unwrap();
 }
 

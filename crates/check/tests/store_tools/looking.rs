@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 
 use latchwork_check::random::Random;
-use latchwork_store::{Error, Mode, Patience, Store, read_log};
+use latchwork_store::{Error, Mode, Store, TxnOptions, read_log};
 
 use crate::stage::{ACCOUNTS, COUNT, Place, ROWS, fill, length, open, options, transfer};
 
@@ -134,7 +134,7 @@ fn pages_are_counted() {
     assert_eq!((tables[0].records, tables[2].records), (3, COUNT));
     let counted: u64 = tables.iter().map(|table| table.inner + table.leaves).sum();
     assert_eq!(counted, store.verify().unwrap());
-    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&patience, |tx| tx.remove_range(&ROWS, 0..1000)).unwrap();
     assert_eq!(store.pages().unwrap()[3].records, 1000);
 }

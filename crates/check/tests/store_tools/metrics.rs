@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use latchwork_store::{Error, Mode, Patience};
+use latchwork_store::{Error, Mode, TxnOptions};
 
 use crate::stage::{ACCOUNTS, Place, ROWS, open, transfer};
 
@@ -25,7 +25,7 @@ fn what_is_done_is_counted() {
             std::thread::scope(|scope| {
                 let other = scope.spawn(|| {
                     let time = Duration::from_millis(20);
-                    let patience = Patience { time, ..Patience::default() };
+                    let patience = TxnOptions { time, ..TxnOptions::default() };
                     store.write_with(&patience, |tx| tx.put(&ACCOUNTS, 1, 7)).map(drop)
                 });
                 assert!(other.join().unwrap().is_err());
@@ -51,7 +51,7 @@ fn what_is_done_is_counted() {
     assert!(grown("latchwork_log_appended_bytes_total") > 1000.0);
     assert_eq!(after.value("latchwork_processes"), Some(1.0));
     // In a mode that waits for nothing no commit is timed.
-    let quick = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let quick = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&quick, |tx| tx.put(&ACCOUNTS, 1, 7)).unwrap();
     let then = store.metrics().unwrap();
     let timed = |metrics: &latchwork_store::Metrics| {

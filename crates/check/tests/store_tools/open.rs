@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use latchwork_check::forked::in_child;
-use latchwork_store::{Error, Options, Refusal, Store, forget_memory, restore, upgrade};
+use latchwork_store::{Error, Options, Refusal, Store, discard_shared_memory, restore, upgrade};
 
 use crate::left::{LATE, killed};
 use crate::stage::{
@@ -212,7 +212,9 @@ fn pipes_in_place_of_files_are_told() {
         let restored = restore(place.at("one"), place.at("two"), &mut |_| {});
         told.push(why(restored.unwrap_err()).to_string());
         // That takes away what says where memory is.
-        told.extend(forget_memory(place.at("one")).err().map(|error| why(error).to_string()));
+        told.extend(
+            discard_shared_memory(place.at("one")).err().map(|error| why(error).to_string()),
+        );
         assert!(told.iter().all(|text| text.contains(name)), "{told:?}");
         let _ = fs::remove_file(&path);
         if was_there {
@@ -384,7 +386,7 @@ fn threads_live_longer_than_stores() {
     let mappings = || fs::read_to_string("/proc/self/maps").unwrap().matches("longer").count();
     for round in 0..40 {
         let mut beside = options();
-        beside.place = latchwork_store::Place::Beside;
+        beside.place = latchwork_store::MemoryPlace::Folder;
         let store = Store::open_with(place.at("one"), &beside).unwrap();
         store.put(&ROWS, 2, b"this").unwrap();
         give.send(store.clone()).unwrap();
@@ -461,7 +463,7 @@ fn children_of_the_dead_keep_no_store_open() {
     // The child's child lets go of the files when it is first on a processor, which may be later.
     let begun = Instant::now();
     let forgotten = loop {
-        match forget_memory(place.at("one")) {
+        match discard_shared_memory(place.at("one")) {
             Err(Error::Open { why: Refusal::InUse, .. }) if begun.elapsed().as_secs() < 20 => {
                 thread::sleep(Duration::from_millis(1));
             }

@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 
 use latchwork_store::{
-    LeftMemory, Options, Place as Memory, Refusal, Store, forget_abandoned, forget_memory,
-    left_memory, salvage,
+    MemoryPlace as Memory, Options, Refusal, SharedMemoryInfo, Store, discard_abandoned_memory,
+    discard_shared_memory, list_shared_memory, salvage,
 };
 
 use crate::open::refused;
@@ -35,9 +35,9 @@ fn give(path: &Path, to: u32) {
     chown(path, Some(to), None).unwrap();
 }
 
-fn memory(of: &Path) -> Option<LeftMemory> {
-    let of_it = |left: &LeftMemory| left.store.as_deref() == Some(of);
-    left_memory().into_iter().filter(of_it).max_by_key(|left| left.processes.len())
+fn memory(of: &Path) -> Option<SharedMemoryInfo> {
+    let of_it = |left: &SharedMemoryInfo| left.store.as_deref() == Some(of);
+    list_shared_memory().into_iter().filter(of_it).max_by_key(|left| left.processes.len())
 }
 
 /// Where the memory of a store lies in `/dev/shm` while it is open.
@@ -90,7 +90,7 @@ fn each_memory_has_a_new_name() {
     if may_give(&at) {
         give(&at, ANOTHER);
         assert_ne!(memory_of(&path), at);
-        assert_eq!(forget_memory(&path), Ok(0));
+        assert_eq!(discard_shared_memory(&path), Ok(0));
         assert!(at.join("theirs").exists());
     }
     fs::remove_dir_all(&at).unwrap();
@@ -105,9 +105,9 @@ fn memory_that_no_store_names_is_forgotten_by_its_path() {
     let at = memory_of(&path);
     fs::create_dir(&at).unwrap();
     fs::write(at.join("store"), format!("{}\n", path.display())).unwrap();
-    assert!(forget_memory(&path).unwrap() > 0);
+    assert!(discard_shared_memory(&path).unwrap() > 0);
     assert!(!at.exists());
-    assert_eq!(forget_memory(&path), Ok(0));
+    assert_eq!(discard_shared_memory(&path), Ok(0));
 }
 
 /// What a store says of its memory may be damaged: then it is not known that nobody needs that.
@@ -121,9 +121,9 @@ fn memory_is_kept_that_its_store_cannot_tell_of() {
     fs::write(at.join("store"), format!("{}\n", path.display())).unwrap();
     fs::write(path.join("region"), "cut").unwrap();
     assert!(memory(&path).unwrap().needed);
-    forget_abandoned();
+    discard_abandoned_memory();
     assert!(at.exists());
-    assert!(forget_memory(&path).is_ok() && !at.exists(), "its path was said");
+    assert!(discard_shared_memory(&path).is_ok() && !at.exists(), "its path was said");
 }
 
 /// A folder may be removed before the last process has closed the store.
@@ -167,6 +167,6 @@ fn a_lost_identity_is_told() {
         assert!(matches!(told, Refusal::Damaged { file: "identity", .. }), "{told}");
         assert!(told.to_string().contains("salvage"), "{told}");
     }
-    let told = why(forget_memory(&path).unwrap_err());
+    let told = why(discard_shared_memory(&path).unwrap_err());
     assert!(matches!(told, Refusal::Damaged { file: "identity", .. }), "{told}");
 }

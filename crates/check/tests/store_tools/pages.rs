@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use latchwork_store::{Error, Refusal, Store, Table, forget_memory, restore};
+use latchwork_store::{Error, Refusal, Store, Table, discard_shared_memory, restore};
 
 use crate::left::{LATE, killed};
 use crate::open::refused;
@@ -135,7 +135,7 @@ fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
         let early = closed_twice(&place);
         killed(&place);
         if crash {
-            assert!(forget_memory(place.at("one")).unwrap() > 0);
+            assert!(discard_shared_memory(place.at("one")).unwrap() > 0);
         }
         let pages = fs::read(&data).unwrap();
         fs::write(&data, &early).unwrap();

@@ -6,7 +6,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use latchwork_check::parts::side_by_side;
-use latchwork_store::{Error, Patience, Store, Transaction, forget_memory, restore, salvage};
+use latchwork_store::{
+    Error, Store, Transaction, TxnOptions, discard_shared_memory, restore, salvage,
+};
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, die_after, fill, open, options, sum};
 
@@ -63,7 +65,7 @@ fn preparer() {
 }
 
 fn is_free(store: &Store, account: u64) -> bool {
-    let patience = Patience { time: Duration::from_millis(30), ..Patience::default() };
+    let patience = TxnOptions { time: Duration::from_millis(30), ..TxnOptions::default() };
     let mut tx = store.begin_with(&patience).unwrap();
     match tx.put(&ACCOUNTS, account, -1) {
         Ok(()) => true,
@@ -141,7 +143,7 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
         drop(ends);
         let prepared = fs::exists(place.at("prepared")).unwrap();
         if left == Left::Files && !ended.success() {
-            assert!(forget_memory(place.at("one")).unwrap() > 0);
+            assert!(discard_shared_memory(place.at("one")).unwrap() > 0);
         }
         let store = store.unwrap_or_else(|| open(place.at("one")));
         let case = format!("prepares {prepares}, commits {commits}, left {left:?}, step {step}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use latchwork_check::dump_bytes::Tables;
 use latchwork_check::random::Random;
-use latchwork_store::{Error, Mode, Patience, Refusal, Salvaged, Store, read_log, salvage};
+use latchwork_store::{Error, Mode, Refusal, Salvaged, Store, TxnOptions, read_log, salvage};
 
 use crate::left::{killed, memory};
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options};
@@ -317,7 +317,7 @@ fn a_store_becomes_smaller() {
     fill(&store, 100);
     let mut random = Random(5);
     for _ in 0..60 {
-        let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+        let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
         store
             .write_with(&patience, |tx| {
                 (0..60).try_for_each(|_| tx.put(&ROWS, random.below(1 << 40), &[9; 200]))

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use latchwork_store::{Mode, Options, Patience, Place as Memory, Sizes, Store, Table};
+use latchwork_store::{MemoryPlace as Memory, Mode, Options, Sizes, Store, Table, TxnOptions};
 
 use crate::mounts::{in_namespace, runs};
 use crate::stage::Place;
@@ -37,7 +37,7 @@ fn a_store_with_one_record_is_small_and_grows_with_use() {
     assert!(disk <= 1 << 20, "{disk} bytes on disk");
     assert!(memory <= 8 << 20, "{memory} bytes of shared memory");
     // 40 MB of rows and more of log do not stay within that.
-    let none = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let none = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     for from in (0..40_000).step_by(500) {
         let put = store.write_with(&none, |tx| {
             (from..from + 500).try_for_each(|row| tx.put(&ROWS, row, &[7; 1000]))
@@ -86,7 +86,7 @@ fn grows_until_there_is_no_memory() {
     assert!(runs("mount", &["-t", "tmpfs", "-o", "size=12m", "none", "/dev/shm"]));
     let options = Options { place: Memory::Memory, ..Options::default() };
     let store = Store::open_with(place.at("one"), &options).unwrap();
-    let none = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let none = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     for from in (0..30_000).step_by(100) {
         let put = store.write_with(&none, |tx| {
             (from..from + 100).try_for_each(|row| tx.put(&ROWS, row, &[row as u8; 1000]))

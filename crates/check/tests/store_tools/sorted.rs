@@ -3,7 +3,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
-use latchwork_store::{Error, Store, Table, forget_memory};
+use latchwork_store::{Error, Store, Table, discard_shared_memory};
 
 use crate::stage::{COUNT, EACH, Place, die_after, fill, open, sum};
 
@@ -57,7 +57,7 @@ fn killed_in_a_load(crash: bool) {
         let case = format!("crash {crash}, step {step}");
         assert!(ended.success() || ended.signal() == Some(libc::SIGKILL), "{case}: {ended}");
         if crash && !ended.success() {
-            assert!(forget_memory(place.at("one")).unwrap() > 0);
+            assert!(discard_shared_memory(place.at("one")).unwrap() > 0);
         }
         let store = store.unwrap_or_else(|| open(place.at("one")));
         store.sweep().unwrap();

@@ -4,7 +4,7 @@
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt;
 
-use latchwork_store::{Mode, Options, Patience, Store, Table};
+use latchwork_store::{Mode, Options, Store, Table, TxnOptions};
 
 use crate::stage::{COUNT, EACH, Place, fill, open, options, sum};
 
@@ -67,7 +67,7 @@ fn meets_it() {
     if !syncs_end(&descriptors(&data), so) {
         std::process::exit(3);
     }
-    let patience = Patience { mode: Some(Mode::None), ..Patience::default() };
+    let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     for row in 0..500 {
         store.write_with(&patience, |tx| tx.put(&NOT_ON_DISK, row, row)).unwrap();
     }

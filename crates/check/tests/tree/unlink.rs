@@ -9,14 +9,14 @@ use latchwork_check::stops::{at_step, is_waiting, stop_at};
 use latchwork_pool::{Cause, FileId, Handle, PageView};
 use latchwork_tree::{Batch, Change, Error, Journal, Kind, Node, Tree};
 
-use crate::whole::{House, Scribe};
+use crate::whole::{House, TreeJournal};
 
 /// A journal all of whose ghosts are forgotten at once, and that can say of so many pages only
 /// whether they may be unlinked.
-struct Forgetful<'s, 'l>(&'s Scribe<'l>, Cell<u32>);
+struct Forgetful<'s, 'l>(&'s TreeJournal<'l>, Cell<u32>);
 
 impl<'s, 'l> Forgetful<'s, 'l> {
-    fn new(scribe: &'s Scribe<'l>) -> Self {
+    fn new(scribe: &'s TreeJournal<'l>) -> Self {
         Self(scribe, Cell::new(u32::MAX))
     }
 }
@@ -335,7 +335,7 @@ fn a_child_that_is_above_its_parent_is_an_error() {
 }
 
 /// A journal in whose hand all pages are.
-struct Full<'s, 'l>(&'s Scribe<'l>);
+struct Full<'s, 'l>(&'s TreeJournal<'l>);
 
 impl Journal for Full<'_, '_> {
     fn append(

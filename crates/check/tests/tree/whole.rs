@@ -32,9 +32,9 @@ impl Log {
 }
 
 /// The log as one thread writes it.
-pub(crate) struct Scribe<'l>(&'l Log, u16);
+pub(crate) struct TreeJournal<'l>(&'l Log, u16);
 
-impl Journal for Scribe<'_> {
+impl Journal for TreeJournal<'_> {
     fn append(
         &self,
         page: u64,
@@ -100,13 +100,13 @@ impl House {
     pub(crate) fn with<R>(
         &self,
         slot: u16,
-        work: impl FnOnce(&Handle<'_>, FileId, &Scribe<'_>) -> R,
+        work: impl FnOnce(&Handle<'_>, FileId, &TreeJournal<'_>) -> R,
     ) -> R {
         let thread = self.region.thread().unwrap();
         let handle = self.pool.handle(&thread).unwrap();
         let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(&self.path) };
         let file = handle.file(&spec).unwrap();
-        work(&handle, file, &Scribe(&self.log, slot))
+        work(&handle, file, &TreeJournal(&self.log, slot))
     }
 }
 
@@ -119,7 +119,7 @@ impl Drop for House {
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The whole tree, by scans in both directions, which must agree.
-fn contents(tree: &Tree<'_, '_, Scribe<'_>>, limit: usize) -> Model {
+fn contents(tree: &Tree<'_, '_, TreeJournal<'_>>, limit: usize) -> Model {
     let owned = |row: Row<'_>| (row.key.to_vec(), row.value.to_vec(), row.header);
     let (mut forwards, mut next) = (Vec::new(), Some(Vec::new()));
     let mut batch = Batch::default();
@@ -156,7 +156,12 @@ fn key(random: &mut Random, range: u64) -> Vec<u8> {
 }
 
 /// One random operation on both.
-fn both(tree: &Tree<'_, '_, Scribe<'_>>, model: &mut Model, random: &mut Random, key: Vec<u8>) {
+fn both(
+    tree: &Tree<'_, '_, TreeJournal<'_>>,
+    model: &mut Model,
+    random: &mut Random,
+    key: Vec<u8>,
+) {
     let value = vec![random.below(256) as u8; random.below(60) as usize];
     let known = model.get(&key).cloned();
     let done = match random.below(5) {

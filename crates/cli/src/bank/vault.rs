@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use latchwork_store::{Attempts, Error, Mode, Options, Patience, Store, Table};
+use latchwork_store::{Attempts, Error, Mode, Options, Store, Table, TxnOptions};
 
 use super::Left;
 use super::ledger::{OPENING, expected};
@@ -102,7 +102,7 @@ pub(super) fn work(
                 // The money is nowhere now. This is where others run, and where most are killed.
                 thread::yield_now();
                 let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, to)?)?;
-                tx.put_last(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
+                tx.put_final(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
             })?;
             tick.transfers += 1;
         }
@@ -126,7 +126,7 @@ fn persist<R>(
     tick: &mut Tick,
     body: impl FnMut(&mut Tx<'_, '_>) -> Result<R, Error>,
 ) -> Result<R, Error> {
-    let Attempts { value, runs, .. } = store.write_with(&Patience::default(), body)?;
+    let Attempts { value, runs, .. } = store.write_with(&TxnOptions::default(), body)?;
     tick.deadlocks += u64::from(runs - 1);
     Ok(value)
 }

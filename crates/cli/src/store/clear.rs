@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let progress = Progress::new();
     let removed = until_signal(|look| {
-        store.clear(&args.table, &mut |removed| {
+        store.drop_table(&args.table, &mut |removed| {
             progress.tell(format!("{removed} records removed"));
             look();
         })

@@ -130,7 +130,7 @@ fn into_file(
     store: &Store,
     to: &Path,
     only: Option<&str>,
-    told: &mut latchwork_store::Told<'_>,
+    told: &mut latchwork_store::LoadProgress<'_>,
 ) -> Result<DumpSummary, DumpError> {
     if fs::metadata(to).is_ok_and(|about| !about.is_file()) {
         let file = File::options().write(true).open(to)?;

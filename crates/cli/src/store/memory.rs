@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use latchwork_store::{LeftMemory, forget_abandoned, forget_memory, left_memory};
+use latchwork_store::{
+    SharedMemoryInfo, discard_abandoned_memory, discard_shared_memory, list_shared_memory,
+};
 use serde_json::json;
 
 use super::print_json;
@@ -39,7 +41,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.path {
-        let bytes = forget_memory(path)?;
+        let bytes = discard_shared_memory(path)?;
         if args.json {
             print_json(&json!({"store": path.to_string_lossy(), "bytes": bytes}))?;
         } else {
@@ -47,7 +49,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let found = if args.list { left_memory() } else { forget_abandoned() };
+    let found = if args.list { list_shared_memory() } else { discard_abandoned_memory() };
     for memory in &found {
         if args.json {
             print_json(&json!({
@@ -62,7 +64,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(memory: &LeftMemory, list: bool) -> String {
+fn line(memory: &SharedMemoryInfo, list: bool) -> String {
     let (at, bytes) = (memory.at.display(), memory.bytes / 1000);
     let of = memory.store.as_ref().map_or("?".into(), |store| store.display().to_string());
     let state = match (list, memory.processes.len(), memory.needed) {

@@ -311,7 +311,7 @@ pub trait Writes: Reads {
     /// # Errors
     ///
     /// [`StoreError`].
-    fn put_last(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
+    fn put_final(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult {
         self.put(table, key, value)
     }
 }

@@ -44,7 +44,7 @@ fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
                 let old = tx.get_for_update(&ROWS, row)?.unwrap_or_default();
                 tx.put(&ROWS, row, &[old.first().copied().unwrap_or(7); 64])?;
             }
-            tx.put_last(&HISTORY, key, &[9; 16]).map(|()| true)
+            tx.put_final(&HISTORY, key, &[9; 16]).map(|()| true)
         }),
         _ => {
             Err(Error::Options("a call: get, get-long, get-rw, put, range-10, scan-100, transfer"))

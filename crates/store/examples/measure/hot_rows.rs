@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use latchwork_store::{Error, Mode, Options, Patience, Store, Table};
+use latchwork_store::{Error, Mode, Options, Store, Table, TxnOptions};
 
 use super::Fault;
 
@@ -49,7 +49,7 @@ fn rows(store: &Store, threads: u64, rows: u64, for_update: bool) -> Result<(f64
         store.put(&ROWS, row, 0)?;
     }
     let (rate, runs, done) = measure(threads, |number| {
-        let done = store.write_with(&Patience::default(), |tx| {
+        let done = store.write_with(&TxnOptions::default(), |tx| {
             for row in (0..rows).map(|row| (row + number) % rows) {
                 let value = match for_update {
                     true => tx.get_for_update(&ROWS, row)?,
@@ -71,7 +71,7 @@ fn rows(store: &Store, threads: u64, rows: u64, for_update: bool) -> Result<(f64
 fn range(store: &Store, threads: u64) -> Result<(f64, f64), Error> {
     let (rate, runs, _) = measure(threads, |number| {
         let row = 1_000 + number % 100;
-        let done = store.write_with(&Patience::default(), |tx| {
+        let done = store.write_with(&TxnOptions::default(), |tx| {
             let count = tx.count(&ROWS, 1_000..1_100)?;
             match number / 100 % 2 {
                 0 => tx.put(&ROWS, row, count),

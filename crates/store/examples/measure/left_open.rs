@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use latchwork_store::{Options, Store, Table, forget_memory};
+use latchwork_store::{Options, Store, Table, discard_shared_memory};
 
 use super::Fault;
 
@@ -59,7 +59,7 @@ pub(crate) fn run(path: &Path, rows: u64) -> Result<(), Fault> {
     child.kill()?;
     child.wait()?;
     assert_eq!(said.ok_or("the child said nothing")??, "open");
-    forget_memory(path)?;
+    discard_shared_memory(path)?;
 
     let since = Instant::now();
     let ms = |what: &str| println!("{what} after {:.0} ms", since.elapsed().as_secs_f64() * 1e3);

@@ -127,7 +127,7 @@ const TABLE: &[(&str, Row)] = &[
         (0..n).try_for_each(|number| store.put(&table(number), 0, &[1; 100]))?;
         fill(store, 10)?;
         let since = Instant::now();
-        store.clear(ROWS.name(), &mut |_| {})?;
+        store.drop_table(ROWS.name(), &mut |_| {})?;
         Ok((since.elapsed(), 1))
     }),
     ("pop_first, each of a table of its own, in one transaction", |store, n| {

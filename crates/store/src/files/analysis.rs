@@ -9,8 +9,8 @@ use latchwork_tree::Change;
 
 use crate::Error;
 use crate::error::of_tree;
-use crate::files::again::Slots;
 use crate::files::kinds::CHANGE;
+use crate::files::restore_transactions::Slots;
 use crate::files::space::{GROUP, first_of, free_of};
 use crate::tables::CATALOG;
 

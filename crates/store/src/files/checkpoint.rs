@@ -26,11 +26,11 @@ use latchwork_machine::{ConstMachine, Deadline};
 
 use crate::Error;
 use crate::events;
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::meter::{Count, now};
-use crate::files::scribe::IMAGE;
+use crate::files::session::StoreSession;
 use crate::files::shared::Shared;
-use crate::files::worker::Worker;
+use crate::files::tree_journal::IMAGE;
 
 /// How long a thread naps that waits for another one's checkpoint.
 const NAP: Duration = Duration::from_millis(2);
@@ -56,10 +56,10 @@ fn has_positions(end: u64) -> Result<(), Error> {
     if end < LAST_POSITION { Ok(()) } else { Err(Error::LogPositions) }
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Makes a checkpoint if one is due and nobody makes it.
     #[inline]
-    pub(crate) fn checkpoint_if_due(&self, worker: &Worker<M>) -> Result<(), Error> {
+    pub(crate) fn checkpoint_if_due(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         let budget = self.sizes.log_budget;
         if !self.is_checkpoint_due()? {
             return Ok(());
@@ -94,7 +94,7 @@ impl<M: ConstMachine> Home<M> {
     }
 
     /// Makes a checkpoint. False if another thread makes one, which may have begun long ago.
-    pub(crate) fn checkpoint(&self, worker: &Worker<M>) -> Result<bool, Error> {
+    pub(crate) fn checkpoint(&self, worker: &StoreSession<M>) -> Result<bool, Error> {
         let Some(_claim) = self.claim_checkpoint(worker.log.slot())? else { return Ok(false) };
         worker.look_at_pieces();
         worker.tidy_all();
@@ -103,7 +103,7 @@ impl<M: ConstMachine> Home<M> {
 
     /// Makes a checkpoint that begins from now on, and behind what the dead have: waits for another
     /// thread that makes one, however long it takes.
-    pub(crate) fn checkpoint_anew(&self, worker: &Worker<M>) -> Result<(), Error> {
+    pub(crate) fn checkpoint_anew(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         // What cannot be undone keeps the log, and is told by those who want it.
         let _ = self.sweep();
         let word = M::U32;
@@ -129,7 +129,11 @@ impl<M: ConstMachine> Home<M> {
 
     /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
     /// has the right to, or is alone.
-    pub(crate) fn make_checkpoint(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
+    pub(crate) fn make_checkpoint(
+        &self,
+        worker: &StoreSession<M>,
+        history: u64,
+    ) -> Result<(), Error> {
         let _span = events::checkpoint();
         let (from, before) = (now::<M>(), self.log.marked());
         let made = self.make_one(worker, history);
@@ -149,7 +153,7 @@ impl<M: ConstMachine> Home<M> {
         Ok(())
     }
 
-    fn make_one(&self, worker: &Worker<M>, history: u64) -> Result<(), Error> {
+    fn make_one(&self, worker: &StoreSession<M>, history: u64) -> Result<(), Error> {
         let signed = match self.sign(worker) {
             // A checkpoint gives segments back, so it must not need one. What the last one has
             // signed is still what the pages are, though longer ago.
@@ -197,7 +201,7 @@ impl<M: ConstMachine> Home<M> {
 
     /// Undoes transactions that keep the log from before `least`, if they are between two calls.
     /// Whether there was one.
-    fn end_old(&self, worker: &Worker<M>, least: u64) -> bool {
+    fn end_old(&self, worker: &StoreSession<M>, least: u64) -> bool {
         let mut any = false;
         for slot in (0..self.log.slots_high()).filter(|slot| *slot != worker.log.slot()) {
             if let Ok(slot) = u16::try_from(slot) {
@@ -217,7 +221,7 @@ mod tests {
     use latchwork_disk::Operation;
 
     use super::{LAST_POSITION, has_positions};
-    use crate::files::home::stage::begin;
+    use crate::files::inner::stage::begin;
     use crate::{Error, Stamp};
 
     /// One that another thread makes may have begun before the last change.

@@ -19,19 +19,19 @@ use latchwork_region::Layer;
 
 use crate::Error;
 use crate::engine::{Chain, Engine};
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::prepare::Look;
+use crate::files::session::{Leave, SMALL, StoreSession};
 use crate::files::undo::{NAPS, pause};
-use crate::files::worker::{Leave, SMALL, Worker};
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Takes a prepared transaction to decide about it. Waits for a thread that is preparing or
     /// deciding it. If what is returned is dropped, it is prepared still.
     ///
     /// # Errors
     ///
     /// [`Error::NotPrepared`]; those of the parts.
-    pub(crate) fn take_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<Worker<M>, Error> {
+    pub(crate) fn take_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<StoreSession<M>, Error> {
         let region = self.manager.region();
         // The child of a fork sees no slots, and must not say that there is no such transaction.
         region.check()?;
@@ -40,7 +40,7 @@ impl<M: ConstMachine> Home<M> {
             let slot =
                 self.slot_of(gid)?.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;
             if let Some(thread) = region.claim_retained(slot)? {
-                let worker = Worker::of_retained(self.clone(), thread)?;
+                let worker = StoreSession::of_retained(self.clone(), thread)?;
                 // It may have been decided since, and the slot be another's.
                 if self.prepared_in(slot)?.is_some_and(|found| found.gid == gid) {
                     return Ok(worker);
@@ -130,7 +130,7 @@ impl<M: ConstMachine> Home<M> {
 }
 
 /// Dropped, it leaves the slot to a sweep.
-struct Abandons<'w, M: ConstMachine>(&'w Worker<M>);
+struct Abandons<'w, M: ConstMachine>(&'w StoreSession<M>);
 
 impl<M: ConstMachine> Drop for Abandons<'_, M> {
     fn drop(&mut self) {
@@ -138,7 +138,7 @@ impl<M: ConstMachine> Drop for Abandons<'_, M> {
     }
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Commits the prepared transaction of the slot; returns the position of the commit record.
     pub(crate) fn commit_prepared(&self) -> Result<u64, Error> {
         self.decided(|| self.log_commit())

@@ -33,9 +33,9 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::engine::Chain;
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::kinds::{END, LOCKS, PREPARE};
-use crate::files::worker::{SMALL, Worker};
+use crate::files::session::{SMALL, StoreSession};
 
 /// Bytes of one record of locks, about.
 const PART: usize = 16 << 10;
@@ -142,7 +142,7 @@ pub(crate) fn locks_of(payload: &[u8], held: &mut Held) -> Option<()> {
     Some(())
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Logs that the slot's transaction is prepared: see `Engine::prepare`.
     pub(crate) fn prepare_now(
         &self,
@@ -181,7 +181,7 @@ impl<M: ConstMachine> Worker<M> {
     }
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// The prepared transaction of a slot; none if its transaction is not prepared, or is just
     /// being decided.
     pub(crate) fn prepared_in(&self, slot: u32) -> Result<Option<Found>, Error> {

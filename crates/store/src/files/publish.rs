@@ -6,11 +6,11 @@ use latchwork_machine::ConstMachine;
 
 use crate::Error;
 use crate::events;
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::meter::{BOUNDS, Count, Locked, now, reason};
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Adds what this process has asked of the disk since this was called last to a slot's words.
     fn publish_calls(&self, slot: u16) {
         // Another thread has it: it publishes them, or the next that comes by.
@@ -30,7 +30,7 @@ impl<M: ConstMachine> Home<M> {
     }
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     pub(crate) fn count(&self, count: Count, n: u64) {
         self.home.shared.add(self.slot(), count as u64, n);
     }

@@ -9,23 +9,23 @@ use latchwork_tree::{Batch, Change, Error as TreeError, Header, Tree};
 
 use crate::engine::{Chain, Engine, How, Version, Wrote};
 use crate::files::kinds::{CHANGE, COMMIT};
-use crate::files::scribe::{Part, Scribe};
-use crate::files::turn::State;
-use crate::files::worker::{Leave, Worker};
+use crate::files::session::{Leave, StoreSession};
+use crate::files::tree_journal::{Part, TreeJournal};
+use crate::files::undo_ownership::State;
 use crate::tables::{CATALOG, KEPT_BYTES};
 use crate::user::Used;
 use crate::{Commits, Error, Stamp};
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Does something with a tree, whose changes are logged so.
     #[inline]
     pub(crate) fn with<R>(
         &self,
         tree: u32,
         part: Part,
-        work: impl FnOnce(&Tree<'_, 'static, Scribe<'_, M>, M>) -> R,
+        work: impl FnOnce(&Tree<'_, 'static, TreeJournal<'_, M>, M>) -> R,
     ) -> R {
-        let scribe = Scribe::new(self, tree, part);
+        let scribe = TreeJournal::new(self, tree, part);
         let done = work(&Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe));
         // What is not given back is in hand, and looked at when the slot is used next.
         let _ = scribe.give_back();
@@ -45,7 +45,7 @@ impl<M: ConstMachine> Worker<M> {
         };
         let change = Change::decode(&entry.payload).ok_or_else(damaged)?;
         let tree = entry.head.aux;
-        let scribe = Scribe::new(self, tree, Part::Undo { slot: chain.slot, next });
+        let scribe = TreeJournal::new(self, tree, Part::Undo { slot: chain.slot, next });
         let file = self.home.file;
         let undone = Tree::open(&self.handle, file, u64::from(tree), &scribe).undo(&change);
         scribe.undone(undone.is_ok())?;
@@ -96,7 +96,7 @@ fn stamp(header: Header) -> Stamp {
     Stamp::from_word(header.to_bits())
 }
 
-impl<M: ConstMachine> Commits for Worker<M> {
+impl<M: ConstMachine> Commits for StoreSession<M> {
     fn last_commit(&self, slot: u16, at: u64) -> Result<u64, Error> {
         let log = self.log.log();
         let mut oldest = 0;
@@ -135,7 +135,7 @@ impl<M: ConstMachine> Commits for Worker<M> {
 /// dropped, the chain has that record, so that it is undone with the others, or is known to have
 /// committed the transaction.
 struct UnfinishedWrite<'a, M: ConstMachine> {
-    worker: &'a Worker<M>,
+    worker: &'a StoreSession<M>,
     chain: &'a mut Chain,
 }
 
@@ -156,7 +156,7 @@ impl<M: ConstMachine> Drop for UnfinishedWrite<'_, M> {
     }
 }
 
-impl<M: ConstMachine> Engine for Worker<M> {
+impl<M: ConstMachine> Engine for StoreSession<M> {
     fn table(&self, tree: u32) -> String {
         self.home.table(tree)
     }

@@ -33,14 +33,14 @@ use latchwork_tree::Tree;
 use crate::Error;
 use crate::events;
 use crate::files::analysis::Analysis;
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::meter::{Count, now};
-use crate::files::scribe::{Part, Scribe};
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
+use crate::files::tree_journal::{Part, TreeJournal};
 use crate::long::PIECES;
 use crate::tables::CATALOG;
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Makes the store what its log says, and says that it can be used. So many threads redo.
     pub(crate) fn recover(self: &Arc<Self>, lanes: usize) -> Result<(), Error> {
         let (_span, from) = (events::recovery(), now::<M>());
@@ -49,7 +49,7 @@ impl<M: ConstMachine> Home<M> {
         let stale = self.redo(lanes, &mut analysis)?;
         analysis.is_sound(&stale, self.file.number())?;
         // One of a sweeper's: the others may be those of prepared transactions.
-        let worker = Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?;
+        let worker = StoreSession::of_sweeper(self.clone(), self.manager.region().sweeper()?)?;
         self.is_signed(&worker)?;
         let low = self.restore_open(&worker, &mut analysis.slots)?;
         for tree in [CATALOG, PIECES] {
@@ -87,10 +87,10 @@ impl<M: ConstMachine> Home<M> {
     }
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Makes one of the trees that have no name: its root is the next page.
     fn make_tree(&self, number: u32) -> Result<(), Error> {
-        let scribe = Scribe::new(self, number, Part::System);
+        let scribe = TreeJournal::new(self, number, Part::System);
         let tree = Tree::create(&self.handle, self.home.file, &scribe)?;
         scribe.give_back()?;
         match tree.root() == u64::from(number) {

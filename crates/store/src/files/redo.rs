@@ -27,7 +27,7 @@ use latchwork_tree::{Change, Role, redo};
 
 use crate::Error;
 use crate::files::analysis::{Analysis, Stale, wrong};
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::kinds::CHANGE;
 
 /// The most lanes: with more the thread that reads would be the slowest.
@@ -50,7 +50,7 @@ type Share = Vec<(u64, u32)>;
 /// What a lane is given: a piece, and its share.
 type Job = (Arc<Piece>, Share);
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Does what the pages do not have. Returns those that are not as the log left them, and that
     /// no later record has whole.
     pub(crate) fn redo(
@@ -146,13 +146,13 @@ impl<M: ConstMachine> Home<M> {
 
 /// A thread that redoes some of the pages.
 struct Lane<'h, 't, M: ConstMachine> {
-    home: &'h Home<M>,
+    home: &'h StoreInner<M>,
     handle: Handle<'t, M>,
     stale: BTreeMap<u64, Stale>,
 }
 
 impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
-    fn new(home: &'h Home<M>, handle: Handle<'t, M>) -> Self {
+    fn new(home: &'h StoreInner<M>, handle: Handle<'t, M>) -> Self {
         Self { home, handle, stale: BTreeMap::new() }
     }
 

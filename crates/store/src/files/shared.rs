@@ -30,7 +30,7 @@ use latchwork_machine::{ConstMachine, Integer, Word};
 use latchwork_region::{Area, AreaOptions, Region};
 
 use crate::Error;
-use crate::files::turn::{State, Turn};
+use crate::files::undo_ownership::{State, Turn};
 use crate::stamp::Stamp;
 
 /// Of what is below, and in the lines of the slots: counted up with each change. And with each of

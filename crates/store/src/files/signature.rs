@@ -23,9 +23,9 @@ use latchwork_tree::{Kind, Node};
 
 use crate::engine::Engine;
 use crate::error::refused;
-use crate::files::home::Home;
-use crate::files::scribe::Part;
-use crate::files::worker::Worker;
+use crate::files::inner::StoreInner;
+use crate::files::session::StoreSession;
+use crate::files::tree_journal::Part;
 use crate::long::PIECES;
 use crate::tables::{CATALOG, SIGNATURE};
 use crate::{Error, Refusal};
@@ -70,10 +70,10 @@ impl Signature {
     }
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Signs the pages, before a checkpoint's mark, and returns the position that it has signed. If
     /// nothing was logged since the last one that counts still.
-    pub(crate) fn sign(&self, worker: &Worker<M>) -> Result<Lsn, Error> {
+    pub(crate) fn sign(&self, worker: &StoreSession<M>) -> Result<Lsn, Error> {
         let (end, marked) = (self.log.end(), self.log.marked());
         // The mark of new memory is none of a checkpoint.
         let is_covered = end <= marked && marked > self.log.recovered().end;
@@ -118,7 +118,7 @@ impl<M: ConstMachine> Home<M> {
     }
 
     /// Refuses pages that are not signed for the last checkpoint. What the log has was redone.
-    pub(crate) fn is_signed(&self, worker: &Worker<M>) -> Result<(), Error> {
+    pub(crate) fn is_signed(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         match self.log.recovered().checkpoint {
             Lsn::NEVER => Ok(()),
             checkpoint => self.is_for(worker.signature()?, checkpoint),
@@ -173,7 +173,7 @@ impl<M: ConstMachine> Home<M> {
     }
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// The position that the last checkpoint has signed, if there was one.
     pub(crate) fn signed(&self) -> Result<Option<Lsn>, Error> {
         Ok(self.signature()?.map(|signature| signature.at))

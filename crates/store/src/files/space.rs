@@ -34,10 +34,10 @@ use latchwork_tree::Tree;
 
 use crate::Error;
 use crate::engine::Engine;
-use crate::files::hands::{InHand, What};
-use crate::files::home::Home;
-use crate::files::scribe::{Part, Scribe};
-use crate::files::worker::Worker;
+use crate::files::inner::StoreInner;
+use crate::files::page_intents::{InHand, What};
+use crate::files::session::StoreSession;
+use crate::files::tree_journal::{Part, TreeJournal};
 use crate::long::PIECES;
 use crate::tables::{CATALOG, INNER, MAP, root_of};
 
@@ -67,7 +67,7 @@ pub(crate) fn free_of<'b>(first: u64, bits: &'b [u8]) -> impl Iterator<Item = u6
     (0..GROUP).filter(set).map(move |at| first + at)
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Says in the catalog that a page is free, or is not. False if it said so before.
     fn mark(&self, page: u64, free: bool) -> Result<bool, Error> {
         let (byte, bit) = ((page % GROUP / 8) as usize, 1 << (page % 8));
@@ -114,7 +114,7 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Makes the root of a tree whose name the slot's transaction is about to write.
     pub(crate) fn make_root(&self) -> Result<u32, Error> {
-        let scribe = Scribe::new(self, CATALOG, Part::Root);
+        let scribe = TreeJournal::new(self, CATALOG, Part::Root);
         let page = Tree::create(&self.handle, self.home.file, &scribe)?.root();
         let root = InHand { tree: CATALOG, page, what: What::Root };
         self.home.shared.hold_as(self.slot(), root)?;
@@ -179,7 +179,7 @@ impl<M: ConstMachine> Worker<M> {
     /// Whether its tree leads to a page, or the page is a tree.
     fn is_linked(&self, held: InHand) -> Result<bool, Error> {
         if held.what == What::Goes {
-            let scribe = Scribe::new(self, held.tree, Part::System);
+            let scribe = TreeJournal::new(self, held.tree, Part::System);
             let root = u64::from(held.tree);
             let of = Tree::open(&self.handle, self.home.file, root, &scribe);
             return Ok(of.is_first(held.page)?);
@@ -201,7 +201,7 @@ impl<M: ConstMachine> Worker<M> {
 
     /// Whether a tree leads to a page.
     pub(crate) fn leads_to(&self, tree: u32, page: u64) -> Result<bool, Error> {
-        let scribe = Scribe::new(self, tree, Part::System);
+        let scribe = TreeJournal::new(self, tree, Part::System);
         let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
         Ok(of.leads_to(page)?)
     }
@@ -238,16 +238,16 @@ impl<M: ConstMachine> Worker<M> {
     }
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Returns the room of free pages to the file system, but for those that are taken next: an
     /// eighth of the file. Returns how many bytes were returned.
-    pub(crate) fn punch_some(&self, worker: &Worker<M>) -> Result<u64, Error> {
+    pub(crate) fn punch_some(&self, worker: &StoreSession<M>) -> Result<u64, Error> {
         let keep = (self.pool.pages(self.file)? / 8).max(KEEP_ROOM);
         self.punch(worker, &self.pool.punchable(self.file, keep)?)
     }
 
     /// Returns the room of all free pages to the file system.
-    pub(crate) fn punch_all(&self, worker: &Worker<M>) -> Result<u64, Error> {
+    pub(crate) fn punch_all(&self, worker: &StoreSession<M>) -> Result<u64, Error> {
         self.punch(worker, &worker.free_pages()?)
     }
 
@@ -255,7 +255,7 @@ impl<M: ConstMachine> Home<M> {
     /// are free, or a crash could lead to a page that has no bytes any more. Recovery reads no page
     /// that is free at the log's end, unless it has a record of it as it was before; that record,
     /// too, comes before the one that frees it, so what is wrong with the page is no damage.
-    fn punch(&self, worker: &Worker<M>, pages: &[u64]) -> Result<u64, Error> {
+    fn punch(&self, worker: &StoreSession<M>, pages: &[u64]) -> Result<u64, Error> {
         let end = || Lsn(self.log.end().0.saturating_sub(1));
         let mut durable = || worker.log.flush(end()).is_ok();
         Ok(worker.handle.punch(self.file, pages, &mut durable)?)
@@ -265,7 +265,7 @@ impl<M: ConstMachine> Home<M> {
     /// makes the pool's list.
     pub(crate) fn recover_space(
         &self,
-        worker: &Worker<M>,
+        worker: &StoreSession<M>,
         in_hand: &BTreeMap<u64, u32>,
     ) -> Result<(), Error> {
         let mut trees = BTreeSet::from([CATALOG, PIECES]);

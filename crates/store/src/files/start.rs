@@ -14,8 +14,8 @@ use latchwork_region::{Region, Repair};
 use latchwork_tree::Limits;
 
 use crate::Error;
-use crate::files::half::{Ahead, Halves};
-use crate::files::home::{Home, Sizes};
+use crate::files::inner::{Sizes, StoreInner};
+use crate::files::page_repair::{Ahead, PageRepairs};
 use crate::files::shared::Shared;
 use crate::files::undo::UndoDead;
 use crate::tables::{CATALOG, CATALOG_NAME};
@@ -25,7 +25,7 @@ const FIRST_CACHE: u64 = 2 << 20;
 /// Thread slots of the log beyond those of the region's threads: sweepers undo, too.
 const SWEEPERS: u32 = 16;
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Opens the parts of the store in `folder`, and recovers it if its region is new, with so many
     /// threads that redo. Of all processes one at a time is in this call.
     pub(crate) fn open(
@@ -112,7 +112,7 @@ fn open_pool<M: ConstMachine>(
         frame_bytes: sizes.page,
         huge: true,
         write_ahead: Some(Arc::new(Ahead::new(log, region))),
-        rebuild: Some(Arc::new(Halves::new(log, shared))),
+        rebuild: Some(Arc::new(PageRepairs::new(log, shared))),
     };
     Ok(match Pool::open(region, disk.clone(), &options) {
         // A pool that is there keeps its size.

@@ -22,10 +22,10 @@ use latchwork_tree::{Change, Error as TreeError};
 use crate::Error;
 use crate::engine::Chain;
 use crate::events;
-use crate::files::home::{Home, Stuck};
+use crate::files::inner::{StoreInner, Stuck};
 use crate::files::meter::now;
-use crate::files::turn::{State, Turn};
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
+use crate::files::undo_ownership::{State, Turn};
 
 /// How often a thread that waits for one that undoes lets others run before it naps, and for how
 /// long it naps then.
@@ -77,7 +77,7 @@ impl<M: ConstMachine> Drop for Ends<'_, M> {
 
 /// What a sweep does in a store. Until the store is open nobody has written.
 pub(crate) struct UndoDead<M: ConstMachine> {
-    pub(crate) home: Arc<OnceLock<Weak<Home<M>>>>,
+    pub(crate) home: Arc<OnceLock<Weak<StoreInner<M>>>>,
 }
 
 impl<M: ConstMachine> Repair<M> for UndoDead<M> {
@@ -114,7 +114,7 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
     }
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Sweeps the region. What could not be undone is the error.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
         let (_span, from) = (events::sweep(), now::<M>());
@@ -181,7 +181,7 @@ impl<M: ConstMachine> Home<M> {
 
     /// Makes durable what the dead had committed and died before they could: other transactions
     /// read it already, and snapshots see it only then.
-    fn flush_for_dead(self: &Arc<Self>, worker: &mut Option<Worker<M>>) -> Result<(), Error> {
+    fn flush_for_dead(self: &Arc<Self>, worker: &mut Option<StoreSession<M>>) -> Result<(), Error> {
         let Some(commit) = self.shared.unseen()? else { return Ok(()) };
         Ok(self.sweeper(worker)?.log.flush(commit)?)
     }
@@ -189,19 +189,22 @@ impl<M: ConstMachine> Home<M> {
     /// The worker of a sweep, which is opened when it is needed first.
     fn sweeper<'w>(
         self: &Arc<Self>,
-        worker: &'w mut Option<Worker<M>>,
-    ) -> Result<&'w mut Worker<M>, Error> {
+        worker: &'w mut Option<StoreSession<M>>,
+    ) -> Result<&'w mut StoreSession<M>, Error> {
         Ok(match worker {
             Some(worker) => worker,
-            none => {
-                none.insert(Worker::of_sweeper(self.clone(), self.manager.region().sweeper()?)?)
-            }
+            none => none
+                .insert(StoreSession::of_sweeper(self.clone(), self.manager.region().sweeper()?)?),
         })
     }
 
     /// Undoes what a dead slot's transaction has written, and takes back what it had claimed. The
     /// worker is opened for the first slot that needs one.
-    fn undo_dead(self: &Arc<Self>, slot: u32, worker: &mut Option<Worker<M>>) -> Result<(), Error> {
+    fn undo_dead(
+        self: &Arc<Self>,
+        slot: u32,
+        worker: &mut Option<StoreSession<M>>,
+    ) -> Result<(), Error> {
         let Ok(number) = u16::try_from(slot) else { return Ok(()) };
         self.shared.forget(number);
         let (first, _) = self.log.open_of(slot)?;
@@ -228,7 +231,7 @@ impl<M: ConstMachine> Home<M> {
     }
 }
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Undoes the transaction of a dead slot, unless a living thread does: then that is to end
     /// first. Says whether the transaction is prepared: then it is not undone.
     fn undo_dead(&self, slot: u16) -> Result<bool, Error> {

@@ -13,12 +13,14 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::group::share;
 use super::identity::{Identity, convert_identity, parse_identity};
-use super::memory::{SHM, Told, is_place, memory_left, named_for, parse, places, take_away};
+use super::memory::{
+    RecordedMemory, SHM, is_place, memory_left, named_for, parse, places, take_away,
+};
 use super::no_store;
 use super::owner::is_own;
 use super::text_file::{open_file, read_file};
 use crate::error::refused;
-use crate::files::home::Sizes;
+use crate::files::inner::Sizes;
 use crate::format::FORMAT;
 use crate::{Error, Refusal};
 
@@ -321,7 +323,8 @@ impl Folder {
     fn forget_region(&self) -> Result<(), Error> {
         let said = |why: std::io::Error| refused(&self.path, why);
         let told = self.file("region").and_then(std::io::read_to_string).map_err(said)?;
-        let Told { at, of, creation, .. } = parse(&told).map_err(|why| refused(&self.path, why))?;
+        let RecordedMemory { at, of, creation, .. } =
+            parse(&told).map_err(|why| refused(&self.path, why))?;
         let is_own = of == self.path && creation == self.creation;
         if !is_own || !is_place(&at, &self.path, &self.id) {
             let what = "it names other memory than the process that closes the store has";

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::no_store;
 use super::text_file::{open_folder, read_file, replace_file};
 use crate::error::refused;
-use crate::files::home::Sizes;
+use crate::files::inner::Sizes;
 use crate::format::{CONVERTED, FORMAT};
 use crate::{Error, Refusal};
 

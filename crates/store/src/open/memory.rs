@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use latchwork_machine::Shared as Machine;
 use latchwork_region::Options;
 
-use super::Place;
+use super::MemoryPlace;
 use super::group::file_mode;
 use super::identity::random;
 use super::owner::{another, of_memory};
@@ -88,7 +88,7 @@ fn mounts() -> u64 {
 }
 
 /// What a folder's file `region` says.
-pub(crate) struct Told {
+pub(crate) struct RecordedMemory {
     /// Whether the machine was not started again since, as far as that is to be seen.
     pub(crate) now: bool,
     /// Where the memory is.
@@ -130,7 +130,7 @@ impl Files {
 }
 
 /// Reads a folder's file `region`; none if there is none.
-pub(crate) fn told(path: &Path) -> Result<Option<Told>, Error> {
+pub(crate) fn told(path: &Path) -> Result<Option<RecordedMemory>, Error> {
     let damaged = |what| refused(path, Refusal::Damaged { file: "region", what });
     let bytes = match read_file(&path.join("region")) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
@@ -144,7 +144,7 @@ pub(crate) fn told(path: &Path) -> Result<Option<Told>, Error> {
     parse(&text).map(Some).map_err(|why| refused(path, why))
 }
 
-pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
+pub(super) fn parse(text: &str) -> Result<RecordedMemory, Refusal> {
     let mut lines = text.lines();
     let (boot_then, at, of) = (lines.next(), lines.next(), lines.next());
     let creation = lines.next().and_then(|number| u128::from_str_radix(number, 16).ok());
@@ -163,7 +163,7 @@ pub(super) fn parse(text: &str) -> Result<Told, Refusal> {
     let boot = boot();
     let now = boot == boot_then || boot.is_empty() || boot_then.is_empty();
     let (at, of) = (PathBuf::from(at), PathBuf::from(of));
-    Ok(Told { now, at, of, creation, files })
+    Ok(RecordedMemory { now, at, of, creation, files })
 }
 
 /// Has a folder's file `region` say that its memory is there, from now on.
@@ -305,25 +305,25 @@ fn is_ours(name: &str) -> bool {
 }
 
 /// Whether memory goes to `/dev/shm`, which has so much room, where it needs so much.
-pub(super) fn is_in_memory(place: Place, room: u64, needed: u64) -> bool {
+pub(super) fn is_in_memory(place: MemoryPlace, room: u64, needed: u64) -> bool {
     match place {
-        Place::Memory => true,
-        Place::Beside => false,
-        Place::Auto => room >= needed,
+        MemoryPlace::Memory => true,
+        MemoryPlace::Folder => false,
+        MemoryPlace::Auto => room >= needed,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files::home::Sizes;
+    use crate::files::inner::Sizes;
 
     #[test]
     fn memory_goes_beside_the_data_where_there_is_no_room() {
         let needed = Sizes::default().memory();
-        assert!(is_in_memory(Place::Auto, needed, needed));
-        assert!(!is_in_memory(Place::Auto, 64 << 20, needed), "as containers have it");
-        assert!(is_in_memory(Place::Memory, 0, needed));
-        assert!(!is_in_memory(Place::Beside, u64::MAX, needed));
+        assert!(is_in_memory(MemoryPlace::Auto, needed, needed));
+        assert!(!is_in_memory(MemoryPlace::Auto, 64 << 20, needed), "as containers have it");
+        assert!(is_in_memory(MemoryPlace::Memory, 0, needed));
+        assert!(!is_in_memory(MemoryPlace::Folder, u64::MAX, needed));
     }
 }

@@ -30,7 +30,7 @@ use super::memory::{Left, memory_left, new_memory};
 use super::text_file::{open_file, read_file, write_file};
 use super::{OF, Opening, Options, check_path, lost_log, no_store, not_joined};
 use crate::error::refused;
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::redo::lanes;
 use crate::{Error, Refusal};
 
@@ -45,7 +45,7 @@ pub(crate) struct Reading {
 pub(crate) fn open_to_read(
     path: &Path,
     options: &Options,
-) -> Result<(Arc<Home<Machine>>, Reading), Error> {
+) -> Result<(Arc<StoreInner<Machine>>, Reading), Error> {
     options.sizes.check()?;
     let path = &fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
@@ -134,7 +134,7 @@ impl Drop for Unlinked {
 }
 
 /// Opens the files of a closed store in memory of this process alone, which ends with it.
-fn in_place(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine>>, Error> {
+fn in_place(path: &Path, id: &str, options: &Options) -> Result<Arc<StoreInner<Machine>>, Error> {
     if let Some(what) = lost_log(path) {
         return Err(refused(path, Refusal::Damaged { file: "log", what }));
     }
@@ -146,5 +146,5 @@ fn in_place(path: &Path, id: &str, options: &Options) -> Result<Arc<Home<Machine
     write_file(&at.0.join(OF), &note_of(path)).map_err(|why| refused(&at.0, why))?;
     let region = Region::create(at.0.join("region"), &options.sizes.region())?;
     let disk: Arc<dyn Disk> = Arc::new(Overlay::new(Arc::new(System::below(path)?)));
-    Home::open(&region, &disk, path, &options.sizes, lanes())
+    StoreInner::open(&region, &disk, path, &options.sizes, lanes())
 }

@@ -21,10 +21,10 @@ use latchwork_log::{Error as LogError, Lsn};
 use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
 use crate::error::refused;
-use crate::files::home::Sizes;
-use crate::files::worker::Worker;
+use crate::files::inner::Sizes;
+use crate::files::session::StoreSession;
 use crate::open::at_rest;
-use crate::tools::beside::Beside;
+use crate::tools::temporary::TemporaryFolder;
 use crate::{Error, Refusal, Store};
 
 /// Pages that are read in one call.
@@ -80,7 +80,7 @@ impl Store<Machine> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn backup(&self, to: impl AsRef<Path>, told: &mut Copying<'_>) -> Result<Copied, Error> {
-        let beside = Beside::new(to.as_ref())?;
+        let beside = TemporaryFolder::new(to.as_ref())?;
         let disk: Arc<dyn Disk> = Arc::new(System::new());
         let copied = self.backup_on(&disk, &beside.fresh, told)?;
         beside.name(&self.home().sizes)?;
@@ -109,7 +109,7 @@ impl<M: ConstMachine> Store<M> {
 
     fn copy_pinned(
         &self,
-        worker: &Worker<M>,
+        worker: &StoreSession<M>,
         pin: u32,
         disk: &Arc<dyn Disk>,
         folder: &Path,
@@ -166,7 +166,7 @@ impl<M: ConstMachine> Store<M> {
 
 /// What keeps the log for a copy, until it is dropped: by a panic of the caller's closure, too.
 struct Pinned<'w, M: ConstMachine> {
-    worker: &'w Worker<M>,
+    worker: &'w StoreSession<M>,
     pin: u32,
 }
 
@@ -178,7 +178,7 @@ impl<M: ConstMachine> Drop for Pinned<'_, M> {
 }
 
 /// Keeps all of the log that there is.
-fn pin<M: ConstMachine>(worker: &Worker<M>) -> Result<u32, Error> {
+fn pin<M: ConstMachine>(worker: &StoreSession<M>) -> Result<u32, Error> {
     loop {
         match worker.log.pin("backup", worker.log.log().oldest()) {
             // It was recycled just now.
@@ -230,7 +230,7 @@ pub fn restore(
     if from.left()?.is_some() {
         return Err(refused(&from.path, Refusal::LeftOpen));
     }
-    let beside = Beside::new(to.as_ref())?;
+    let beside = TemporaryFolder::new(to.as_ref())?;
     let mut copied = Copied::default();
     copy_file(&from.path.join("data"), &beside.fresh.join("data"), &mut |bytes| {
         copied.page_bytes += bytes;

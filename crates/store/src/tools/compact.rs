@@ -6,7 +6,7 @@ use latchwork_lockmgr::Wait;
 use latchwork_machine::Shared as Machine;
 
 use crate::tables::tables;
-use crate::tools::beside::Beside;
+use crate::tools::temporary::TemporaryFolder;
 use crate::{Error, Store};
 
 /// How many records are written in one transaction, and how many bytes.
@@ -48,7 +48,7 @@ impl Store<Machine> {
         if let Some(first) = self.prepared()?.into_iter().next() {
             return Err(Error::Prepared { gid: first.gid });
         }
-        let beside = Beside::new(to.as_ref())?;
+        let beside = TemporaryFolder::new(to.as_ref())?;
         let mut sizes = self.home().sizes;
         sizes.page = self.home().file.page_bytes();
         let mut records = 0;

@@ -13,13 +13,13 @@ use latchwork_machine::ConstMachine;
 use crate::entry::Entry;
 use crate::tables::tables;
 use crate::tools::text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
-use crate::{Error, Patience, ReadTxn, Store, TableInfo};
+use crate::{Error, ReadTxn, Store, TableInfo, TxnOptions};
 
 /// After how many records a caller of `dump` is told how far it is.
 const TELL: u64 = 4096;
 
 /// What is called now and then with what is done so far.
-pub type Told<'t> = dyn FnMut(&DumpSummary) + 't;
+pub type LoadProgress<'t> = dyn FnMut(&DumpSummary) + 't;
 
 /// How a dump is loaded.
 ///
@@ -75,7 +75,7 @@ impl<M: ConstMachine> Store<M> {
         &self,
         to: W,
         only: Option<&str>,
-        told: &mut Told<'_>,
+        told: &mut LoadProgress<'_>,
     ) -> Result<(W, DumpSummary), DumpError> {
         let page = self.home().file.page_bytes();
         // What is no error of the store comes out beside it.
@@ -103,7 +103,7 @@ impl<M: ConstMachine> Store<M> {
         &self,
         mut from: DumpReader<R>,
         options: &Load,
-        told: &mut Told<'_>,
+        told: &mut LoadProgress<'_>,
     ) -> Result<DumpSummary, DumpError> {
         let mut into = None;
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -128,7 +128,8 @@ impl<M: ConstMachine> Store<M> {
             }
         }
         // A transaction that writes nothing waits for those before it.
-        let patience = Patience { mode: Some(Mode::Full), label: "load", ..Patience::default() };
+        let patience =
+            TxnOptions { mode: Some(Mode::Full), label: "load", ..TxnOptions::default() };
         self.write_with(&patience, |_| Ok(()))?;
         Ok(from.summary())
     }
@@ -173,7 +174,8 @@ impl<M: ConstMachine> Store<M> {
         if records.is_empty() {
             return Ok(());
         }
-        let patience = Patience { mode: Some(Mode::None), label: "load", ..Patience::default() };
+        let patience =
+            TxnOptions { mode: Some(Mode::None), label: "load", ..TxnOptions::default() };
         self.write_with(&patience, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
             records.iter().try_for_each(|(key, value)| tx.txn.write_raw(tree, key, Some(value)))
@@ -187,7 +189,7 @@ fn dump_all<W: Write, M: ConstMachine>(
     to: W,
     page: u32,
     only: Option<&str>,
-    told: &mut Told<'_>,
+    told: &mut LoadProgress<'_>,
 ) -> Result<(W, DumpSummary), DumpError> {
     let mut tables = tables(&tx.snapshot)?;
     tables.retain(|table| only.is_none_or(|only| only == table.0));

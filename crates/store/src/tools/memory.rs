@@ -12,14 +12,14 @@ use latchwork_machine::Shared as Machine;
 use latchwork_region::{Options, Region};
 
 use crate::error::refused;
-use crate::files::home::Sizes;
+use crate::files::inner::Sizes;
 use crate::open::{PREFIX, SHM, at_rest, at_rest_within, of_memory, store_of, take_away, told};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct LeftMemory {
+pub struct SharedMemoryInfo {
     /// The folder.
     pub at: PathBuf,
     /// The store that it is of, if that can be read.
@@ -35,7 +35,7 @@ pub struct LeftMemory {
 
 /// What there is in `/dev/shm` of stores, in the order of its names. What belongs to other users is
 /// passed over where it cannot be read.
-pub fn left_memory() -> Vec<LeftMemory> {
+pub fn list_shared_memory() -> Vec<SharedMemoryInfo> {
     let entries = fs::read_dir(SHM).into_iter().flatten().filter_map(Result::ok);
     let folders = entries.filter(|entry| {
         entry.file_name().to_string_lossy().starts_with(PREFIX) && entry.path().is_dir()
@@ -46,7 +46,7 @@ pub fn left_memory() -> Vec<LeftMemory> {
 }
 
 /// What a folder of memory is; none if it cannot be read.
-fn look(at: &Path) -> Option<LeftMemory> {
+fn look(at: &Path) -> Option<SharedMemoryInfo> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
     let store = store_of(at);
@@ -61,7 +61,7 @@ fn look(at: &Path) -> Option<LeftMemory> {
         Err(_) => true,
     };
     let needed = store.as_ref().is_some_and(needs);
-    Some(LeftMemory { at: at.to_owned(), store, bytes, processes, needed })
+    Some(SharedMemoryInfo { at: at.to_owned(), store, bytes, processes, needed })
 }
 
 /// Takes away the memory that killed processes left of the store in a folder, and has its files
@@ -76,7 +76,7 @@ fn look(at: &Path) -> Option<LeftMemory> {
 /// copy of it; [`Refusal::BeingOpened`] if one opens or closes it for ten seconds;
 /// [`Refusal::NotMemory`] if there is anything else in the folder of the memory, which stays then,
 /// and is forgotten.
-pub fn forget_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
+pub fn discard_shared_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
     let held = at_rest(path.as_ref(), &mut Sizes::default())?;
     let said = |why: std::io::Error| refused(&held.path, why);
     let all = held.places();
@@ -111,9 +111,9 @@ fn is_bare(at: &Path) -> bool {
 /// Takes away memory of stores that are not there any more, or do not know of it, and that no
 /// living process has open; and folders for memory in which there is none, ten minutes after they
 /// were made. Returns what was taken away.
-pub fn forget_abandoned() -> Vec<LeftMemory> {
+pub fn discard_abandoned_memory() -> Vec<SharedMemoryInfo> {
     let mut gone = Vec::new();
-    for found in left_memory() {
+    for found in list_shared_memory() {
         if found.needed || !found.processes.is_empty() {
             continue;
         }

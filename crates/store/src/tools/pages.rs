@@ -4,7 +4,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_pool::Error as PoolError;
 use latchwork_tree::{Kind as PageKind, Node};
 
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
 use crate::long::{Long, PIECES};
 use crate::tables::CATALOG;
 use crate::{Error, Store};
@@ -68,7 +68,7 @@ impl<M: ConstMachine> Store<M> {
     /// taken by a thread that has not written it yet. One that twice cannot be read is damaged.
     fn count_again(
         &self,
-        worker: &Worker<M>,
+        worker: &StoreSession<M>,
         name: String,
         root: u32,
     ) -> Result<TablePages, Error> {
@@ -84,7 +84,12 @@ impl<M: ConstMachine> Store<M> {
         self.count(worker, name, root)
     }
 
-    fn count(&self, worker: &Worker<M>, name: String, root: u32) -> Result<TablePages, Error> {
+    fn count(
+        &self,
+        worker: &StoreSession<M>,
+        name: String,
+        root: u32,
+    ) -> Result<TablePages, Error> {
         let home = self.home();
         let mut found = TablePages { name, root, ..TablePages::default() };
         let mut first = Some(u64::from(root));

@@ -23,15 +23,15 @@ use latchwork_tree::{Change, Header, Kind as PageKind, Limits, Node, Role};
 
 use crate::entry::{self, Wanted};
 use crate::error::refused;
-use crate::files::home::Sizes;
+use crate::files::inner::Sizes;
 use crate::files::kinds::{CHANGE, END};
 use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
 use crate::open::{at_rest, told};
 use crate::tables::{CATALOG, INNER, as_shown, root_of};
-use crate::tools::beside::Beside;
 use crate::tools::records::{LogRead, entries};
+use crate::tools::temporary::TemporaryFolder;
 use crate::{Error, Refusal};
 
 /// What was salvaged, and what was not.
@@ -155,7 +155,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     if held.is_none() {
         sizes.page = guess(&*data)?;
     }
-    let beside = Beside::new(to.as_ref())?;
+    let beside = TemporaryFolder::new(to.as_ref())?;
     let page = sizes.page as usize;
     let pages = data.length()? / page as u64;
     let mut ruin = Ruin {

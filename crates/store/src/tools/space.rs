@@ -7,8 +7,8 @@ use latchwork_disk::Open;
 use latchwork_machine::ConstMachine;
 use latchwork_tree::Error as TreeError;
 
-use crate::files::scribe::Part;
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
+use crate::files::tree_journal::Part;
 use crate::long::PIECES;
 use crate::tables::CATALOG;
 use crate::{Error, Store};
@@ -237,7 +237,7 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Looks again for pages that were neither of a table nor free when that was looked at.
-    fn look_again(&self, worker: &Worker<M>, space: &mut Counted) -> Result<(), Error> {
+    fn look_again(&self, worker: &StoreSession<M>, space: &mut Counted) -> Result<(), Error> {
         let (trees, mut looks) = (self.roots()?, 0);
         for page in space.lost() {
             if worker.is_free_page(page)? {

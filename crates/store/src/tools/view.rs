@@ -50,7 +50,7 @@ pub struct TransactionInfo {
     pub state: ProcessState,
     /// Its thread slot; none if its process died and its locks are kept.
     pub thread: Option<u32>,
-    /// Its label: see [`Patience::label`](crate::Patience::label). At most 32 bytes.
+    /// Its label: see [`TxnOptions::label`](crate::TxnOptions::label). At most 32 bytes.
     pub label: String,
     /// How long ago it began, the first attempt if it was run again.
     pub age: Duration,
@@ -104,13 +104,13 @@ impl StoreView {
     /// # Examples
     ///
     /// ```
-    /// use latchwork_store::{Patience, Store, StoreView, Table};
+    /// use latchwork_store::{TxnOptions, Store, StoreView, Table};
     ///
     /// const FRUIT: Table<&str, u64> = Table::new("fruit");
     ///
     /// # let path = std::env::temp_dir().join(format!("store-view-{}", std::process::id()));
     /// let store = Store::open(&path)?;
-    /// let options = Patience { label: "import", ..Patience::default() };
+    /// let options = TxnOptions { label: "import", ..TxnOptions::default() };
     /// let mut transaction = store.begin_with(&options)?;
     /// transaction.put(&FRUIT, "pear", 3)?;
     ///

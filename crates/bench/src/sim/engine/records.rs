@@ -119,7 +119,7 @@ impl Stores {
             row[..8].copy_from_slice(&sum.to_le_bytes());
             tx.put(table, key, &row[..])?;
         }
-        tx.put_last(&HISTORY, history, amount)
+        tx.put_final(&HISTORY, history, amount)
     }
 
     /// One operation.

@@ -16,7 +16,7 @@ use latchwork_machine::Native;
 use latchwork_region::Region;
 
 use crate::error::refused;
-use crate::files::home::Sizes;
+use crate::files::inner::Sizes;
 use crate::open::{
     MARK, check_path, create_new, open_file, open_folder, read_file, write_identity,
 };
@@ -24,7 +24,7 @@ use crate::{Error, Refusal, Store};
 
 /// A folder that is made beside its place.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct TemporaryFolder {
     pub(crate) fresh: PathBuf,
     to: PathBuf,
     /// Locked by the process that makes it.
@@ -32,7 +32,7 @@ pub(crate) struct Beside {
     named: bool,
 }
 
-impl Beside {
+impl TemporaryFolder {
     /// Makes the folder, unless there is something at its place. What a dead process left of one is
     /// taken away.
     pub(crate) fn new(to: &Path) -> Result<Self, Error> {
@@ -130,7 +130,7 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if !self.named {
             let _ = take_away(&self.fresh);

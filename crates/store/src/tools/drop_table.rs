@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use latchwork_machine::ConstMachine;
 
-use crate::{Error, Patience, Store};
+use crate::{Error, Store, TxnOptions};
 
 /// How many records are removed in one transaction, and how many bytes, about.
 const RECORDS: u64 = 1000;
@@ -60,7 +60,7 @@ impl<M: ConstMachine> Store<M> {
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
-    pub fn clear(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
+    pub fn drop_table(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
         let session = self.session()?;
         let Some(entry) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
         if entry.moving {
@@ -118,7 +118,7 @@ impl<M: ConstMachine> Store<M> {
 
     fn remove_some(&self, tree: u32, (from, last): (&Bound<Vec<u8>>, &[u8])) -> Result<u64, Error> {
         let range = (from.as_ref().map(|key| &key[..]), Bound::Included(last));
-        let patience = Patience { label: "clear", ..Patience::default() };
+        let patience = TxnOptions { label: "clear", ..TxnOptions::default() };
         let done = self.write_with(&patience, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
             tx.txn.remove_range_raw(tree, range)

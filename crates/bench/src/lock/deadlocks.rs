@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::Workload;
 use super::child;
-use super::deeds::{Line, histogram, until_waiting};
 use super::job::{Job, Outcome};
+use super::operations::{Line, histogram, until_waiting};
 use super::table::{Kind, Owner, Stop, Table, name};
 use super::timing::{now, timed};
 
@@ -82,7 +82,7 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
         thread::scope(|threads| {
             for place in 0..2 {
                 let (stop, victims, asked) = (&stop, &victims, &asked);
-                // Both in one order, and there are no rings; each in its own, and there are.
+                // Both in one order, and there are no deadlocks; each in its own, and there are.
                 let first = if detecting { place } else { 0 };
                 let deed = move |owner: &T::Owner<'_>| {
                     owner.lock(&name(Kind::Ring, 0, first), true)?;

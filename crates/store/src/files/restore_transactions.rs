@@ -30,10 +30,10 @@ use latchwork_tree::Change;
 
 use crate::Error;
 use crate::error::{of_tree, refused};
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::kinds::{CHANGE, END, LOCKS, PREPARE};
 use crate::files::prepare::locks_of;
-use crate::files::worker::{Leave, SMALL, Worker};
+use crate::files::session::{Leave, SMALL, StoreSession};
 use crate::lock_name::{LOCK_NAME, lock_name};
 use crate::long::PIECES;
 use crate::refusal::Refusal;
@@ -198,7 +198,7 @@ fn first_of(open: &[(u16, Open)]) -> Option<Lsn> {
     open.iter().map(|(_, open)| open.first).min()
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Gives transactions without an end what they had, and undoes those at once that cannot wait
     /// for a sweep. Returns the first record of all that are left.
     ///
@@ -207,7 +207,7 @@ impl<M: ConstMachine> Home<M> {
     /// [`Refusal::Threads`], [`Refusal::Locks`]; those of the parts. Then the store is not opened.
     pub(crate) fn restore_open(
         self: &Arc<Self>,
-        worker: &Worker<M>,
+        worker: &StoreSession<M>,
         slots: &mut Slots,
     ) -> Result<Option<Lsn>, Error> {
         let threads = |needed| refused(&self.folder, Refusal::Threads { needed });
@@ -253,7 +253,7 @@ impl<M: ConstMachine> Home<M> {
     /// Gives a transaction its slot. False if it is to be undone at once.
     fn restore_one(
         self: &Arc<Self>,
-        worker: &Worker<M>,
+        worker: &StoreSession<M>,
         slot: u16,
         open: &Open,
     ) -> Result<bool, Error> {
@@ -265,7 +265,7 @@ impl<M: ConstMachine> Home<M> {
         let thread = self.manager.region().thread_at(u32::from(slot))?;
         let thread = thread.ok_or_else(|| Error::Engine(format!("slot {slot} is in use")))?;
         // Dropped, it leaves the slot as it is.
-        let kept = Worker::of_retained(self.clone(), thread)?;
+        let kept = StoreSession::of_retained(self.clone(), thread)?;
         let label = if open.prepared { "prepared" } else { "open at the crash" };
         let options = OwnerOptions { label, ..OwnerOptions::default() };
         let owner = kept.locks()?.owner_with(&options)?;

@@ -148,7 +148,7 @@ pub(crate) struct Stuck {
 }
 
 /// The parts.
-pub(crate) struct Home<M: ConstMachine> {
+pub(crate) struct StoreInner<M: ConstMachine> {
     pub(crate) manager: Manager<M>,
     pub(crate) log: Log<M>,
     pub(crate) pool: Pool<M>,
@@ -179,7 +179,7 @@ pub(crate) struct Home<M: ConstMachine> {
 /// Bytes that a new thread maps besides its stack, and some more.
 const THREAD: usize = 1 << 20;
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// Who uses the transaction of a thread slot.
     pub(crate) fn used(&self, slot: u32) -> Used {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,14 +217,14 @@ pub(crate) mod stage {
     use latchwork_machine::Native;
     use latchwork_region::{Options, Region};
 
-    use super::{Home, Sizes};
+    use super::{Sizes, StoreInner};
 
-    pub(crate) fn begin() -> (Region<Native>, Arc<Home<Native>>) {
+    pub(crate) fn begin() -> (Region<Native>, Arc<StoreInner<Native>>) {
         let sizes = Sizes { threads: 8, locks: 64 << 20, ..Sizes::default() };
         let options = Options { threads: sizes.threads, limit: 64 << 20, ..Options::default() };
         let region = Region::private(&options).unwrap();
         let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
-        let home = Home::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
+        let home = StoreInner::open(&region, &disk, Path::new("/store"), &sizes, 1).unwrap();
         (region, home)
     }
 }

@@ -198,7 +198,7 @@ impl<M: ConstMachine> Shared<M> {
 #[cfg(test)]
 mod tests {
     use super::{InHand, LINE, SINCE, SLOTS, What};
-    use crate::files::home::stage::begin;
+    use crate::files::inner::stage::begin;
 
     /// A thread reads the log's end, and says it after a checkpoint that gave up the log there.
     #[test]

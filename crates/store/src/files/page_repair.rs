@@ -51,14 +51,14 @@ impl<M: ConstMachine> WriteAhead for Ahead<M> {
 }
 
 /// Makes pages anew from the log.
-pub(crate) struct Halves<M: ConstMachine> {
+pub(crate) struct PageRepairs<M: ConstMachine> {
     log: Log<M>,
     shared: Shared<M>,
     /// Damaged pages that the log does not have whole behind this redo point: looked for once.
     unknown: Mutex<(Lsn, BTreeSet<u64>)>,
 }
 
-impl<M: ConstMachine> Halves<M> {
+impl<M: ConstMachine> PageRepairs<M> {
     pub(crate) fn new(log: &Log<M>, shared: &Shared<M>) -> Self {
         let unknown = Mutex::new((Lsn::NEVER, BTreeSet::new()));
         Self { log: log.clone(), shared: shared.clone(), unknown }
@@ -190,7 +190,7 @@ fn has_whole(change: &Change<'_>) -> bool {
     change.before(latchwork_tree::Role::Own, 1).is_none()
 }
 
-impl<M: ConstMachine> Rebuild for Halves<M> {
+impl<M: ConstMachine> Rebuild for PageRepairs<M> {
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
         loop {
             let redo = self.log.redo();

@@ -7,11 +7,11 @@ use core::future::Future;
 
 use latchwork_machine::ConstMachine;
 
-use crate::faces::tasks::Lent;
+use crate::api::tasks::TransactionGuard;
 use crate::idle::Kept;
 use crate::retry::why_again;
 use crate::typed::WriteTxn;
-use crate::{Attempts, Error, Patience, Store};
+use crate::{Attempts, Error, Store, TxnOptions};
 
 impl<M: ConstMachine> Store<M> {
     /// As [`write`](Self::write), with a closure whose errors are the caller's own. One that it
@@ -65,7 +65,7 @@ impl<M: ConstMachine> Store<M> {
         &self,
         body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, E>,
     ) -> Result<R, E> {
-        self.write_with_as(&Patience::default(), body).map(|done| done.value)
+        self.write_with_as(&TxnOptions::default(), body).map(|done| done.value)
     }
 
     /// As [`write_as`](Self::write_as), with a deadline, a level, a label, a mode.
@@ -75,7 +75,7 @@ impl<M: ConstMachine> Store<M> {
     /// As there.
     pub fn write_with_as<R, E: From<Error>>(
         &self,
-        patience: &Patience,
+        patience: &TxnOptions,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, E>,
     ) -> Result<Attempts<R>, E> {
         let run = |kept: &Kept<M>, tables| {
@@ -95,9 +95,9 @@ impl<M: ConstMachine> Store<M> {
     /// As there, and as [`write_async`](Self::write_async).
     pub async fn write_async_as<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
-        body: impl FnMut(Lent<M>) -> F,
+        body: impl FnMut(TransactionGuard<M>) -> F,
     ) -> Result<R, E> {
-        self.write_async_with_as(&Patience::default(), body).await.map(|done| done.value)
+        self.write_async_with_as(&TxnOptions::default(), body).await.map(|done| done.value)
     }
 
     /// As [`write_async_as`](Self::write_async_as), with a deadline, a level, a label, a mode.
@@ -107,8 +107,8 @@ impl<M: ConstMachine> Store<M> {
     /// As there.
     pub async fn write_async_with_as<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
-        patience: &Patience,
-        body: impl FnMut(Lent<M>) -> F,
+        patience: &TxnOptions,
+        body: impl FnMut(TransactionGuard<M>) -> F,
     ) -> Result<Attempts<R>, E> {
         self.attempts_async(patience, body, why_again, |_, unsettled| unsettled.into()).await
     }

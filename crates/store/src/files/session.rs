@@ -15,10 +15,10 @@ use latchwork_tree::Batch;
 
 use crate::Error;
 use crate::files::empty::EmptyLeaf;
-use crate::files::home::Home;
+use crate::files::inner::StoreInner;
 use crate::files::kinds::END;
 use crate::files::meter::Locked;
-use crate::files::turn::State;
+use crate::files::undo_ownership::State;
 use crate::user::User;
 use crate::wakers::locked;
 
@@ -73,12 +73,12 @@ impl<M: ConstMachine> Drop for Own<M> {
 }
 
 /// A thread at work. It has a thread slot of the region until it is dropped.
-pub(crate) struct Worker<M: ConstMachine> {
+pub(crate) struct StoreSession<M: ConstMachine> {
     /// Of the slot that `own` has: dropped before that.
     pub(crate) handle: Handle<'static, M>,
     pub(crate) log: LogSession<M>,
     own: Own<M>,
-    pub(crate) home: Arc<Home<M>>,
+    pub(crate) home: Arc<StoreInner<M>>,
     /// How many migrations had begun when the tables that its transaction uses were looked up.
     pub(crate) tables_at: Cell<u64>,
     /// Who uses its transaction.
@@ -104,31 +104,31 @@ pub(crate) struct Worker<M: ConstMachine> {
     pub(crate) emptied: Cell<usize>,
 }
 
-impl<M: ConstMachine> Home<M> {
+impl<M: ConstMachine> StoreInner<M> {
     /// A thread at work.
-    pub(crate) fn worker(self: &Arc<Self>) -> Result<Worker<M>, Error> {
-        Worker::new(self.clone(), self.manager.session()?)
+    pub(crate) fn worker(self: &Arc<Self>) -> Result<StoreSession<M>, Error> {
+        StoreSession::new(self.clone(), self.manager.session()?)
     }
 }
 
-impl<M: ConstMachine> Worker<M> {
-    pub(crate) fn new(home: Arc<Home<M>>, locks: Locks<M>) -> Result<Self, Error> {
+impl<M: ConstMachine> StoreSession<M> {
+    pub(crate) fn new(home: Arc<StoreInner<M>>, locks: Locks<M>) -> Result<Self, Error> {
         Self::on(home, Place::Locks(Rc::new(locks)), Leave::Free)
     }
 
     /// A worker on the slot of a prepared transaction, which is left as it is when the worker is
     /// dropped, unless that is [told](Self::leave) otherwise.
-    pub(crate) fn of_retained(home: Arc<Home<M>>, thread: Thread<M>) -> Result<Self, Error> {
+    pub(crate) fn of_retained(home: Arc<StoreInner<M>>, thread: Thread<M>) -> Result<Self, Error> {
         let locks = home.manager.session_on(thread);
         Self::on(home, Place::Locks(Rc::new(locks)), Leave::Retained)
     }
 
     /// A worker that undoes what others wrote.
-    pub(crate) fn of_sweeper(home: Arc<Home<M>>, thread: Thread<M>) -> Result<Self, Error> {
+    pub(crate) fn of_sweeper(home: Arc<StoreInner<M>>, thread: Thread<M>) -> Result<Self, Error> {
         Self::on(home, Place::Sweeper(Rc::new(thread)), Leave::Free)
     }
 
-    fn on(home: Arc<Home<M>>, place: Place<M>, leave: Leave) -> Result<Self, Error> {
+    fn on(home: Arc<StoreInner<M>>, place: Place<M>, leave: Leave) -> Result<Self, Error> {
         let own = Own { place, leave: Cell::new(leave) };
         let thread: *const Thread<M> = own.thread();
         // SAFETY: the thread lies in an `Rc`, which does not move it, and lives as long as the
@@ -272,7 +272,7 @@ impl<M: ConstMachine> Worker<M> {
     }
 }
 
-impl<M: ConstMachine> Drop for Worker<M> {
+impl<M: ConstMachine> Drop for StoreSession<M> {
     fn drop(&mut self) {
         self.leave_notes();
         self.publish();
@@ -283,8 +283,8 @@ impl<M: ConstMachine> Drop for Worker<M> {
     }
 }
 
-impl<M: ConstMachine> fmt::Debug for Worker<M> {
+impl<M: ConstMachine> fmt::Debug for StoreSession<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Worker({})", self.log.slot())
+        write!(f, "StoreSession({})", self.log.slot())
     }
 }

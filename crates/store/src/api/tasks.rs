@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use latchwork_lockmgr::Wait;
 use latchwork_machine::{ConstMachine, Shared as Machine};
 
-use crate::faces::by_hand::{Own, Transaction};
+use crate::admission::Turn;
+use crate::api::by_hand::{Own, Transaction};
 use crate::table::Asked;
-use crate::turns::Turn;
 use crate::txn::steps::{Awaited, Step};
 use crate::typed::{Rows, WriteTxn, all_of, bounds};
 use crate::wakers::locked;
-use crate::{Attempts, Error, Key, Level, Patience, Savepoint, Store, Table, Value};
+use crate::{Attempts, Error, Key, Level, Savepoint, Store, Table, TxnOptions, Value};
 
 /// A transaction of a task: see [`Store::write_async`] and [`Store::begin_async`]. Dropping it
 /// rolls it back.
@@ -37,13 +37,13 @@ pub struct AsyncTransaction<M: ConstMachine = Machine> {
 
 /// A transaction that [`Store::write_async`] lends to its closure, and has back when this is
 /// dropped.
-pub struct Lent<M: ConstMachine = Machine> {
+pub struct TransactionGuard<M: ConstMachine = Machine> {
     /// None at the end alone.
     tx: Option<AsyncTransaction<M>>,
     owner: Arc<Mutex<Option<AsyncTransaction<M>>>>,
 }
 
-impl<M: ConstMachine> Deref for Lent<M> {
+impl<M: ConstMachine> Deref for TransactionGuard<M> {
     type Target = AsyncTransaction<M>;
 
     fn deref(&self) -> &AsyncTransaction<M> {
@@ -51,13 +51,13 @@ impl<M: ConstMachine> Deref for Lent<M> {
     }
 }
 
-impl<M: ConstMachine> DerefMut for Lent<M> {
+impl<M: ConstMachine> DerefMut for TransactionGuard<M> {
     fn deref_mut(&mut self) -> &mut AsyncTransaction<M> {
         self.tx.as_mut().expect("it is there until this is dropped")
     }
 }
 
-impl<M: ConstMachine> Drop for Lent<M> {
+impl<M: ConstMachine> Drop for TransactionGuard<M> {
     fn drop(&mut self) {
         *locked(&self.owner) = self.tx.take();
     }
@@ -146,9 +146,9 @@ impl<M: ConstMachine> Store<M> {
     /// ```
     pub async fn write_async<R, F: Future<Output = Result<R, Error>>>(
         &self,
-        body: impl FnMut(Lent<M>) -> F,
+        body: impl FnMut(TransactionGuard<M>) -> F,
     ) -> Result<R, Error> {
-        self.write_async_with(&Patience::default(), body).await.map(|done| done.value)
+        self.write_async_with(&TxnOptions::default(), body).await.map(|done| done.value)
     }
 
     /// As [`write_async`](Self::write_async), with a deadline, a level, a label, a mode. The time
@@ -159,8 +159,8 @@ impl<M: ConstMachine> Store<M> {
     /// As there.
     pub async fn write_async_with<R, F: Future<Output = Result<R, Error>>>(
         &self,
-        patience: &Patience,
-        body: impl FnMut(Lent<M>) -> F,
+        patience: &TxnOptions,
+        body: impl FnMut(TransactionGuard<M>) -> F,
     ) -> Result<Attempts<R>, Error> {
         self.attempts_async(patience, body, |returned, _| Ok(returned), Error::with_end).await
     }
@@ -169,8 +169,8 @@ impl<M: ConstMachine> Store<M> {
     /// is as in `Store::attempts`.
     pub(crate) async fn attempts_async<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
-        patience: &Patience,
-        mut body: impl FnMut(Lent<M>) -> F,
+        patience: &TxnOptions,
+        mut body: impl FnMut(TransactionGuard<M>) -> F,
         why: impl Fn(E, Option<Error>) -> Result<Error, E>,
         both: impl Fn(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
@@ -180,7 +180,7 @@ impl<M: ConstMachine> Store<M> {
         loop {
             runs += 1;
             let ran = {
-                let lent = Lent { tx: Some(tx), owner: Arc::clone(&owner) };
+                let lent = TransactionGuard { tx: Some(tx), owner: Arc::clone(&owner) };
                 let mut ran = pin!(user.run(|| body(lent)));
                 poll_fn(|cx| user.run(|| ran.as_mut().poll(cx))).await
             };
@@ -222,7 +222,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// As [`begin`](Self::begin).
     pub async fn begin_async(&self) -> Result<AsyncTransaction<M>, Error> {
-        self.take_turn(&Patience::default(), true).await
+        self.take_turn(&TxnOptions::default(), true).await
     }
 
     /// As [`begin_async`](Self::begin_async), with a level, a label, a mode, and a time after
@@ -231,13 +231,16 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// As there.
-    pub async fn begin_async_with(&self, options: &Patience) -> Result<AsyncTransaction<M>, Error> {
+    pub async fn begin_async_with(
+        &self,
+        options: &TxnOptions,
+    ) -> Result<AsyncTransaction<M>, Error> {
         self.take_turn(options, false).await
     }
 
     async fn take_turn(
         &self,
-        options: &Patience,
+        options: &TxnOptions,
         patient: bool,
     ) -> Result<AsyncTransaction<M>, Error> {
         // In the child of a fork nobody would give it a turn.
@@ -470,7 +473,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     }
 
     /// As [`WriteTxn::savepoint`]. It waits for a lock only behind a
-    /// [last write](WriteTxn::put_last), which is written first.
+    /// [last write](WriteTxn::put_final), which is written first.
     ///
     /// # Errors
     ///
@@ -581,7 +584,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
     }
 }
 
-impl<M: ConstMachine> fmt::Debug for Lent<M> {
+impl<M: ConstMachine> fmt::Debug for TransactionGuard<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.tx, f)
     }

@@ -19,8 +19,8 @@ use latchwork_tree::{Batch, Row};
 
 use crate::engine::Engine;
 use crate::files::empty::EmptyLeaf;
-use crate::files::scribe::Part;
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
+use crate::files::tree_journal::Part;
 use crate::long::PIECES;
 
 /// How many leaves a thread notes at most.
@@ -34,7 +34,7 @@ const EACH: usize = 4;
 /// twice as many as it has emptied itself, or they would become ever more.
 const FEW: usize = 4;
 
-impl<M: ConstMachine> Worker<M> {
+impl<M: ConstMachine> StoreSession<M> {
     /// Notes that a leaf has no record any more.
     pub(crate) fn is_empty_at(&self, tree: u32, key: &[u8], at: u64) {
         let mut empty = self.empty.borrow_mut();

@@ -10,7 +10,7 @@ impl<M: ConstMachine> Store<M> {
     /// durable: when no crash of the machine takes it back. It costs one sync of the log, and none
     /// if there is nothing to sync. Threads that sync at the same time share it.
     ///
-    /// So a program may commit in a [mode](crate::Patience::mode) that does not wait, and wait once
+    /// So a program may commit in a [mode](crate::TxnOptions::mode) that does not wait, and wait once
     /// before it answers for all of it.
     ///
     /// # Errors
@@ -22,13 +22,13 @@ impl<M: ConstMachine> Store<M> {
     /// # Examples
     ///
     /// ```
-    /// use latchwork_store::{Mode, Patience, Store, Table};
+    /// use latchwork_store::{Mode, TxnOptions, Store, Table};
     ///
     /// const SEEN: Table<u64, ()> = Table::new("seen");
     ///
     /// # let path = std::env::temp_dir().join(format!("store-sync-{}", std::process::id()));
     /// let store = Store::open(&path)?;
-    /// let quick = Patience { mode: Some(Mode::None), ..Patience::default() };
+    /// let quick = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     /// for number in 0..100 {
     ///     store.write_with(&quick, |tx| tx.put(&SEEN, number, ()))?;
     /// }

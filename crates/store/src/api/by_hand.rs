@@ -11,7 +11,7 @@ use latchwork_lockmgr::{Error as LocksError, OwnerOptions, Wait};
 use latchwork_log::{Lsn, Mode};
 use latchwork_machine::{ConstMachine, Deadline, Shared as Machine};
 
-use crate::files::worker::Worker;
+use crate::files::session::StoreSession;
 use crate::idle::Lone;
 use crate::table::Asked;
 use crate::tables::Tables;
@@ -19,10 +19,10 @@ use crate::txn::Contended;
 use crate::txn::steps::Step;
 use crate::typed::{Rows, WriteTxn};
 use crate::user::{Entered, User};
-use crate::{Error, Key, Level, Patience, Savepoint, Store, Table, Txn, Value};
+use crate::{Error, Key, Level, Savepoint, Store, Table, Txn, TxnOptions, Value};
 
 /// The transaction of a session that goes with it.
-pub(crate) type Own<M> = Txn<'static, Worker<M>, M>;
+pub(crate) type Own<M> = Txn<'static, StoreSession<M>, M>;
 
 /// A transaction that is an object: see [`Store::begin`]. Dropping it rolls it back.
 ///
@@ -42,7 +42,7 @@ pub struct Transaction<M: ConstMachine = Machine> {
     /// None at the end alone.
     session: Option<Lone<M>>,
     store: Store<M>,
-    options: Patience,
+    options: TxnOptions,
     /// Whether it waits for locks as long as there is no deadlock.
     patient: bool,
     /// It is a task's: see `tasks.rs`.
@@ -100,7 +100,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn begin(&self) -> Result<Transaction<M>, Error> {
-        self.begin_by_hand(&Patience::default(), true)
+        self.begin_by_hand(&TxnOptions::default(), true)
     }
 
     /// As [`begin`](Self::begin), with a level, a label, a mode, and a time after which it waits
@@ -115,7 +115,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use latchwork_store::{Level, Mode, Patience, Store, Table};
+    /// use latchwork_store::{Level, Mode, TxnOptions, Store, Table};
     ///
     /// const SEEN: Table<&str, u64> = Table::new("seen");
     ///
@@ -123,7 +123,7 @@ impl<M: ConstMachine> Store<M> {
     /// let store = Store::open(&path)?;
     /// let mut first = store.begin()?;
     /// first.put(&SEEN, "ann", 1)?;
-    /// let options = Patience {
+    /// let options = TxnOptions {
     ///     time: Duration::ZERO,
     ///     level: Level::ReadCommitted,
     ///     mode: Some(Mode::None),
@@ -139,11 +139,11 @@ impl<M: ConstMachine> Store<M> {
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
-    pub fn begin_with(&self, options: &Patience) -> Result<Transaction<M>, Error> {
+    pub fn begin_with(&self, options: &TxnOptions) -> Result<Transaction<M>, Error> {
         self.begin_by_hand(options, options.time == Duration::MAX)
     }
 
-    fn begin_by_hand(&self, options: &Patience, patient: bool) -> Result<Transaction<M>, Error> {
+    fn begin_by_hand(&self, options: &TxnOptions, patient: bool) -> Result<Transaction<M>, Error> {
         self.writable()?;
         let session = self.lone()?;
         self.keep_up(&session.get().worker)?;
@@ -154,7 +154,7 @@ impl<M: ConstMachine> Store<M> {
     pub(crate) fn begin_in_steps(
         &self,
         session: Lone<M>,
-        options: &Patience,
+        options: &TxnOptions,
         patient: bool,
     ) -> Result<Transaction<M>, Error> {
         self.begin_on(session, options, patient, true)
@@ -163,7 +163,7 @@ impl<M: ConstMachine> Store<M> {
     fn begin_on(
         &self,
         session: Lone<M>,
-        options: &Patience,
+        options: &TxnOptions,
         patient: bool,
         in_steps: bool,
     ) -> Result<Transaction<M>, Error> {
@@ -232,7 +232,7 @@ impl<M: ConstMachine> Transaction<M> {
     }
 
     /// Its session, when it has ended.
-    pub(crate) fn ended(&mut self) -> Result<&Worker<M>, Error> {
+    pub(crate) fn ended(&mut self) -> Result<&StoreSession<M>, Error> {
         self.txn = None;
         Ok(&self.session.as_ref().ok_or_else(over)?.get().worker)
     }

@@ -16,7 +16,7 @@ use super::child;
 use super::job::{Job, Outcome};
 use super::table::{Kind, Needs, Owner, Stop, Table, name};
 use super::timing::{now, timed};
-use super::{Workload, rings};
+use super::{Workload, deadlocks};
 pub(crate) use crate::times::histogram;
 
 /// Operations between two looks at the clock.
@@ -58,8 +58,8 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
         | Workload::OneObject
         | Workload::Zipf => rate(&table, job, plans, at)?,
         Workload::ReleaseAll => release_all(&table, job)?,
-        Workload::Cycle2 | Workload::Cycle100 => rings::time(&table, job, ring)?,
-        Workload::Calm | Workload::Detecting => rings::beside(&table, job)?,
+        Workload::Cycle2 | Workload::Cycle100 => deadlocks::time(&table, job, ring)?,
+        Workload::Calm | Workload::Detecting => deadlocks::beside(&table, job)?,
         Workload::Held => held(&table, job)?,
         // The others need more than a table has.
         _ => return Err(Stop::fault("a steep place is measured by `steep.rs`")),

@@ -10,9 +10,9 @@ use latchwork_tree::{Change, Error as TreeError, Journal};
 
 use crate::Error;
 use crate::engine::How;
-use crate::files::hands::{InHand, What};
 use crate::files::kinds::CHANGE;
-use crate::files::worker::{SMALL, Worker};
+use crate::files::page_intents::{InHand, What};
+use crate::files::session::{SMALL, StoreSession};
 
 /// Bytes of the record of a whole page beside the page's.
 pub(crate) const IMAGE: u64 = 256;
@@ -33,8 +33,8 @@ pub(crate) enum Part {
 }
 
 /// The log, for one change of one tree.
-pub(crate) struct Scribe<'w, M: ConstMachine> {
-    pub(crate) worker: &'w Worker<M>,
+pub(crate) struct TreeJournal<'w, M: ConstMachine> {
+    pub(crate) worker: &'w StoreSession<M>,
     pub(crate) tree: u32,
     pub(crate) part: Part,
     /// What was taken of what is set aside, by one that undoes: for its record, and for a page that
@@ -46,8 +46,8 @@ pub(crate) struct Scribe<'w, M: ConstMachine> {
     much: Cell<bool>,
 }
 
-impl<'w, M: ConstMachine> Scribe<'w, M> {
-    pub(crate) fn new(worker: &'w Worker<M>, tree: u32, part: Part) -> Self {
+impl<'w, M: ConstMachine> TreeJournal<'w, M> {
+    pub(crate) fn new(worker: &'w StoreSession<M>, tree: u32, part: Part) -> Self {
         let (taken, pages, much) = (Cell::default(), RefCell::default(), Cell::default());
         Self { worker, tree, part, taken, pages, much }
     }
@@ -155,7 +155,7 @@ fn refused(why: impl Into<Error>) -> Cause {
     Cause::new(why.into())
 }
 
-impl<M: ConstMachine> Journal for Scribe<'_, M> {
+impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
     fn append(
         &self,
         page: u64,
