@@ -47,7 +47,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "N,..N", value_parser = threads::parse)]
     threads: Option<Threads>,
 
-    /// Latches: the one that is judged first [default: shfl-mutex, shfl-spin, stock-mutex, cst,
+    /// Latches, the judged one first [default: shfl-mutex, shfl-spin, stock-mutex, cst,
     /// cna, hmcs]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,

@@ -66,7 +66,7 @@ pub(super) fn run(
             if turn >= total {
                 return;
             }
-            // The largest first, lest one host thread be left with it at the end.
+            // The largest first, so that no host thread is left with it at the end.
             let index = total - 1 - turn;
             let (cell, seed) = (index / cells.seeds, scene.seed + (index % cells.seeds) as u64);
             let threads = cells.threads[cell / cells.latches.len()];
