@@ -22,6 +22,7 @@ const (
 	ErrOptions        Code = C.LW_OPTIONS
 	ErrReadOnly       Code = C.LW_READ_ONLY
 	ErrClosed         Code = C.LW_CLOSED
+	ErrBusy           Code = C.LW_BUSY
 	ErrOpen           Code = C.LW_OPEN
 	ErrNoStore        Code = C.LW_NO_STORE
 	ErrPermission     Code = C.LW_PERMISSION

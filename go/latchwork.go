@@ -16,7 +16,7 @@
 //	}, nil)
 //
 // A Store and a Table may be used by all goroutines at the same time. A Tx, a Snapshot and a Rows
-// are used by one goroutine at a time; a second use at the same time returns ErrMisuse. No Go
+// are used by one goroutine at a time; a second use at the same time returns ErrBusy. No Go
 // function is called from C. The guide is docs/go.md.
 package latchwork
 
@@ -115,12 +115,15 @@ func Open(path string, options *Options) (*Store, error) {
 }
 
 // Close closes the store. Transactions, snapshots and rows that are open go on, and the store is
-// closed when the last of them has ended. No other call may use the store.
+// closed when the last of them has ended. While a call of another goroutine uses the store it stays
+// open, and Close returns ErrBusy; no call may begin beside Close.
 func (s *Store) Close() error {
 	var why *C.lw_error
-	c := s.c
-	s.c = nil
-	return errorOf(C.lw_close(c, &why), why)
+	code := C.lw_close(s.c, &why)
+	if code != C.LW_BUSY {
+		s.c = nil
+	}
+	return errorOf(code, why)
 }
 
 // Sync waits until all that any process has committed is durable.

@@ -350,7 +350,7 @@ void keys_of_nan_are_two_keys(lw::store &store)
     CHECK(store.get(reals, nan) == "positive" && !store.get(reals, 0.0));
 }
 
-void a_second_use_at_the_same_time_is_misuse(lw::store &store)
+void a_second_use_at_the_same_time_is_refused(lw::store &store)
 {
     store.put(fruit, "busy", 1);
     auto holder = store.begin();
@@ -362,19 +362,19 @@ void a_second_use_at_the_same_time_is_misuse(lw::store &store)
             try {
                 CHECK(shared.get(fruit, "busy") == 1u);
                 done = true;
-            } catch (const lw::misuse &) {
+            } catch (const lw::busy &) {
                 // The other thread was first.
             }
         }
         ended = true;
     });
-    int misused = 0;
-    while (misused < 10) {
+    int refused = 0;
+    while (refused < 10) {
         CHECK(!ended);
         try {
             shared.get(fruit, "pear");
-        } catch (const lw::misuse &) {
-            misused++;
+        } catch (const lw::busy &) {
+            refused++;
         }
     }
     holder.roll_back();
@@ -438,7 +438,7 @@ int main()
     bad_input_is_an_exception(store);
     values_of_2_gib_are_refused(store);
     keys_of_nan_are_two_keys(store);
-    a_second_use_at_the_same_time_is_misuse(store);
+    a_second_use_at_the_same_time_is_refused(store);
     a_cancelled_thread_rolls_back(store);
     copies_are_stores(store);
     store.checkpoint();

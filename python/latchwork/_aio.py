@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time as _time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from ._errors import Deadline, Error
@@ -29,6 +29,41 @@ async def _run(call: _Call) -> Any:
         call.drop()
         raise
     return call.result()
+
+
+class _Parts:
+    """Awaits what the function of a program returns, one part at a time. A call in a part that would wait for the
+    transaction raises `OwnTransaction`: the thread would wait for itself."""
+
+    __slots__ = ("_function", "_tx")
+
+    def __init__(self, function: Callable[[AsyncTransaction], Awaitable[Any]], tx: _AsyncTransaction) -> None:
+        self._function = function
+        self._tx = tx
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        step = self._tx.step
+        awaitable = step(self._function, AsyncTransaction(self._tx))
+        if not hasattr(awaitable, "__await__"):
+            kind = type(awaitable).__name__
+            raise TypeError(f"the function of a transaction is a coroutine function, and this one returned {kind}")
+        parts: Any = awaitable.__await__()
+        call: Any = next
+        argument: Any = parts
+        while True:
+            try:
+                waits_for = step(call, argument)
+            except StopIteration as end:
+                return end.value
+            try:
+                value = yield waits_for
+            except GeneratorExit:
+                step(type(parts).close, parts)
+                raise
+            except BaseException as error:
+                call, argument = parts.throw, error
+            else:
+                call, argument = (next, parts) if value is None else (parts.send, value)
 
 
 class AsyncTransaction:
@@ -120,7 +155,7 @@ class Aio:
         while True:
             runs += 1
             try:
-                result = await function(AsyncTransaction(tx))
+                result = await _Parts(function, tx)
             except Exception as error:
                 failed: Exception = error
             except BaseException:

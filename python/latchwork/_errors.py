@@ -58,7 +58,8 @@ class ReadsUnknown(Error):
 
 
 class Full(Error):
-    """All thread slots of the store are held: end threads, transactions or snapshots, or open it with more `threads`."""
+    """All thread slots of the store are held: end threads, transactions or snapshots, or open it with more
+    `threads`. Or the process has 73 stores open."""
 
 
 class ReadOnly(Error):

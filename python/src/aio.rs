@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-use latchwork_store::{AsyncTransaction, Error, Key, TxnOptions};
+use latchwork_machine::Shared;
+use latchwork_store::{AsyncTransaction, Error, TaskClosure, TxnOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -20,15 +21,15 @@ use crate::store::{Db, table_of};
 use crate::table::{Bytes, limit, slices};
 use crate::transaction::patience;
 use crate::turn::{Taken, Turn};
-use crate::values::{self, refused};
+use crate::values::{self, Refusal};
 
 /// What a call has found.
 enum Found {
     Nothing,
     Value(Option<Vec<u8>>),
     Flag(bool),
-    Sum(Number),
-    Key(i64),
+    Sum(Result<Number, Refusal>),
+    Key(Result<i64, Refusal>),
     Pair(Option<Bytes>),
     Pairs(Vec<Bytes>),
     At(Option<u64>),
@@ -42,6 +43,8 @@ struct State {
     tx: Option<AsyncTransaction>,
     /// Whether a call failed after which the transaction may be run again.
     failed: bool,
+    /// The function of the program that has the transaction.
+    closure: Option<TaskClosure<Shared>>,
 }
 
 #[pyclass(frozen, name = "_AsyncTransaction", module = "latchwork")]
@@ -161,8 +164,8 @@ impl PyCall {
                 self.default.as_ref().map_or_else(none, |default| default.bind(py).clone())
             }
             Found::Flag(is) => pyo3::types::PyBool::new(py, is).to_owned().into_any(),
-            Found::Sum(sum) => values::number(py, sum)?,
-            Found::Key(key) => key.into_pyobject(py)?.into_any(),
+            Found::Sum(sum) => values::number(py, sum.map_err(Refusal::raise)?)?,
+            Found::Key(key) => key.map_err(Refusal::raise)?.into_pyobject(py)?.into_any(),
             Found::At(Some(at)) => at.into_pyobject(py)?.into_any(),
             Found::Pair(Some(bytes)) => pair(bytes)?,
             Found::Pairs(all) => {
@@ -225,7 +228,7 @@ impl PyAsyncTransaction {
         mode: Option<Bound<'_, PyAny>>,
     ) -> PyResult<Self> {
         let options = patience(time, label, level, mode.as_ref())?;
-        let state = Turn::new(State { tx: None, failed: false });
+        let state = Turn::new(State { tx: None, failed: false, closure: None });
         Ok(Self { state, forks: forks(), db, options })
     }
 
@@ -247,6 +250,28 @@ impl PyAsyncTransaction {
         let (work, ended) = (Turn::new(Some(work)), Turn::new(None));
         let tx = slf.clone().unbind();
         Ok(PyCall { work, ended, tx, table: None, default: None, forks: forks() })
+    }
+
+    /// Runs a part of the program's function: calls `function(argument)`. A call in it that would
+    /// wait for this transaction raises `OwnTransaction`.
+    fn step<'py>(
+        &self,
+        py: Python<'py>,
+        function: &Bound<'py, PyAny>,
+        argument: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let closure = {
+            let mut state = self.take(py)?;
+            if let Some(tx) = &state.tx {
+                let closure = tx.closure().map_err(|why| raise(py, why))?;
+                state.closure = Some(closure);
+            }
+            state.closure.clone()
+        };
+        match closure {
+            Some(closure) => closure.run(|| function.call1((argument,))),
+            None => function.call1((argument,)),
+        }
     }
 
     #[getter]
@@ -355,8 +380,10 @@ impl PyAsyncTransaction {
             let sum = async {
                 let old = tx.get_for_update(&of, &key).await?;
                 let mut new = Vec::new();
-                let sum = def.values.add(old.as_deref(), amount, &mut new)?;
-                tx.put(&of, &key, &new).await?;
+                let sum = def.values.add(old.as_deref(), amount, &mut new);
+                if sum.is_ok() {
+                    tx.put(&of, &key, &new).await?;
+                }
                 Ok(Found::Sum(sum))
             };
             let sum = sum.await;
@@ -379,17 +406,12 @@ impl PyAsyncTransaction {
     fn append(slf: &Bound<'_, Self>, table: Object<'_>, value: Object<'_>) -> PyResult<PyCall> {
         let table = Self::table(slf, &table)?;
         let def = &table.get().def;
-        let (of, value) = (def.table, def.values.encode(&value)?.into_owned());
+        def.has_integers()?;
+        let value = def.values.encode(&value)?.into_owned();
+        let table = table.clone_ref(slf.py());
         let work = move |mut tx: AsyncTransaction| async move {
-            let append = |tx: &mut latchwork_store::WriteTxn<'_, '_>| {
-                let last = tx.last(&of)?.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
-                let last = last.map_err(|_| refused("the last key is no integer"))?;
-                let next = last.map_or(0, |last| last.saturating_add(1));
-                let mut key = Vec::new();
-                <i64 as Key>::append(&next, false, &mut key);
-                tx.insert(&of, &key, &value).map(|()| next)
-            };
-            let key = tx.with(append).await;
+            let def = &table.get().def;
+            let key = tx.with(|tx| def.append(tx, &value)).await;
             (Some(tx), key.map(Found::Key))
         };
         Self::call(slf, None, None, work)

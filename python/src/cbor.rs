@@ -11,18 +11,20 @@
 //! | `tuple` | tag 19544, an array |
 //! | `set`, `frozenset` | tag 258, an array; tag 19545 |
 //!
+//! Objects of subclasses, `bytearray` and time zones with rules are refused, because they would
+//! come back as other types.
+//!
 //! Nothing that is decoded runs code of a class, so values of another program are safe to read.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString,
-    PyTuple, PyType,
+    PyBool, PyBytes, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple, PyType,
 };
 
 use crate::errors::{type_error, value_error};
-use crate::keys::{new_uuid, text, uuid_of};
+use crate::keys::{base, new_uuid, text, uuid_of};
 use crate::values::fits;
 
 const DEPTH: usize = 128;
@@ -38,6 +40,7 @@ const FROZEN: u64 = 19545;
 const FOLDED: u64 = 19546;
 
 static DATETIME: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+static TIMEZONE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 static DATE_CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
 
 fn head(major: u8, number: u64, to: &mut Vec<u8>) {
@@ -180,11 +183,6 @@ fn encode_other(object: &Bound<'_, PyAny>, depth: usize, to: &mut Vec<u8>) -> Py
         head(6, FROZEN, to);
         head(4, set.len() as u64, to);
         encode_all(set.iter(), depth, to)
-    } else if let Ok(bytes) = object.cast_exact::<PyByteArray>() {
-        let bytes = bytes.to_vec();
-        head(2, bytes.len() as u64, to);
-        to.extend_from_slice(&bytes);
-        Ok(())
     } else {
         encode_class(object, to)
     }
@@ -206,6 +204,16 @@ fn encode_class(object: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()> {
     match &*name.to_cow()? {
         "datetime" if of.is(DATETIME.import(py, "datetime", "datetime")?) => {
             let offset = object.call_method0(intern!(py, "utcoffset"))?;
+            let zone = object.getattr(intern!(py, "tzinfo"))?;
+            if !zone.is_none() && !zone.get_type().is(TIMEZONE.import(py, "datetime", "timezone")?)
+            {
+                return Err(type_error(format!(
+                    "a datetime with the time zone {zone} of type {} cannot be stored, because only \
+                     the offset would come back: convert it with value.astimezone(timezone.utc) and \
+                     store the name of the zone as a value of its own",
+                    zone.get_type().name()?
+                )));
+            }
             let tag = match offset.is_none() {
                 false => RFC3339,
                 true if object.getattr(intern!(py, "fold"))?.is_truthy()? => FOLDED,
@@ -226,7 +234,8 @@ fn encode_class(object: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<()> {
             None => Err(type_error(format!(
                 "a value of type {name} cannot be stored: values are None, bool, int, float, str, \
                  bytes, datetime, date, UUID, and lists, tuples, sets and dicts of these; for others \
-                 name the table with a codec"
+                 name the table with a codec{}",
+                base(object)
             ))),
         },
     }
@@ -354,6 +363,23 @@ fn take_tagged<'py>(
 pub(crate) enum Number {
     Integer(i128),
     Float(f64),
+}
+
+/// What the bytes of a value that `number_of` refuses are, for an error.
+pub(crate) fn name_of(bytes: &[u8]) -> &'static str {
+    match bytes.first() {
+        Some(0xf6) => "None",
+        Some(0xf4 | 0xf5) => "a bool",
+        Some(0xc2 | 0xc3) => "an int of more than 128 bits",
+        Some(byte) => match byte >> 5 {
+            2 => "bytes",
+            3 => "a str",
+            4 => "a list",
+            5 => "a dict",
+            _ => "no number",
+        },
+        None => "no number",
+    }
 }
 
 /// A number from the bytes of a value; none if that is no number of 128 bits.

@@ -1,10 +1,15 @@
 //! Errors of the store as exceptions of Python: the classes are in `_errors.py`.
 
+use latchwork_machine::AttachError;
+use latchwork_region::Error as RegionError;
 use latchwork_store::Error;
 use pyo3::exceptions::{PyKeyError, PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::keys;
+use crate::types::Kind;
 
 static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
 
@@ -17,7 +22,12 @@ fn of_class(py: Python<'_>, class: &str, text: String, facts: Facts) -> PyErr {
         let named = PyDict::new(py);
         named.set_item("retryable", facts.retryable)?;
         named.set_item("table", facts.table)?;
-        named.set_item("key", facts.key)?;
+        // The bytes, if they are no key that Python has written.
+        let key = facts.key.map(|key| match keys::decode(py, &Kind::Parts, &key) {
+            Ok(key) => key,
+            Err(_) => PyBytes::new(py, &key).into_any(),
+        });
+        named.set_item("key", key)?;
         let made = module.getattr("_make")?.call((class, text, facts.no_space), Some(&named))?;
         Ok::<_, PyErr>(PyErr::from_value(made))
     };
@@ -44,6 +54,11 @@ pub(crate) fn closed(py: Python<'_>, what: &str) -> PyErr {
 pub(crate) fn forked(py: Python<'_>, what: &str) -> PyErr {
     let text = format!("the {what} belongs to the parent process: begin a new one after a fork");
     of_class(py, "Forked", text, Facts::default())
+}
+
+pub(crate) fn read_only(py: Python<'_>, why: &str) -> PyErr {
+    let text = format!("the store is open read-only, and {why}: open it without read_only");
+    of_class(py, "ReadOnly", text, Facts::default())
 }
 
 pub(crate) fn table_type(py: Python<'_>, table: &str, text: String) -> PyErr {
@@ -79,6 +94,18 @@ fn is_forked(why: &Error) -> bool {
     false
 }
 
+/// Whether an error of shared memory is the cause.
+fn has_cause(why: &Error, is: impl Fn(&RegionError) -> bool) -> bool {
+    let mut why: Option<&(dyn std::error::Error + 'static)> = Some(why);
+    while let Some(this) = why {
+        if this.downcast_ref().is_some_and(&is) {
+            return true;
+        }
+        why = this.source();
+    }
+    false
+}
+
 /// The exception for an error of the store.
 #[cold]
 pub(crate) fn raise(py: Python<'_>, why: Error) -> PyErr {
@@ -87,6 +114,17 @@ pub(crate) fn raise(py: Python<'_>, why: Error) -> PyErr {
     let mut inner = &why;
     while let Error::Aborted { why } = inner {
         inner = why;
+    }
+    if has_cause(inner, |why| matches!(why, RegionError::Waiters(AttachError::TooMany))) {
+        let text = format!(
+            "this process has too many stores open, 73 at most: close some, or use one store object \
+             in all threads ({why})"
+        );
+        return of_class(py, "Full", text, facts);
+    }
+    if has_cause(inner, |why| matches!(why, RegionError::TooLarge(_))) {
+        let text = format!("{why}: open the store with small=True, or with a smaller cache_max");
+        return of_class(py, "OpenFailed", text, facts);
     }
     let class = match inner {
         Error::CommitUnknown { .. } => "CommitUnknown",

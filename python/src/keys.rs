@@ -8,7 +8,7 @@ use latchwork_store::{Key, Uuid};
 use pyo3::exceptions::PyUnicodeEncodeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyFloat, PyInt, PyString, PyTuple, PyType};
 
 use crate::errors::{overflow, type_error, value_error};
 use crate::types::Kind;
@@ -112,18 +112,46 @@ fn encode_part(part: &Bound<'_, PyAny>, depth: usize, to: &mut Vec<u8>) -> PyRes
         f64::append(&not_nan(number.value())?, nested, to);
     } else if let Some(uuid) = uuid_of(part)? {
         Uuid::append(&Uuid(uuid), nested, to);
-    } else if let Ok(string) = part.cast::<PyString>() {
-        // Of a subclass: it is equal to the plain one, as a key of a dict is.
-        <&str>::append(&&*text(string)?, nested, to);
-    } else if let Ok(number) = part.cast::<PyInt>() {
-        append_integer(number, nested, to)?;
     } else {
         return Err(type_error(format!(
-            "a key is str, bytes, int, float, bool, None, UUID or a tuple of these, and not {}",
-            part.get_type().name()?
+            "a key is str, bytes, int, float, bool, None, UUID or a tuple of these, and not {}{}",
+            part.get_type().name()?,
+            base(part)
         )));
     }
     Ok(())
+}
+
+/// Names the class to convert an object of a subclass to. The object itself is refused, because it
+/// would come back as an object of the base class.
+pub(crate) fn base(object: &Bound<'_, PyAny>) -> String {
+    let base = match () {
+        () if object.is_instance_of::<PyBool>() => return String::new(),
+        () if object.is_instance_of::<PyString>() => "str",
+        () if object.is_instance_of::<PyInt>() => "int",
+        () if object.is_instance_of::<PyFloat>() => "float",
+        () if object.is_instance_of::<PyBytes>() => "bytes",
+        () if object.is_instance_of::<PyByteArray>() => "bytes",
+        () if object.is_instance_of::<PyTuple>() => "tuple",
+        () => return String::new(),
+    };
+    match object.get_type().name().is_ok_and(|name| name == base) {
+        true => String::new(),
+        false => format!(": convert it with {base}(..)"),
+    }
+}
+
+/// A float, or an int that a float holds as it is.
+pub(crate) fn float(kind: &Kind, object: &Bound<'_, PyAny>) -> PyResult<f64> {
+    if let Ok(number) = object.cast_exact::<PyFloat>() {
+        return Ok(number.value());
+    }
+    let int = object.cast_exact::<PyInt>().map_err(|_| wrong(kind, object))?;
+    let float: f64 = int.extract()?;
+    match int.as_any().eq(float)? {
+        true => Ok(float),
+        false => Err(value_error("an int that no float holds without rounding")),
+    }
 }
 
 fn not_nan(number: f64) -> PyResult<f64> {
@@ -148,15 +176,17 @@ fn append_integer(number: &Bound<'_, PyInt>, nested: bool, to: &mut Vec<u8>) -> 
 
 fn wrong(kind: &Kind, key: &Bound<'_, PyAny>) -> PyErr {
     let of = key.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    type_error(format!("a key of type {of} in a table whose keys are {kind:?}"))
+    let base = base(key);
+    type_error(format!("a key of type {of} in a table whose keys are of type {kind}{base}"))
 }
 
 /// Whether a number fits into an integer of so many bits.
 pub(crate) fn integer(object: &Bound<'_, PyAny>, signed: bool, bits: u32) -> PyResult<i128> {
     let name = || format!("{}{bits}", if signed { "i" } else { "u" });
-    let number = object
-        .cast_exact::<PyInt>()
-        .map_err(|_| type_error(format!("an int is wanted, for {}", name())))?;
+    let number = object.cast_exact::<PyInt>().map_err(|_| {
+        let of = object.get_type().name().map(|of| of.to_string()).unwrap_or_default();
+        type_error(format!("an object of type {of} is no int, for {}{}", name(), base(object)))
+    })?;
     let too_large = || overflow(format!("an int that does not fit into {}", name()));
     let unused = 128 - bits;
     match signed {
@@ -176,11 +206,11 @@ pub(crate) fn integer(object: &Bound<'_, PyAny>, signed: bool, bits: u32) -> PyR
 fn encode_as(kind: &Kind, part: &Bound<'_, PyAny>, nested: bool, to: &mut Vec<u8>) -> PyResult<()> {
     match kind {
         Kind::Text => {
-            let string = part.cast::<PyString>().map_err(|_| wrong(kind, part))?;
+            let string = part.cast_exact::<PyString>().map_err(|_| wrong(kind, part))?;
             <&str>::append(&&*text(string)?, nested, to);
         }
         Kind::Bytes(count) => {
-            let bytes = part.cast::<PyBytes>().map_err(|_| wrong(kind, part))?.as_bytes();
+            let bytes = part.cast_exact::<PyBytes>().map_err(|_| wrong(kind, part))?.as_bytes();
             match count {
                 None => <&[u8]>::append(&bytes, nested, to),
                 Some(count) if *count == bytes.len() => <&[u8]>::append(&bytes, nested, to),
@@ -195,8 +225,8 @@ fn encode_as(kind: &Kind, part: &Bound<'_, PyAny>, nested: bool, to: &mut Vec<u8
             let is = part.cast::<PyBool>().map_err(|_| wrong(kind, part))?.is_true();
             bool::append(&is, nested, to);
         }
-        Kind::F64 => f64::append(&not_nan(part.extract()?)?, nested, to),
-        Kind::F32 => f32::append(&(not_nan(part.extract()?)? as f32), nested, to),
+        Kind::F64 => f64::append(&not_nan(float(kind, part)?)?, nested, to),
+        Kind::F32 => f32::append(&(not_nan(float(kind, part)?)? as f32), nested, to),
         Kind::Uuid => {
             let uuid = uuid_of(part)?.ok_or_else(|| wrong(kind, part))?;
             Uuid::append(&Uuid(uuid), nested, to);

@@ -12,6 +12,7 @@
 //! keys           keys, from and to bytes
 //! types          types that the catalog has
 //! aio            transactions of tasks
+//! cache          the calls of a cache that are made most
 //! tools          what is going on in a store
 //! turn           an object that one thread uses at a time
 //! process        forks, signals, waits without the interpreter
@@ -19,6 +20,7 @@
 //! ```
 
 mod aio;
+mod cache;
 mod cbor;
 mod errors;
 mod keys;
@@ -33,6 +35,8 @@ mod transaction;
 mod turn;
 mod types;
 mod values;
+
+use std::ffi::OsString;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -57,8 +61,22 @@ fn _latchwork(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("MAX_VALUE", latchwork_store::VALUE_MAX)?;
     module.add_function(wrap_pyfunction!(dumps, module)?)?;
     module.add_function(wrap_pyfunction!(loads, module)?)?;
+    module.add("_CACHE_HEAD", cache::HEAD)?;
+    module.add_function(wrap_pyfunction!(cache::set, module)?)?;
+    module.add_function(wrap_pyfunction!(cache::add, module)?)?;
+    module.add_function(wrap_pyfunction!(cache::insert, module)?)?;
+    module.add_function(wrap_pyfunction!(cache::delete, module)?)?;
+    module.add_function(wrap_pyfunction!(command, module)?)?;
     module.add_function(wrap_pyfunction!(tools::look, module)?)?;
     module.add_function(wrap_pyfunction!(tools::copy, module)?)
+}
+
+/// Runs the program `latchwork` with these arguments, of which the first is its name. Returns its
+/// exit code.
+#[pyfunction]
+#[pyo3(name = "_command")]
+fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
+    py.detach(|| latchwork_cli::run(arguments))
 }
 
 /// The bytes of a value, as tables have them.

@@ -11,6 +11,7 @@ use crate::mapping::PyTable;
 use crate::process;
 use crate::snapshot::{Kept, PySnapshot};
 use crate::table::{At, Def, Range, slices};
+use crate::transaction::PyTransaction;
 use crate::turn::Turn;
 
 /// How many records are read at first; then four times as many, up to the most.
@@ -77,6 +78,34 @@ pub(crate) struct PyRows {
     state: Turn<State>,
     table: Py<PyTable>,
     kind: Kind,
+    of: Of,
+}
+
+/// The object that the records were read through. When that has ended, the iterator ends as well.
+enum Of {
+    Store,
+    Snapshot(Py<PySnapshot>),
+    /// A transaction, and which of its runs.
+    Transaction(Py<PyTransaction>, u64),
+}
+
+impl Of {
+    fn new(py: Python<'_>, at: At<'_>) -> Self {
+        match at {
+            At::Store(_) => Self::Store,
+            At::Snapshot(snapshot) => Self::Snapshot(snapshot.clone_ref(py)),
+            At::Transaction(tx) => Self::Transaction(tx.clone_ref(py), tx.get().run()),
+        }
+    }
+
+    #[inline]
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        match self {
+            Self::Store => Ok(()),
+            Self::Snapshot(snapshot) => snapshot.get().check(py),
+            Self::Transaction(tx, run) => tx.get().check(py, *run),
+        }
+    }
 }
 
 impl PyRows {
@@ -88,6 +117,7 @@ impl PyRows {
         (range, back, limit): (Range, bool, usize),
     ) -> PyResult<Self> {
         let mut batch = Batch::default();
+        let of = Of::new(py, at);
         let from = match at {
             At::Store(db) => {
                 let store = db.get().store(py)?;
@@ -98,7 +128,7 @@ impl PyRows {
                 From::Snapshot(snapshot.clone_ref(py))
             }
             At::Transaction(tx) => {
-                let of = table.get().def.table;
+                let rows = table.get().def.table;
                 tx.get().with(py, |tx| {
                     if limit == 0 {
                         return Ok(());
@@ -108,8 +138,8 @@ impl PyRows {
                         Ok(batch.ends.len() < limit)
                     };
                     match back {
-                        true => tx.scan_back(&of, slices(&range), &mut each),
-                        false => tx.scan(&of, slices(&range), &mut each),
+                        true => tx.scan_back(&rows, slices(&range), &mut each),
+                        false => tx.scan(&rows, slices(&range), &mut each),
                     }
                 })?;
                 From::Read
@@ -117,7 +147,7 @@ impl PyRows {
         };
         let (wanted, next, start) = (FEW, 0, 0);
         let state = State { from, range, back, limit, wanted, batch, next, start };
-        Ok(Self { state: Turn::new(state), table, kind })
+        Ok(Self { state: Turn::new(state), table, kind, of })
     }
 }
 
@@ -196,6 +226,7 @@ impl PyRows {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.of.check(py)?;
         let mut state = self.state.take(py, "iterator")?;
         let state = &mut *state;
         let def: &Def = &self.table.get().def;

@@ -1,6 +1,7 @@
 //! Snapshots that are objects.
 
 use std::mem::forget;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use latchwork_store::KeptSnapshot;
 use pyo3::prelude::*;
@@ -49,6 +50,7 @@ impl Drop for Kept {
 #[pyclass(frozen, name = "Snapshot", module = "latchwork")]
 pub(crate) struct PySnapshot {
     kept: Turn<Kept>,
+    closed: AtomicBool,
     forks: u64,
     db: Py<Db>,
 }
@@ -69,7 +71,18 @@ impl PySnapshot {
     pub(crate) fn new(py: Python<'_>, db: &Py<Db>) -> PyResult<Self> {
         let store = db.get().store(py)?;
         let kept = process::wait(py, || store.snapshot().map(Kept::new))?;
-        Ok(Self { kept: Turn::new(kept), forks: process::forks(), db: db.clone_ref(py) })
+        let closed = AtomicBool::new(false);
+        Ok(Self { kept: Turn::new(kept), closed, forks: process::forks(), db: db.clone_ref(py) })
+    }
+
+    /// Whether an iterator on it may go on.
+    #[inline]
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        // Relaxed: a thread that has closed it sees that it did, and another one may be late.
+        match self.closed.load(Ordering::Relaxed) {
+            true => Err(closed(py, "snapshot")),
+            false => Ok(()),
+        }
     }
 
     /// The snapshot, for a call.
@@ -122,7 +135,10 @@ impl PySnapshot {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.forks == process::forks() {
-            self.kept.take(py, "snapshot")?.end();
+            let mut kept = self.kept.take(py, "snapshot")?;
+            // Relaxed: as in `check`.
+            self.closed.store(true, Ordering::Relaxed);
+            kept.end();
         }
         Ok(())
     }

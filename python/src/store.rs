@@ -9,7 +9,7 @@ use latchwork_store::{Mode, Options, Sequence, Store, Table};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use crate::errors::{closed, misuse, table_type, type_error};
+use crate::errors::{closed, misuse, read_only, table_type, type_error};
 use crate::mapping::PyTable;
 use crate::process::{forks, wait};
 use crate::snapshot::PySnapshot;
@@ -90,6 +90,11 @@ impl Db {
         store.clone().ok_or_else(|| closed(py, "store"))
     }
 
+    /// Refuses a call that a read-only handle cannot do.
+    pub(crate) fn writes(&self, py: Python<'_>, why: &str) -> PyResult<()> {
+        if self.options.read_only { Err(read_only(py, why)) } else { Ok(()) }
+    }
+
     /// Defines a table: its types are the recorded types, or the given ones.
     fn define(
         &self,
@@ -113,17 +118,33 @@ impl Db {
                     let known = known_value.filter(|known| known.starts_with("json("));
                     (known.unwrap_or_else(|| "json(value)".to_owned()), None)
                 }
-                Ok(text) => (text.to_string(), None),
+                // The bytes of a type that only another program knows.
+                Ok(text) if text == "bytes" && known_value.as_deref().is_some_and(is_own) => {
+                    (known_value.unwrap_or_default(), None)
+                }
+                Ok(text) => {
+                    let text = text.to_string();
+                    Kind::named(&text, false)?;
+                    (text, None)
+                }
                 Err(_) => {
-                    let name: String = values.getattr("name")?.extract()?;
+                    let name = values.getattr("name").and_then(|name| name.extract::<String>());
+                    let name = name.map_err(|_| {
+                        type_error("values is the name of a type, or a Codec, or pickled(..)")
+                    })?;
                     (format!("own({name})"), Some(values.clone()))
                 }
             },
         };
-        let kind = Kind::parse(&key_type);
+        let kind = match keys {
+            Some(keys) => Kind::named(keys, true)?,
+            None => Kind::parse(&key_type),
+        };
         if matches!(kind, Kind::Own | Kind::Cbor | Kind::Json) {
-            let text =
-                format!("keys of type {key_type} in table {name}: use the program that made it");
+            let text = format!(
+                "the keys of table {name:?} are of type {key_type}, which only the program that made \
+                 the table knows"
+            );
             return Err(table_type(py, name, text));
         }
         let codec = match (codec, Kind::parse(&value_type)) {
@@ -132,9 +153,15 @@ impl Db {
                 custom(PyModule::import(py, "latchwork._codecs")?.getattr("JSON")?.as_any())?
             }
             (None, Kind::Parts) => return Err(type_error("values are not of type parts")),
-            (None, Kind::Own) if values.is_some() => {
-                return Err(type_error(format!("{value_type}: no type of values")));
+            (None, Kind::Own) if values.is_none_or(|values| values.is_none()) => {
+                let text = format!(
+                    "the values of table {name:?} are of type {value_type}, which this program has \
+                     not named: pass values=Codec(..) with that name, or values=\"bytes\" to use \
+                     the bytes as they are stored"
+                );
+                return Err(table_type(py, name, text));
             }
+            (None, Kind::Own) => Codec::Kind(Kind::Bytes(None)),
             (None, kind) => Codec::Kind(kind),
         };
         let version = if version == 0 { known_version.unwrap_or(0) } else { version };
@@ -143,6 +170,11 @@ impl Db {
             .with_version(version);
         Ok(Def { table, keys: kind, key_type, values: codec, value_type, mode })
     }
+}
+
+/// Whether a recorded type is that of a codec, or of another program.
+fn is_own(text: &str) -> bool {
+    Kind::parse(text) == Kind::Own
 }
 
 /// The definition of a table that was named without types.

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::ops::Bound as End;
 use std::time::Duration;
 
-use latchwork_store::{Error, Key, Level, Mode, TxnOptions, Raw, Table, WriteTxn};
+use latchwork_store::{Error, Key, Level, Mode, Raw, Table, TxnOptions, WriteTxn};
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -16,7 +16,7 @@ use crate::snapshot::PySnapshot;
 use crate::store::Db;
 use crate::transaction::{PyTransaction, run};
 use crate::types::Kind;
-use crate::values::{self, Codec, refused};
+use crate::values::{self, Codec, Refusal};
 
 /// A table: its name, its types, and how its commits wait.
 pub(crate) struct Def {
@@ -77,7 +77,7 @@ impl Def {
     }
 
     /// The integer key behind another one.
-    fn after(&self, key: i64) -> Result<i64, Error> {
+    fn after(&self, key: i64) -> Result<i64, Refusal> {
         let most = match self.keys {
             Kind::Integer { signed, bits } => match bits - u32::from(signed) {
                 63.. => i64::MAX,
@@ -86,7 +86,48 @@ impl Def {
             _ => i64::MAX,
         };
         let next = key.checked_add(1).filter(|next| *next <= most);
-        next.ok_or_else(|| refused("the last key is the largest one"))
+        let text = "`append` finds no next key: the last key is the largest int that it writes";
+        next.ok_or(Refusal::Overflow(text))
+    }
+
+    /// Writes a value behind the last record, under the next integer.
+    pub(crate) fn append(
+        &self,
+        tx: &mut WriteTxn<'_, '_>,
+        value: &[u8],
+    ) -> Result<Result<i64, Refusal>, Error> {
+        let mut next = match tx.last(&self.table)? {
+            None => Ok(0),
+            Some((key, _)) => match <i64 as Key>::decode(&key) {
+                Ok(last) => self.after(last),
+                Err(_) => Err(Refusal::Type(
+                    "`append` needs a table whose last key is an int of 64 bits".to_owned(),
+                )),
+            },
+        };
+        let mut key = Vec::new();
+        while let Ok(number) = next {
+            key.clear();
+            <i64 as Key>::append(&number, false, &mut key);
+            match tx.insert(&self.table, &key, value) {
+                // Another transaction was first: its record is the last one now.
+                Err(Error::Exists { .. }) => next = self.after(number),
+                done => return done.map(|()| next),
+            }
+        }
+        Ok(next)
+    }
+
+    /// Refuses `append` where no key is an integer.
+    pub(crate) fn has_integers(&self) -> PyResult<()> {
+        match self.keys {
+            Kind::Parts | Kind::Integer { .. } => Ok(()),
+            ref kind => {
+                let text =
+                    format!("`append` is for int keys, and the keys of the table are {kind}");
+                Err(type_error(text))
+            }
+        }
     }
 
     /// How one call on the table is done.
@@ -239,11 +280,23 @@ fn write<R: Send>(
     py: Python<'_>,
     at: At<'_>,
     def: &Def,
+    work: impl FnMut(&mut WriteTxn<'_, '_>) -> Result<R, Error> + Send,
+) -> PyResult<R> {
+    write_at(py, at, def, Level::Serializable, work)
+}
+
+/// The same, with the level of a new transaction.
+fn write_at<R: Send>(
+    py: Python<'_>,
+    at: At<'_>,
+    def: &Def,
+    level: Level,
     mut work: impl FnMut(&mut WriteTxn<'_, '_>) -> Result<R, Error> + Send,
 ) -> PyResult<R> {
     match at {
         At::Store(db) => {
-            let (store, patience) = (db.get().store(py)?, def.patience(None));
+            let store = db.get().store(py)?;
+            let patience = TxnOptions { level, ..def.patience(None) };
             let run = || {
                 store.write_with(&patience, |tx| {
                     go_on()?;
@@ -392,16 +445,42 @@ pub(crate) fn add<'py>(
         let mut new = Vec::with_capacity(16);
         let add = |old: &[u8]| def.values.add(Some(old), amount, &mut new);
         let sum = match tx.get_for_update_with(&def.table, &key, add)? {
-            Some(sum) => sum?,
-            None => def.values.add(None, amount, &mut new)?,
+            Some(sum) => sum,
+            None => def.values.add(None, amount, &mut new),
         };
         match is_last {
+            _ if sum.is_err() => {}
             true => tx.put_final(&def.table, &key, &new)?,
             false => tx.put(&def.table, &key, &new)?,
         }
         Ok(sum)
     })?;
-    values::number(py, sum)
+    values::number(py, sum.map_err(Refusal::raise)?)
+}
+
+/// Changes the bytes of a record by a function of this module, which runs without the interpreter,
+/// in a transaction that ends with it. None if there is no record, or the function returns that.
+pub(crate) fn change_bytes<R: Send>(
+    py: Python<'_>,
+    db: &Py<Db>,
+    def: &Def,
+    key: &Object<'_>,
+    time: Duration,
+    change: impl Fn(&mut Vec<u8>) -> Option<R> + Send + Sync,
+) -> PyResult<Option<R>> {
+    let (store, patience) = (db.get().store(py)?, def.patience(Some(time)));
+    def.with_key(key, |key| {
+        let mut record = Vec::new();
+        let work = |tx: &mut WriteTxn<'_, '_>| {
+            go_on()?;
+            let read = |bytes: &[u8]| bytes.clone_into(&mut record);
+            let Some(()) = tx.get_for_update_with(&def.table, key, read)? else { return Ok(None) };
+            let Some(done) = change(&mut record) else { return Ok(None) };
+            // The write and the commit are one record of the log.
+            tx.put_final(&def.table, key, &record).map(|()| Some(done))
+        };
+        wait(py, || store.write_with(&patience, work)).map(|done| done.value)
+    })
 }
 
 /// The pairs of a mapping, or of an iterable of pairs, as bytes.
@@ -444,41 +523,12 @@ pub(crate) fn append<'py>(
     def: &Def,
     value: &Object<'_>,
 ) -> PyResult<Object<'py>> {
-    if !matches!(def.keys, Kind::Parts | Kind::Integer { .. }) {
-        return Err(type_error("`append` is for tables whose keys are integers"));
-    }
+    def.has_integers()?;
     let value = def.values.encode(value)?;
-    let work = |tx: &mut WriteTxn<'_, '_>| {
-        let mut key = Vec::new();
-        let last = tx.last(&def.table)?.map(|(key, _)| <i64 as Key>::decode(&key)).transpose();
-        let last = last.map_err(|_| refused("the last key is no integer"))?;
-        let mut next = last.map_or(Ok(0), |last| def.after(last))?;
-        loop {
-            key.clear();
-            <i64 as Key>::append(&next, false, &mut key);
-            match tx.insert(&def.table, &key, &value) {
-                // Another transaction was first: its record is the last one now.
-                Err(Error::Exists { .. }) => next = def.after(next)?,
-                done => return done.map(|()| next),
-            }
-        }
-    };
-    let key = match at {
-        // It holds no range: others append at the same time.
-        At::Store(db) => {
-            let patience = TxnOptions { level: Level::ReadCommitted, ..def.patience(None) };
-            let store = db.get().store(py)?;
-            let run = || {
-                store.write_with(&patience, |tx| {
-                    go_on()?;
-                    work(tx)
-                })
-            };
-            wait(py, run)?.value
-        }
-        _ => write(py, at, def, work)?,
-    };
-    Ok(key.into_pyobject(py)?.into_any())
+    let work = |tx: &mut WriteTxn<'_, '_>| def.append(tx, &value);
+    // It holds no range: others append at the same time.
+    let key = write_at(py, at, def, Level::ReadCommitted, work)?;
+    Ok(key.map_err(Refusal::raise)?.into_pyobject(py)?.into_any())
 }
 
 /// Removes the first record or the last.
@@ -499,7 +549,10 @@ pub(crate) fn pop_end<'py>(
             found.map(|(key, value)| def.pair(py, &key, &value)).transpose()
         });
     }
-    let Some((key, value)) = write(py, at, def, pop)? else { return Ok(None) };
+    // A call by itself reads one record, which it locks. To hold the range before it as well would
+    // only keep others from appending and from taking the next one.
+    let popped = write_at(py, at, def, Level::ReadCommitted, pop)?;
+    let Some((key, value)) = popped else { return Ok(None) };
     match def.pair(py, &key, &value) {
         Ok(pair) => Ok(Some(pair)),
         Err(why) => {

@@ -132,6 +132,7 @@ pub(crate) fn look<'py>(py: Python<'py>, db: &Db, what: &str) -> PyResult<Bound<
 #[pyfunction]
 #[pyo3(name = "_backup")]
 pub(crate) fn copy<'py>(py: Python<'py>, db: &Db, to: PathBuf) -> PyResult<Dict<'py>> {
+    db.writes(py, "a backup first makes all commits durable")?;
     let store = db.store(py)?;
     backup(py, &store, &to)
 }

@@ -1,10 +1,11 @@
 //! Transactions by hand, and the loop that runs one again.
 
 use std::mem::forget;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use latchwork_machine::Shared;
-use latchwork_store::{Entered, Error, Level, Mode, TxnOptions, Savepoint, Transaction, WriteTxn};
+use latchwork_store::{Entered, Error, Level, Mode, Savepoint, Transaction, TxnOptions, WriteTxn};
 use pyo3::prelude::*;
 
 use crate::errors::{closed, forked, misuse, raise, value_error};
@@ -42,6 +43,8 @@ pub(crate) struct PyTransaction {
     options: TxnOptions,
     /// Whether a loop runs it again.
     again: bool,
+    /// The number of its run. It is odd after the end of a run.
+    run: AtomicU64,
 }
 
 /// A level as Python gives it.
@@ -102,7 +105,31 @@ impl PyTransaction {
         let tx = wait(py, || store.begin_with(options))?;
         let state = State { tx: Some(tx), ended: Ended::Open, failed: None, entered: None };
         let (forks, db, options) = (process::forks(), db.clone_ref(py), *options);
-        Ok(Self { state: Turn::new(state), forks, db, options, again })
+        let run = AtomicU64::new(0);
+        Ok(Self { state: Turn::new(state), forks, db, options, again, run })
+    }
+
+    /// The number of its run, for iterators.
+    pub(crate) fn run(&self) -> u64 {
+        // Relaxed: a thread sees what it has stored, and another one may be late.
+        self.run.load(Ordering::Relaxed)
+    }
+
+    /// Whether an iterator that was made in a run may go on.
+    #[inline]
+    pub(crate) fn check(&self, py: Python<'_>, run: u64) -> PyResult<()> {
+        match self.run() == run {
+            true => Ok(()),
+            false => Err(closed(py, "transaction of the iterator")),
+        }
+    }
+
+    /// A run begins or ends.
+    fn note_run(&self, begins: bool) {
+        let run = self.run();
+        let next = if begins { (run | 1) + 1 } else { run | 1 };
+        // Relaxed: as in `run`.
+        self.run.store(next, Ordering::Relaxed);
     }
 
     fn take(&self, py: Python<'_>) -> PyResult<Taken<'_, State>> {
@@ -137,6 +164,7 @@ impl PyTransaction {
         let mut state = self.take(py)?;
         state.entered = None;
         let Some(tx) = state.tx.take() else { return Err(closed(py, "transaction")) };
+        self.note_run(false);
         state.ended = Ended::RolledBack;
         match wait_raw(py, || tx.commit()) {
             Ok(Ok(at)) => {
@@ -164,6 +192,7 @@ impl PyTransaction {
         let mut state = self.take(py)?;
         state.entered = None;
         let Some(tx) = state.tx.take() else { return Ok(()) };
+        self.note_run(false);
         state.ended = Ended::RolledBack;
         wait(py, || tx.roll_back())
     }
@@ -179,6 +208,7 @@ impl PyTransaction {
                 state.tx = Some(wait(py, || store.begin_with(&self.options))?);
             }
         }
+        self.note_run(true);
         (state.ended, state.failed) = (Ended::Open, None);
         Ok(())
     }
@@ -209,6 +239,7 @@ impl PyTransaction {
         state.entered = None;
         let plain = failed.as_ref().or(error).is_some_and(|why| is_plain(py, why));
         if self.again && plain && state.failed.is_some() {
+            self.note_run(false);
             state.ended = Ended::Again;
             return Ok(true);
         }

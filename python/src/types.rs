@@ -1,6 +1,11 @@
 //! The types of a table's keys and values, read from the text that the catalog has of them.
 
+use std::fmt;
+
 use latchwork_store::{Raw, Table, Type};
+use pyo3::PyResult;
+
+use crate::errors::value_error;
 
 /// The keys of a table that Python made: parts of any types.
 pub(crate) const PARTS: &str = "parts";
@@ -99,6 +104,35 @@ impl Kind {
         })
     }
 
+    /// Whether a key or a value may have this type.
+    fn is_of(&self, keys: bool) -> bool {
+        match self {
+            Self::Own => false,
+            Self::Parts => keys,
+            Self::Cbor | Self::Json => !keys,
+            Self::Option(of) => of.is_of(keys),
+            Self::Tuple(parts) => parts.iter().all(|part| part.is_of(keys)),
+            _ => true,
+        }
+    }
+
+    /// The type that a program names for keys or values.
+    pub(crate) fn named(text: &str, keys: bool) -> PyResult<Self> {
+        let kind = Self::parse(text);
+        match kind.is_of(keys) {
+            true => Ok(kind),
+            false if keys => Err(value_error(format!(
+                "{text:?} is no type of keys: write \"str\", \"bytes\", \"bytes(16)\", \"u64\", \"i32\", \
+                 \"f64\", \"bool\", \"uuid\", \"opt(u64)\", or a tuple of these as \"(str,u64)\""
+            ))),
+            false => Err(value_error(format!(
+                "{text:?} is no type of values: write \"cbor\", \"bytes\", \"str\", \"u64\", \"i32\", \
+                 \"f64\", \"bool\", \"uuid\", \"json\", \"opt(u64)\", a tuple of these as \"(str,u64)\", \
+                 or pass a Codec"
+            ))),
+        }
+    }
+
     /// How many bytes each value has, if that is the same for all.
     pub(crate) fn width(&self) -> Option<usize> {
         match self {
@@ -110,6 +144,35 @@ impl Kind {
             Self::Bytes(count) => *count,
             Self::Tuple(parts) => parts.iter().map(Self::width).sum(),
             _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parts => f.write_str(PARTS),
+            Self::Cbor => f.write_str(CBOR),
+            Self::Integer { signed, bits } => {
+                write!(f, "{}{bits}", if *signed { "i" } else { "u" })
+            }
+            Self::F32 => f.write_str("f32"),
+            Self::F64 => f.write_str("f64"),
+            Self::Bool => f.write_str("bool"),
+            Self::Text => f.write_str("str"),
+            Self::Uuid => f.write_str("uuid"),
+            Self::Bytes(None) => f.write_str("bytes"),
+            Self::Bytes(Some(count)) => write!(f, "bytes({count})"),
+            Self::Option(of) => write!(f, "opt({of})"),
+            Self::Tuple(parts) => {
+                f.write_str("(")?;
+                for (place, part) in parts.iter().enumerate() {
+                    write!(f, "{}{part}", if place == 0 { "" } else { "," })?;
+                }
+                f.write_str(if parts.len() == 1 { ",)" } else { ")" })
+            }
+            Self::Json => f.write_str("json"),
+            Self::Own => f.write_str("a type of the program's own"),
         }
     }
 }

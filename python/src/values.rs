@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::cbor::{self, Number};
-use crate::errors::{raise, table_type, type_error, value_error};
+use crate::errors::{overflow, raise, table_type, type_error, value_error};
 use crate::keys::{self, new_uuid, text, uuid_of};
 use crate::types::Kind;
 
@@ -31,7 +31,8 @@ pub(crate) fn fits(py: Python<'_>, length: usize) -> PyResult<()> {
 
 fn wrong(kind: &Kind, value: &Bound<'_, PyAny>) -> PyErr {
     let of = value.get_type().name().map(|name| name.to_string()).unwrap_or_default();
-    type_error(format!("a value of type {of} in a table whose values are {kind:?}"))
+    let base = keys::base(value);
+    type_error(format!("a value of type {of} in a table whose values are of type {kind}{base}"))
 }
 
 impl Codec {
@@ -39,7 +40,7 @@ impl Codec {
     #[inline]
     pub(crate) fn encode<'v>(&self, value: &'v Bound<'_, PyAny>) -> PyResult<Cow<'v, [u8]>> {
         match self {
-            Self::Kind(Kind::Bytes(None)) => match value.cast::<PyBytes>() {
+            Self::Kind(Kind::Bytes(None)) => match value.cast_exact::<PyBytes>() {
                 Ok(bytes) => {
                     fits(value.py(), bytes.as_bytes().len())?;
                     Ok(Cow::Borrowed(bytes.as_bytes()))
@@ -83,15 +84,30 @@ impl Codec {
     pub(crate) fn amount(&self, amount: &Bound<'_, PyAny>) -> PyResult<Number> {
         let numbers =
             |kind: &Kind| matches!(kind, Kind::Cbor | Kind::Integer { .. } | Kind::F32 | Kind::F64);
-        if !matches!(self, Self::Kind(kind) if numbers(kind)) {
-            return Err(type_error("`add` is for tables whose values are numbers"));
+        match self {
+            Self::Kind(kind) if numbers(kind) => {}
+            Self::Kind(kind) => {
+                let text = format!("`add` is for numbers, and the values of the table are {kind}");
+                return Err(type_error(text));
+            }
+            Self::Custom { .. } => {
+                return Err(type_error("`add` is for numbers, and not for values of a codec"));
+            }
         }
-        if let Ok(number) = amount.cast::<PyInt>() {
-            return Ok(Number::Integer(number.extract()?));
+        if let Ok(number) = amount.cast_exact::<PyInt>() {
+            let number = number.extract::<i128>();
+            let number =
+                number.map_err(|_| overflow("the amount of `add` has more than 128 bits"))?;
+            return Ok(Number::Integer(number));
         }
-        let number = amount.cast::<PyFloat>();
-        let number = number.map_err(|_| type_error("the amount of `add` is an int or a float"))?;
-        Ok(Number::Float(number.value()))
+        match amount.cast_exact::<PyFloat>() {
+            Ok(number) => Ok(Number::Float(number.value())),
+            Err(_) => Err(type_error(format!(
+                "the amount of `add` is an int or a float, and not {}{}",
+                amount.get_type().name()?,
+                keys::base(amount)
+            ))),
+        }
     }
 
     /// The sum of a value and an amount, in the bytes of the type. It runs without the interpreter.
@@ -100,16 +116,18 @@ impl Codec {
         old: Option<&[u8]>,
         amount: Number,
         to: &mut Vec<u8>,
-    ) -> Result<Number, Error> {
-        let Self::Kind(kind) = self else { return Err(refused("no number")) };
+    ) -> Result<Number, Refusal> {
+        let Self::Kind(kind) = self else { return Err(Refusal::Type("no number".to_owned())) };
         let zero = match amount {
             Number::Integer(_) => Number::Integer(0),
             Number::Float(_) => Number::Float(0.0),
         };
         let old = match old {
-            Some(bytes) => {
-                number_of(kind, bytes).ok_or_else(|| refused("the value is no number"))?
-            }
+            Some(bytes) => number_of(kind, bytes).ok_or_else(|| {
+                let is = if *kind == Kind::Cbor { cbor::name_of(bytes) } else { "no number" };
+                let text = format!("the value is {is}, to which `add` cannot add: use `change`");
+                Refusal::Type(text)
+            })?,
             None => zero,
         };
         let float = |number| match number {
@@ -119,7 +137,8 @@ impl Codec {
         let sum = match (old, amount) {
             (Number::Integer(old), Number::Integer(more)) => {
                 let sum = old.checked_add(more);
-                Number::Integer(sum.ok_or_else(|| refused("the sum has more than 128 bits"))?)
+                let sum = sum.ok_or(Refusal::Overflow("the sum has more than 128 bits"))?;
+                Number::Integer(sum)
             }
             (old, more) => Number::Float(float(old) + float(more)),
         };
@@ -136,19 +155,33 @@ impl Codec {
                     false => ((sum as u128) << unused >> unused) as i128,
                 };
                 if again != sum || !signed && sum < 0 {
-                    return Err(refused("the sum does not fit into the type of the values"));
+                    let text = "the sum does not fit into the type of the values";
+                    return Err(Refusal::Overflow(text));
                 }
                 to.extend_from_slice(&sum.to_le_bytes()[..*bits as usize / 8]);
             }
-            _ => return Err(refused("a float is added to an integer")),
+            _ => {
+                let text = format!("a float cannot be added to a value of type {kind}");
+                return Err(Refusal::Type(text));
+            }
         }
         Ok(sum)
     }
 }
 
-/// An error of this module as an error of the store: it becomes a `ValueError`.
-pub(crate) fn refused(text: &str) -> Error {
-    Error::Rejected(text.to_owned())
+/// Why a call cannot be done with what the table has. It is found without the interpreter.
+pub(crate) enum Refusal {
+    Type(String),
+    Overflow(&'static str),
+}
+
+impl Refusal {
+    pub(crate) fn raise(self) -> PyErr {
+        match self {
+            Self::Type(text) => type_error(text),
+            Self::Overflow(text) => overflow(text),
+        }
+    }
 }
 
 /// An object of Python for a number.
@@ -187,22 +220,22 @@ fn encode(kind: &Kind, value: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<(
     match kind {
         Kind::Cbor => cbor::encode(value, to)?,
         Kind::Bytes(count) => {
-            let bytes = value.cast::<PyBytes>().map_err(|_| wrong(kind, value))?.as_bytes();
+            let bytes = value.cast_exact::<PyBytes>().map_err(|_| wrong(kind, value))?.as_bytes();
             if count.is_some_and(|count| count != bytes.len()) {
                 return Err(wrong(kind, value));
             }
             to.extend_from_slice(bytes);
         }
         Kind::Text => {
-            let string = value.cast::<PyString>().map_err(|_| wrong(kind, value))?;
+            let string = value.cast_exact::<PyString>().map_err(|_| wrong(kind, value))?;
             to.extend_from_slice(text(string)?.as_bytes());
         }
         Kind::Integer { signed, bits } => {
             let number = keys::integer(value, *signed, *bits)?;
             to.extend_from_slice(&number.to_le_bytes()[..*bits as usize / 8]);
         }
-        Kind::F64 => to.extend_from_slice(&value.extract::<f64>()?.to_le_bytes()),
-        Kind::F32 => to.extend_from_slice(&(value.extract::<f64>()? as f32).to_le_bytes()),
+        Kind::F64 => to.extend_from_slice(&keys::float(kind, value)?.to_le_bytes()),
+        Kind::F32 => to.extend_from_slice(&(keys::float(kind, value)? as f32).to_le_bytes()),
         Kind::Bool => {
             to.push(value.cast::<PyBool>().map_err(|_| wrong(kind, value))?.is_true().into());
         }
@@ -240,7 +273,7 @@ fn encode(kind: &Kind, value: &Bound<'_, PyAny>, to: &mut Vec<u8>) -> PyResult<(
 }
 
 fn bad(py: Python<'_>, kind: &Kind) -> PyErr {
-    table_type(py, "", format!("the bytes of a value are no {kind:?}"))
+    table_type(py, "", format!("the bytes of a value are none of type {kind}"))
 }
 
 fn decode<'py>(py: Python<'py>, kind: &Kind, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {

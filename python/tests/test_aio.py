@@ -47,6 +47,94 @@ def test_calls(db: latchwork.Store) -> None:
     assert dict(t) == {"a": 5} and not db.locks()
 
 
+def test_calls_that_would_wait_for_themselves(db: latchwork.Store) -> None:
+    t = db["t"]
+
+    async def main() -> None:
+        start = time.monotonic()
+
+        async def blocks(tx: latchwork.AsyncTransaction) -> None:
+            await tx.put(t, "a", 1)
+            await asyncio.sleep(0.01)
+            t["a"] = 2
+
+        async def nested(tx: latchwork.AsyncTransaction) -> None:
+            async def inner(other: latchwork.AsyncTransaction) -> None:
+                await other.put(t, "b", 1)
+                await other.put(t, "a", 2)
+
+            await tx.put(t, "a", 1)
+            await db.aio.write(inner)
+
+        async def iterates(tx: latchwork.AsyncTransaction) -> None:
+            await tx.put(t, "a", 1)
+            db.write(lambda other: list(other[t]))
+
+        for function in (blocks, nested, iterates):
+            with pytest.raises(latchwork.OwnTransaction) as error:
+                await db.aio.write(function)
+            assert error.value.table == "t"
+
+        # Another task of the loop: the call would keep the loop from running the task that has the lock.
+        has, go_on = asyncio.Event(), asyncio.Event()
+
+        async def holds(tx: latchwork.AsyncTransaction) -> None:
+            await tx.put(t, "a", 3)
+            has.set()
+            await go_on.wait()
+
+        holder = asyncio.create_task(db.aio.write(holds))
+        await has.wait()
+        for call in (lambda: t.put("a", 4), lambda: db.write(lambda tx: tx[t].get("a")), lambda: t.add("a")):
+            with pytest.raises(latchwork.OwnTransaction):
+                call()
+
+        # A task waits for it, and a thread does.
+        async def waits(tx: latchwork.AsyncTransaction) -> None:
+            await tx.add(t, "a", 10)
+
+        waiter = asyncio.create_task(db.aio.write(waits))
+        thread = asyncio.create_task(asyncio.to_thread(t.add, "a", 100))
+        await asyncio.sleep(0.05)
+        assert not waiter.done() and not thread.done()
+        go_on.set()
+        await asyncio.gather(holder, waiter, thread)
+        assert time.monotonic() - start < 5
+
+    asyncio.run(main())
+    assert dict(t) == {"a": 113} and not db.locks()
+
+
+def test_functions_and_their_awaitables(db: latchwork.Store) -> None:
+    t = db["t"]
+
+    class Awaitable:
+        def __init__(self, tx: latchwork.AsyncTransaction) -> None:
+            self.tx = tx
+
+        def __await__(self) -> object:
+            yield from self.tx.put(t, "a", 1).__await__()
+            return "done"
+
+    async def main() -> None:
+        assert await db.aio.write(Awaitable) == "done"  # type: ignore[arg-type]
+        assert await db.aio.write(lambda tx: tx.add(t, "a")) == 2
+        with pytest.raises(TypeError, match="coroutine function"):
+            await db.aio.write(lambda tx: 7)  # type: ignore[arg-type, return-value]
+
+        async def finds(tx: latchwork.AsyncTransaction) -> str:
+            try:
+                await asyncio.wait_for(asyncio.sleep(10), 0.01)
+            except asyncio.TimeoutError:
+                await tx.put(t, "late", 1)
+            return "late"
+
+        assert await db.aio.write(finds) == "late"
+
+    asyncio.run(main())
+    assert dict(t) == {"a": 2, "late": 1} and not db.locks()
+
+
 def test_many_tasks_and_deadlocks(db: latchwork.Store) -> None:
     t = db["t"]
     t.update({"a": 0, "b": 0})

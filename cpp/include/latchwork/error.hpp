@@ -86,6 +86,7 @@ using defect = error_of<LW_PANIC>;
 using bad_options = error_of<LW_OPTIONS>;
 using read_only = error_of<LW_READ_ONLY>;
 using closed = error_of<LW_CLOSED>;
+using busy = error_of<LW_BUSY>;
 using open_failed = error_of<LW_OPEN>;
 using no_store = error_of<LW_NO_STORE>;
 using permission = error_of<LW_PERMISSION>;
@@ -123,8 +124,8 @@ struct codes {};
 
 // All codes that have a class. LW_NO_MEMORY is std::bad_alloc.
 using all_codes =
-    codes<LW_MISUSE, LW_FORKED, LW_PANIC, LW_OPTIONS, LW_READ_ONLY, LW_CLOSED, LW_OPEN, LW_NO_STORE,
-          LW_PERMISSION, LW_VERSION, LW_IN_USE, LW_CONFLICT, LW_TIMEOUT, LW_TOO_OLD, LW_DEADLINE,
+    codes<LW_MISUSE, LW_FORKED, LW_PANIC, LW_OPTIONS, LW_READ_ONLY, LW_CLOSED, LW_BUSY, LW_OPEN,
+          LW_NO_STORE, LW_PERMISSION, LW_VERSION, LW_IN_USE, LW_CONFLICT, LW_TIMEOUT, LW_TOO_OLD, LW_DEADLINE,
           LW_KILLED, LW_SELF, LW_SAVEPOINT, LW_TABLE_TYPE, LW_MIGRATING, LW_TOO_LONG, LW_FORMAT,
           LW_THREADS, LW_LOCKS_FULL, LW_NO_SPACE, LW_DAMAGED, LW_IO, LW_COMMIT_UNKNOWN,
           LW_READS_UNKNOWN, LW_PREPARE_UNKNOWN, LW_PREPARED, LW_NOT_PREPARED, LW_NOT_HELD,

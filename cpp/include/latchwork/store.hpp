@@ -123,8 +123,20 @@ public:
         detail::call(lw_store_reopen, static_cast<const lw_store *>(get_handle()), &opened);
         return store(opened);
     }
-    // Closes it and throws what failed; the destructor does not. The object is empty then.
-    void close() { detail::call(lw_close, handle_.release()); }
+    // Closes it and throws what failed; the destructor does not. The object is empty then. Throws
+    // lw::busy, and stays open, while another call uses it.
+    void close()
+    {
+        try {
+            detail::call(lw_close, handle_.get());
+        } catch (const busy &) {
+            throw;
+        } catch (...) {
+            handle_.release();
+            throw;
+        }
+        handle_.release();
+    }
 
     // Reads a record at a snapshot of now, without a lock. O(log n).
     template <class K, class V>

@@ -128,10 +128,17 @@ impl Cell {
                 }
             }
         }
-        for cell in cells.iter_mut().filter(|c| c.bench != Bench::Uncontended) {
-            cell.outside_ns = settings.outside_ns.unwrap_or(cell.outside_ns);
-        }
-        cells
+        let paused = |cell: Self| {
+            let pauses: &[u32] = match cell.bench {
+                Bench::Uncontended => &[],
+                _ => &settings.outside_ns,
+            };
+            match pauses {
+                [] => vec![cell],
+                _ => pauses.iter().map(|ns| Self { outside_ns: *ns, ..cell.clone() }).collect(),
+            }
+        };
+        cells.into_iter().flat_map(paused).collect()
     }
 
     /// The operations that have rows of their own.

@@ -19,8 +19,8 @@ pub struct Settings {
     pub window: Duration,
     /// The length of a long section, and of the pause after it.
     pub section_ns: u32,
-    /// The length of the pause between sections, if not the default.
-    pub outside_ns: Option<u32>,
+    /// Lengths of the pause between sections, each a cell; the default one if there are none.
+    pub outside_ns: Vec<u32>,
     /// Whether threads are bound to processors.
     pub pin: bool,
     /// How long to wait for threads that do not return.
@@ -36,7 +36,7 @@ impl Default for Settings {
             runs: 7,
             window: Duration::from_millis(200),
             section_ns: 1500,
-            outside_ns: None,
+            outside_ns: Vec::new(),
             pin: false,
             patience: Duration::from_secs(30),
         }

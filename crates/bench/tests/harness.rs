@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use latchwork_bench::{
-    Bench, Exclusive, Fault, Kind, Report, Role, Settings, Shared, Subject, run,
+    Bench, Cell, Exclusive, Fault, Kind, Report, Role, Settings, Shared, Subject, run,
 };
 
 fn tiny(only: &[Bench], threads: usize) -> Settings {
@@ -23,6 +23,18 @@ fn named(names: &[&str]) -> Vec<Subject> {
 
 fn run_quietly(settings: Settings, subjects: Vec<Subject>) -> Result<Report, Fault> {
     run(settings, subjects, &mut |_| ())
+}
+
+#[test]
+fn each_pause_is_a_cell() {
+    let outside_ns = vec![0, 200, 5000];
+    let settings = Settings { outside_ns, ..tiny(&[Bench::Uncontended, Bench::Short], 2) };
+    let cells = Cell::all(&settings);
+    let of = |bench| cells.iter().filter(move |c| c.bench == bench).map(|c| c.outside_ns);
+    assert_eq!(of(Bench::Short).collect::<Vec<_>>(), [0, 200, 5000]);
+    assert_eq!(of(Bench::Uncontended).collect::<Vec<_>>(), [0, 0, 0]);
+    let default = Cell::all(&Settings { outside_ns: Vec::new(), ..settings.clone() });
+    assert!(default.iter().any(|c| c.bench == Bench::Short && c.outside_ns == 100));
 }
 
 /// A latch that excludes nothing.

@@ -25,6 +25,7 @@ unsafe extern "C" {
         n: u64,
         seed: u64,
     ) -> u64;
+    fn c_scan_with(snapshot: *mut lw_snapshot, table: *const lw_table) -> u64;
     fn c_scan(snapshot: *mut lw_snapshot, table: *const lw_table, count: *mut u64) -> u64;
 }
 
@@ -75,7 +76,11 @@ fn summary(mut all: Vec<f64>) -> (f64, f64) {
     (all[all.len() / 2], all[0])
 }
 
+/// `bench ROUNDS ROW` measures one row alone.
 fn in_turns(name: &str, operations: u64, mut rust: impl FnMut(u64), mut c: impl FnMut(u64)) {
+    if std::env::args().nth(2).is_some_and(|row| row != name) {
+        return;
+    }
     let (mut of_rust, mut of_c) = (Vec::new(), Vec::new());
     for round in 0..2 * rounds() {
         let seed = (round / 2) as u64 + 1;
@@ -171,7 +176,7 @@ impl Both {
             assert_eq!(bytes, 100 * OPERATIONS);
         };
         in_turns("snapshot get", OPERATIONS, rust, c);
-        let rust = |_| {
+        let rust_scan = |_| {
             let mut bytes = 0;
             let add = &mut |_: &[u8], value: &[u8]| {
                 bytes += value.len();
@@ -181,12 +186,17 @@ impl Both {
             assert_eq!(bytes as u64, 100 * RECORDS);
         };
         let c = |_| {
+            // SAFETY: handles that are alive.
+            assert_eq!(unsafe { c_scan_with(self.snapshot, self.table) }, 100 * RECORDS);
+        };
+        in_turns("scan, a record", RECORDS, rust_scan, c);
+        let c = |_| {
             let mut count = 0;
             // SAFETY: handles that are alive, and a place for a number.
             let bytes = unsafe { c_scan(self.snapshot, self.table, &raw mut count) };
             assert_eq!((count, bytes), (RECORDS, 100 * RECORDS));
         };
-        in_turns("scan, a record", RECORDS, rust, c);
+        in_turns("by a cursor", RECORDS, rust_scan, c);
     }
 
     fn close(self) {

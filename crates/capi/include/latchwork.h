@@ -9,10 +9,10 @@
  * Memory: bytes that are passed are read during the call, and not kept. Bytes that come back are
  * in an lw_buf of the caller's. No pointer into a store's memory leaves the library. Objects end
  * with the call that their type names (lw_close, lw_commit, lw_..._free), which accepts NULL, and
- * are recognised afterwards: LW_MISUSE.
+ * are recognised afterwards: LW_MISUSE. While a call uses an object no other call ends it: LW_BUSY.
  *
  * Threads: a store and a table may be used by all threads at once. All other objects may move
- * between threads, and are used by one at a time: a second use at the same time returns LW_MISUSE.
+ * between threads, and are used by one at a time: a second use at the same time returns LW_BUSY.
  *
  * fork: in the child every call on an object of the parent returns LW_FORKED; calls that free it
  * release memory of the child alone; lw_store_reopen opens the store again. A table and an error
@@ -98,7 +98,7 @@ typedef enum lw_code {
     // Answer of `lw_owner_try_lock`: another owner holds the lock.
     LW_NOT_GRANTED = 5,
     // The call is wrong: NULL, a handle that was closed or is of another type, a size that no
-    // memory has, a second use of an object while a call uses it.
+    // memory has.
     LW_MISUSE = -1,
     // The object belongs to the parent of this process (fork). Open the store again:
     // `lw_store_reopen`.
@@ -115,6 +115,9 @@ typedef enum lw_code {
     // The calling thread is ending (a destructor of its local variables runs), and has given up
     // its part in the store.
     LW_CLOSED = -7,
+    // Another call uses the object, on another thread or around the callback that makes this one.
+    // Nothing was done; the object is as it was.
+    LW_BUSY = -8,
     // The path cannot be opened as a store for a reason that the message gives.
     LW_OPEN = -20,
     // There is no store at the path.
@@ -353,7 +356,7 @@ typedef struct lw_table_options {
     const char *value_type;
     // The schema version, which a program changes with the meaning of its records. 0.
     uint32_t version;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
 } lw_table_options;
 
@@ -376,7 +379,7 @@ typedef struct lw_range {
     size_t to_len;
     // `LW_FROM_EXCLUDED`, `LW_TO_INCLUDED`, `LW_REVERSE`, `LW_PREFIX`, `LW_PREFIX_PARTS`, or 0.
     uint32_t flags;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
     // After how many records a scan or a cursor ends; 0 is no limit.
     uint64_t limit;
@@ -401,7 +404,7 @@ typedef struct lw_txn_options {
     uint32_t mode;
     // The period of `LW_MODE_PERIODIC`, in milliseconds.
     uint32_t period_ms;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
     // For how many milliseconds it waits for locks, and is run again by a retry loop; 0 is 10,000,
     // and for `lw_begin` no limit. UINT64_MAX is no limit.
@@ -454,7 +457,7 @@ typedef union lw_part_of {
 typedef struct lw_part {
     // An `lw_part_kind`.
     uint32_t kind;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
     // The number, of kinds that are one.
     union lw_part_of of;
@@ -476,7 +479,7 @@ typedef struct lw_locks_options {
     size_t size;
     // An `lw_modes` (granular). All processes of a region say the same.
     uint32_t modes;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
     // How many processes may have the region open: 1 to 4,096 (256).
     uint32_t processes;
@@ -507,7 +510,7 @@ typedef struct lw_lock {
     int wanted;
     // How often it was taken.
     uint32_t count;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
     // For how many nanoseconds it has been waited for, or 0.
     uint64_t waited_ns;
@@ -524,7 +527,7 @@ typedef struct lw_owner_options {
     size_t size;
     // The victims of deadlocks are chosen from the owners with the lowest priority; 0 is 100.
     uint32_t priority;
-    // Not used; 0.
+    // 0: for later versions.
     uint32_t reserved;
     // The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so
     // it is not the victim again. 0 is now.
@@ -657,23 +660,24 @@ int lw_open_read_only(const char *path,
 // Those of `lw_open`.
 //
 // The caller ensures:
-// `of` is a store, of this process or of the one that forked it, and no other call closes it.
+// `of` is a store, of this process or of the one that forked it.
 int lw_store_reopen(const struct lw_store *of,
                     struct lw_store **store,
                     struct lw_error **error);
 
-// Closes a store, and frees the object, whatever it returns. Transactions, snapshots and cursors
+// Closes a store, and frees the object, whatever it returns but for `LW_BUSY`. Transactions, snapshots and cursors
 // that are still open go on; the store is closed when the last of them has ended. The last process
 // that closes a store makes a checkpoint, so that the next `lw_open` is quick; this may take time.
 // In the child of a fork it frees this process's memory alone, and returns `LW_OK`. NULL is
 // allowed.
 //
 // Errors:
-// `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: the next `lw_open` recovers the changes that could not be
-// written.
+// `LW_BUSY` if a call of another thread uses the store, or the call in whose callback this one is:
+// it stays open. `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: it is closed, and the next `lw_open` recovers
+// the changes that could not be written.
 //
 // The caller ensures:
-// The store is NULL or alive, and no other call uses it.
+// The store is NULL or alive.
 int lw_close(struct lw_store *store,
              struct lw_error **error);
 
@@ -681,7 +685,7 @@ int lw_close(struct lw_store *store,
 // of the log, and none if all is durable.
 //
 // Errors:
-// `LW_COMMIT_UNKNOWN`, `LW_IO`.
+// `LW_COMMIT_UNKNOWN`, `LW_READ_ONLY`, `LW_IO`.
 //
 // The caller ensures:
 // The store is alive.
@@ -815,9 +819,12 @@ int lw_snapshot_new(struct lw_store *store,
 
 // Frees a snapshot. Cursors of it return `LW_MISUSE` from then on. NULL is allowed.
 //
+// Errors:
+// `LW_BUSY`, `LW_MISUSE`.
+//
 // The caller ensures:
 // The snapshot is NULL or alive.
-void lw_snapshot_free(struct lw_snapshot *snapshot);
+int lw_snapshot_free(struct lw_snapshot *snapshot);
 
 // Reads a record of a snapshot into a buffer. O(log n), and a read of the log for each version
 // that is newer than the snapshot.
@@ -920,12 +927,14 @@ int lw_commit(struct lw_txn *tx,
 int lw_roll_back(struct lw_txn *tx,
                  struct lw_error **error);
 
-// Rolls a transaction back without waiting for the disk, and frees the object. NULL is allowed,
-// and so is a transaction of a retry loop, which is not changed.
+// Rolls a transaction back without waiting for the disk, and frees the object. NULL is allowed.
+//
+// Errors:
+// `LW_BUSY`; `LW_MISUSE`, also for a transaction of a retry loop: it is not changed.
 //
 // The caller ensures:
 // The transaction is NULL or alive.
-void lw_txn_free(struct lw_txn *tx);
+int lw_txn_free(struct lw_txn *tx);
 
 // Rolls a transaction back and begins it again, as old as it was, so that it is not the victim of
 // each deadlock. Cursors and savepoints of it have ended.
@@ -1009,12 +1018,12 @@ int lw_txn_put(struct lw_txn *tx,
 // The caller ensures:
 // Transaction and table are alive; the bytes of key and value can be read.
 int lw_txn_put_final(struct lw_txn *tx,
-                    const struct lw_table *table,
-                    const void *key,
-                    size_t key_len,
-                    const void *value,
-                    size_t value_len,
-                    struct lw_error **error);
+                     const struct lw_table *table,
+                     const void *key,
+                     size_t key_len,
+                     const void *value,
+                     size_t value_len,
+                     struct lw_error **error);
 
 // Writes a record that must not exist yet. O(log n).
 //
@@ -1186,9 +1195,12 @@ int lw_attempts_end(struct lw_attempts *attempts,
 
 // Ends a retry loop: an attempt that runs is rolled back. NULL is allowed.
 //
+// Errors:
+// `LW_BUSY`, `LW_MISUSE`.
+//
 // The caller ensures:
 // The loop is NULL or alive.
-void lw_attempts_free(struct lw_attempts *attempts);
+int lw_attempts_free(struct lw_attempts *attempts);
 
 // Runs a transaction until it commits: calls `body` with it, and again after a deadlock and
 // whatever else `lw_is_retryable`, for 10 seconds or as long as the options say. `options` may be
@@ -1239,9 +1251,12 @@ int lw_txn_cursor(struct lw_txn *tx,
 
 // Frees a cursor. NULL is allowed.
 //
+// Errors:
+// `LW_BUSY`, `LW_MISUSE`.
+//
 // The caller ensures:
 // The cursor is NULL or alive.
-void lw_cursor_free(struct lw_cursor *cursor);
+int lw_cursor_free(struct lw_cursor *cursor);
 
 // Moves to the next record, and gives it out. Amortised O(1).
 //
@@ -1558,9 +1573,13 @@ int lw_locks_open(const char *path,
 // Closes a lock manager. Its owners go on: each holds the region until it is freed. NULL is
 // allowed.
 //
+// Errors:
+// `LW_BUSY` if a call of another thread uses it, or the call in whose callback this one is;
+// `LW_MISUSE`.
+//
 // The caller ensures:
-// The manager is NULL or alive, and no other call uses it.
-void lw_locks_close(struct lw_locks *locks);
+// The manager is NULL or alive.
+int lw_locks_close(struct lw_locks *locks);
 
 // Finds the number of a mode by its name: "S", "X", "READ", ..
 //
@@ -1645,9 +1664,12 @@ int lw_owner_renew(struct lw_owner *owner,
 
 // Releases all locks of an owner, and frees it. NULL is allowed.
 //
+// Errors:
+// `LW_BUSY`, `LW_MISUSE`.
+//
 // The caller ensures:
 // The owner is NULL or alive.
-void lw_owner_free(struct lw_owner *owner);
+int lw_owner_free(struct lw_owner *owner);
 
 // Returns the id of an owner, which is the same in all processes.
 //

@@ -2,7 +2,7 @@
 //!
 //! | state | `next` | `end(0)` | `end(error)` |
 //! |---|---|---|---|
-//! | Ready | begins, or begins again: Running | misuse | misuse |
+//! | Ready | begins the first attempt, or takes the one that `end` has begun: Running | misuse | misuse |
 //! | Running | misuse | commits: Over; Ready if that is retryable | Ready if retryable, else Over |
 //! | Over | `LW_DONE`, or the code that it ended with | misuse | misuse |
 
@@ -17,7 +17,7 @@ use crate::codes::lw_code::*;
 use crate::codes::lw_is_retryable;
 use crate::error::lw_error;
 use crate::failure::{Failure, misuse};
-use crate::handle::{self, alone, kinds, shared};
+use crate::handle::{self, alone, kinds, used};
 use crate::record::function;
 use crate::store::lw_store;
 use crate::txn::{Txn, lw_txn, lw_txn_options, patience};
@@ -75,20 +75,13 @@ impl Attempts {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Begins the next attempt.
+    /// Begins the next attempt: the first one, or that which `again` has begun.
     fn begin(&mut self) -> Result<*mut lw_txn, Failure> {
-        let time = self.left();
         if self.tx.is_null() {
+            let time = self.left();
             let begun = self.store.begin_with(&TxnOptions { time, ..self.patience });
             let tx = begun.inspect_err(|why| self.fails(why))?;
             self.tx = handle::new(Txn::new(tx, true));
-        } else {
-            // SAFETY: the handle that this object has made.
-            let restarted = unsafe { alone(self.tx)? }.get().restart(Some(time));
-            if let Err(why) = restarted {
-                self.fails(&why);
-                return Err(why.into());
-            }
         }
         self.runs += 1;
         self.state = State::Running;
@@ -134,7 +127,8 @@ impl Attempts {
     fn again(&mut self, last: Error) -> Answer {
         let time = self.left();
         if !time.is_zero() {
-            // Releases its locks: the caller may wait before the next attempt.
+            // At once, and not by the next call: the caller may wait before that, and others for the
+            // locks.
             // SAFETY: the handle that this object has made.
             let restarted = unsafe { alone(self.tx)? }.get().restart(Some(time));
             restarted.inspect_err(|why| self.fails(why))?;
@@ -202,7 +196,7 @@ pub unsafe extern "C" fn lw_attempts_new(
         call(error, || {
             let attempts = place(attempts, core::ptr::null_mut(), "attempts")?;
             let (patience, _) = patience(options)?;
-            *attempts = handle::new(Attempts::new(&shared(store)?.store, patience));
+            *attempts = handle::new(Attempts::new(&used(store)?.store, patience));
             Ok(LW_OK)
         })
     }
@@ -276,13 +270,17 @@ pub unsafe extern "C" fn lw_attempts_end(
 
 /// Ends a retry loop: an attempt that runs is rolled back. NULL is allowed.
 ///
+/// # Errors
+///
+/// `LW_BUSY`, `LW_MISUSE`.
+///
 /// # Safety
 ///
 /// The loop is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_attempts_free(attempts: *mut lw_attempts) {
-    // SAFETY: the caller's promise.
-    unsafe { handle::free(attempts) };
+pub unsafe extern "C" fn lw_attempts_free(attempts: *mut lw_attempts) -> c_int {
+    // SAFETY: the caller's promise; no place for an error.
+    unsafe { call(core::ptr::null_mut(), || handle::free(attempts)) }
 }
 
 /// The body of a transaction: returns 0 to commit, or a code of a call that failed, or a number of
@@ -317,7 +315,7 @@ pub unsafe extern "C" fn lw_write(
     unsafe {
         call(error, || {
             let (body, (patience, _)) = (function(body)?, patience(options)?);
-            let mut attempts = Attempts::new(&shared(store)?.store, patience);
+            let mut attempts = Attempts::new(&used(store)?.store, patience);
             loop {
                 let tx = attempts.begin()?;
                 // A call that would wait for this transaction is then LW_SELF at once.

@@ -27,6 +27,11 @@ pub struct lw_buf {
 /// A buffer of the caller's, that was checked.
 pub(crate) struct Buf<'b>(&'b mut lw_buf);
 
+#[cold]
+fn no_buf(why: &str) -> Failure {
+    misuse(why)
+}
+
 impl<'b> Buf<'b> {
     /// # Safety
     ///
@@ -34,21 +39,37 @@ impl<'b> Buf<'b> {
     #[inline]
     pub(crate) unsafe fn new(at: *mut lw_buf) -> Result<Self, Failure> {
         if at.is_null() || !at.is_aligned() {
-            return Err(misuse("the lw_buf is NULL or misaligned"));
+            return Err(no_buf("the lw_buf is NULL or misaligned"));
         }
         // SAFETY: the caller's promise.
         let buf = unsafe { &mut *at };
         if buf.len > buf.capacity || (buf.data.is_null() && buf.capacity > 0) {
-            return Err(misuse("the lw_buf is not initialised: use LW_BUF_INIT"));
+            return Err(no_buf("the lw_buf is not initialised: use LW_BUF_INIT"));
         }
         Ok(Self(buf))
     }
 
     /// Replaces what it has.
-    #[inline]
     pub(crate) fn set(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.0.len = 0;
-        self.add(bytes)
+        self.copy(bytes).then_some(()).ok_or_else(full)
+    }
+
+    /// Replaces what it has; false if there is no memory for it.
+    #[inline]
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> bool {
+        let buf = &mut *self.0;
+        buf.len = 0;
+        if bytes.len() > buf.capacity && !grow(buf, bytes.len()) {
+            return false;
+        }
+        if !bytes.is_empty() {
+            // SAFETY: there is room for so many; the caller's memory is not the store's.
+            unsafe {
+                core::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.data.cast(), bytes.len());
+            };
+        }
+        buf.len = bytes.len();
+        true
     }
 
     /// Takes bytes away at the end: they stay behind it.
@@ -60,41 +81,25 @@ impl<'b> Buf<'b> {
     pub(crate) fn address(&self, at: usize) -> *const c_void {
         self.0.data.cast::<u8>().wrapping_add(at).cast_const().cast()
     }
-
-    /// Adds bytes behind those that it has.
-    #[inline]
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let (at, buf) = (self.0.len, &mut *self.0);
-        if bytes.len() > buf.capacity - at {
-            grow(buf, bytes.len())?;
-        }
-        if !bytes.is_empty() {
-            // SAFETY: there is room for so many at `len`; the caller's memory is not the store's.
-            unsafe {
-                core::ptr::copy_nonoverlapping(
-                    bytes.as_ptr(),
-                    buf.data.cast::<u8>().wrapping_add(at),
-                    bytes.len(),
-                );
-            };
-        }
-        buf.len = at + bytes.len();
-        Ok(())
-    }
 }
 
 #[cold]
-fn grow(buf: &mut lw_buf, more: usize) -> Result<(), Failure> {
-    let full = || Failure::Other(LW_NO_MEMORY, "no memory for a buffer".to_owned());
-    let needed = buf.len.checked_add(more).ok_or_else(full)?;
+pub(crate) fn full() -> Failure {
+    Failure::Other(LW_NO_MEMORY, "no memory for a buffer".to_owned())
+}
+
+/// Makes room for more bytes; false if there is no memory.
+#[cold]
+fn grow(buf: &mut lw_buf, more: usize) -> bool {
+    let Some(needed) = buf.len.checked_add(more) else { return false };
     let wanted = needed.checked_next_power_of_two().unwrap_or(needed).max(64);
     // SAFETY: it is null or came from `malloc`, as the caller's initialised buffer says.
     let data = unsafe { libc::realloc(buf.data, wanted) };
     if data.is_null() {
-        return Err(full());
+        return false;
     }
     (buf.data, buf.capacity) = (data, wanted);
-    Ok(())
+    true
 }
 
 /// Frees the bytes of a buffer, and makes it an empty one that can be used again. NULL is allowed.
@@ -129,10 +134,10 @@ pub unsafe extern "C" fn lw_buf_reserve(buf: *mut lw_buf, bytes: usize) -> c_int
             if bytes > isize::MAX as usize {
                 return Err(misuse("no memory has so many bytes"));
             }
-            if bytes > buf.capacity {
-                grow(buf, bytes - buf.len)?;
+            match bytes <= buf.capacity || grow(buf, bytes - buf.len) {
+                true => Ok(LW_OK),
+                false => Err(full()),
             }
-            Ok(LW_OK)
         })
     }
 }

@@ -161,6 +161,11 @@ pub(crate) trait Sized_: Copy {
     /// The values of fields that the caller does not know.
     const INIT: Self;
     const NAME: &'static str;
+
+    /// Its field that has no meaning yet.
+    fn reserved(&self) -> u32 {
+        0
+    }
 }
 
 /// Reads a struct of options: NULL is all defaults.
@@ -185,12 +190,13 @@ pub(crate) unsafe fn options_of<T: Sized_>(at: *const T) -> Result<T, Failure> {
     }
     // SAFETY: the caller's promise.
     let given = unsafe { core::slice::from_raw_parts(at.cast::<u8>(), size) };
-    if given.get(own..).is_some_and(|unknown| unknown.iter().any(|byte| *byte != 0)) {
-        return Err(misuse(format!("{} has an option of a later version of the library", T::NAME)));
-    }
     let known = size.min(own);
     // SAFETY: plain data of the same layout, as far as both go.
     unsafe { core::ptr::copy_nonoverlapping(given.as_ptr(), (&raw mut options).cast(), known) };
+    let unknown = given.get(own..).unwrap_or_default();
+    if unknown.iter().any(|byte| *byte != 0) || options.reserved() != 0 {
+        return Err(misuse(format!("{} has an option of a later version of the library", T::NAME)));
+    }
     Ok(options)
 }
 

@@ -24,7 +24,7 @@ pub enum lw_code {
     LW_NOT_GRANTED = 5,
 
     /// The call is wrong: NULL, a handle that was closed or is of another type, a size that no
-    /// memory has, a second use of an object while a call uses it.
+    /// memory has.
     LW_MISUSE = -1,
     /// The object belongs to the parent of this process (fork). Open the store again:
     /// `lw_store_reopen`.
@@ -41,6 +41,9 @@ pub enum lw_code {
     /// The calling thread is ending (a destructor of its local variables runs), and has given up
     /// its part in the store.
     LW_CLOSED = -7,
+    /// Another call uses the object, on another thread or around the callback that makes this one.
+    /// Nothing was done; the object is as it was.
+    LW_BUSY = -8,
 
     /// The path cannot be opened as a store for a reason that the message gives.
     LW_OPEN = -20,
@@ -125,6 +128,7 @@ const NAMES: &[(lw_code, &core::ffi::CStr)] = &[
     (LW_OPTIONS, c"LW_OPTIONS"),
     (LW_READ_ONLY, c"LW_READ_ONLY"),
     (LW_CLOSED, c"LW_CLOSED"),
+    (LW_BUSY, c"LW_BUSY"),
     (LW_OPEN, c"LW_OPEN"),
     (LW_NO_STORE, c"LW_NO_STORE"),
     (LW_PERMISSION, c"LW_PERMISSION"),

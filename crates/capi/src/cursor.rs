@@ -15,7 +15,7 @@ use crate::call::{Answer, call, key_bytes, place};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::{Failure, misuse};
-use crate::handle::{self, alone, kinds, shared};
+use crate::handle::{self, Alone, alone, kinds, shared};
 use crate::range::{Ends, Range, lw_range};
 use crate::scan::Reads;
 use crate::snapshot::lw_snapshot;
@@ -57,6 +57,40 @@ enum Source {
 
 // SAFETY: handles last for ever, and `alone` says whether they may be used.
 unsafe impl Send for Source {}
+
+/// What a cursor reads, for a call.
+enum Borrowed<'h> {
+    Snapshot(Alone<'h, lw_snapshot>),
+    Txn(Alone<'h, lw_txn>),
+}
+
+impl Source {
+    /// Takes it, if it is the one that the cursor was opened on.
+    ///
+    /// # Safety
+    ///
+    /// It is a handle.
+    unsafe fn lend<'h>(&self) -> Result<Borrowed<'h>, Failure> {
+        match *self {
+            Self::Snapshot(snapshot, generation) => {
+                // SAFETY: the caller's promise.
+                let snapshot = unsafe { alone(snapshot)? };
+                match snapshot.generation() == generation {
+                    true => Ok(Borrowed::Snapshot(snapshot)),
+                    false => Err(ended()),
+                }
+            }
+            Self::Txn(tx, generation, attempt) => {
+                // SAFETY: the caller's promise.
+                let mut tx = unsafe { alone(tx)? };
+                match tx.generation() == generation && tx.get().attempt == attempt {
+                    true => Ok(Borrowed::Txn(tx)),
+                    false => Err(ended()),
+                }
+            }
+        }
+    }
+}
 
 /// Where a cursor is.
 enum At {
@@ -120,6 +154,21 @@ impl Ahead {
         lw_row { key: at(key), key_len, value: at(value), value_len }
     }
 
+    /// Adds a copy of a record.
+    #[inline]
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        let from = self.bytes.len();
+        self.bytes.reserve(key.len() + value.len());
+        let at = self.bytes.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: there is room for both behind what it has, and they are not of it.
+        unsafe {
+            core::ptr::copy_nonoverlapping(key.as_ptr(), at, key.len());
+            core::ptr::copy_nonoverlapping(value.as_ptr(), at.add(key.len()), value.len());
+            self.bytes.set_len(from + key.len() + value.len());
+        }
+        self.rows.push((from, from + key.len(), self.bytes.len()));
+    }
+
     fn is_empty(&self) -> bool {
         self.next >= self.rows.len()
     }
@@ -159,6 +208,19 @@ impl Cursor {
         self.at = at;
     }
 
+    /// Goes somewhere else, where the limit counts again.
+    ///
+    /// # Safety
+    ///
+    /// Its source is a handle.
+    unsafe fn place(&mut self, at: At) -> Answer {
+        // SAFETY: the caller's promise.
+        unsafe { self.source.lend()? };
+        self.go(at);
+        self.left = self.range.limit.unwrap_or(u64::MAX);
+        Ok(LW_OK)
+    }
+
     /// Has at least one record ready in a direction, unless there is none.
     ///
     /// # Safety
@@ -169,23 +231,11 @@ impl Cursor {
             self.settle();
             self.back = back;
         }
-        match self.source {
-            Source::Snapshot(snapshot, generation) => {
-                // SAFETY: the caller's promise.
-                let mut snapshot = unsafe { alone(snapshot)? };
-                if snapshot.generation() != generation {
-                    return Err(ended());
-                }
-                self.fill(&mut &*snapshot.get(), 0, wanted)
-            }
-            Source::Txn(tx, generation, attempt) => {
-                // SAFETY: the caller's promise.
-                let mut tx = unsafe { alone(tx)? };
-                let now = tx.generation();
+        // SAFETY: the caller's promise.
+        match unsafe { self.source.lend()? } {
+            Borrowed::Snapshot(mut snapshot) => self.fill(&mut &*snapshot.get(), 0, wanted),
+            Borrowed::Txn(mut tx) => {
                 let tx = tx.get();
-                if now != generation || tx.attempt != attempt {
-                    return Err(ended());
-                }
                 if tx.writes != self.ahead.writes {
                     self.settle();
                 }
@@ -210,16 +260,14 @@ impl Cursor {
         };
         let ahead = &mut self.ahead;
         let ends: Ends<'_> = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
+        let mut is_full = false;
         let read = reads.some(&self.table, ends, backwards, Some(most), &mut |key, value| {
-            let from = ahead.bytes.len();
-            ahead.bytes.extend_from_slice(key);
-            let to = ahead.bytes.len();
-            ahead.bytes.extend_from_slice(value);
-            ahead.rows.push((from, to, ahead.bytes.len()));
-            Ok(ahead.rows.len() < most && ahead.bytes.len() < BYTES)
+            ahead.push(key, value);
+            is_full = ahead.rows.len() >= most || ahead.bytes.len() >= BYTES;
+            Ok(!is_full)
         });
         match read {
-            Ok(whole) => self.ahead.last = whole,
+            Ok(whole) => self.ahead.last = whole && !is_full,
             Err(why) => {
                 // What was read before the error is not given out: the call fails.
                 self.ahead.clear();
@@ -356,13 +404,17 @@ pub unsafe extern "C" fn lw_txn_cursor(
 
 /// Frees a cursor. NULL is allowed.
 ///
+/// # Errors
+///
+/// `LW_BUSY`, `LW_MISUSE`.
+///
 /// # Safety
 ///
 /// The cursor is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_cursor_free(cursor: *mut lw_cursor) {
-    // SAFETY: the caller's promise.
-    unsafe { handle::free(cursor) };
+pub unsafe extern "C" fn lw_cursor_free(cursor: *mut lw_cursor) -> c_int {
+    // SAFETY: the caller's promise; no place for an error.
+    unsafe { call(core::ptr::null_mut(), || handle::free(cursor)) }
 }
 
 /// Moves to the next record, and gives it out. Amortised O(1).
@@ -481,10 +533,7 @@ pub unsafe extern "C" fn lw_cursor_seek(
     unsafe {
         call(error, || {
             let mut cursor = alone(cursor)?;
-            let cursor = cursor.get();
-            cursor.go(At::Gap(key_bytes(key, key_len)?.to_vec()));
-            cursor.left = cursor.range.limit.unwrap_or(u64::MAX);
-            Ok(LW_OK)
+            cursor.get().place(At::Gap(key_bytes(key, key_len)?.to_vec()))
         })
     }
 }
@@ -511,9 +560,7 @@ pub unsafe extern "C" fn lw_cursor_rewind(
             let mut cursor = alone(cursor)?;
             let cursor = cursor.get();
             let back = cursor.backwards(at_end != 0);
-            cursor.go(if back { At::End } else { At::Start });
-            cursor.left = cursor.range.limit.unwrap_or(u64::MAX);
-            Ok(LW_OK)
+            cursor.place(if back { At::End } else { At::Start })
         })
     }
 }

@@ -13,7 +13,7 @@ use crate::call::{Answer, call, place};
 use crate::codes::lw_code::*;
 use crate::error::{lw_error, report};
 use crate::failure::Failure;
-use crate::handle::{self, shared};
+use crate::handle::{self, used};
 use crate::queue::{Done, Queue};
 use crate::record::function;
 use crate::store::lw_store;
@@ -132,7 +132,7 @@ pub unsafe extern "C" fn lw_commit_queued(
     unsafe {
         call(error, || {
             let tx = ended(tx)?.tx;
-            let queue = shared(store)?.queue.clone();
+            let queue = used(store)?.queue.clone();
             commit(tx, Then::Queue(queue, token))
         })
     }
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn lw_done_fd(
     unsafe {
         call(error, || {
             let descriptor = place(descriptor, -1, "descriptor")?;
-            let event = shared(store)?.queue.event();
+            let event = used(store)?.queue.event();
             *descriptor =
                 event.ok_or_else(|| Failure::Other(LW_IO, "no descriptor is left".to_owned()))?;
             Ok(LW_OK)
@@ -188,11 +188,10 @@ pub unsafe extern "C" fn lw_done_next(
     unsafe {
         call(error, || {
             let (token, code) = (place(token, 0, "token")?, place(code, 0, "code")?);
-            let queue = &shared(store)?.queue;
-            let Some(done) = queue.take() else { return Ok(LW_DONE) };
+            let Some(done) = used(store)?.queue.take() else { return Ok(LW_DONE) };
             (*token, *code) = (done.token, done.code);
             match why.is_null() {
-                true => handle::free(done.error),
+                true => _ = handle::free(done.error),
                 false => *why = done.error,
             }
             Ok(LW_OK)

@@ -59,7 +59,7 @@ unsafe impl Send for Cause {}
 impl Drop for Cause {
     fn drop(&mut self) {
         // SAFETY: null, or a handle that nothing else refers to.
-        unsafe { handle::free(self.0) };
+        let _ = unsafe { handle::free(self.0) };
     }
 }
 
@@ -195,5 +195,5 @@ pub unsafe extern "C" fn lw_error_cause(error: *const lw_error) -> *const lw_err
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_error_free(error: *mut lw_error) {
     // SAFETY: the caller's promise.
-    unsafe { handle::free(error) };
+    let _ = unsafe { handle::free(error) };
 }

@@ -1,25 +1,29 @@
 //! Whether an object was made by this process, or by the process that forked it.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::ptr::null_mut;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// A page that the kernel clears in the child of a fork (`MADV_WIPEONFORK`, Linux 4.14): so a
-/// child is recognised however it was made, also by `clone(2)`.
-struct Page(*const AtomicU64);
+/// child is recognised however it was made, also by `clone(2)`. Null before it is first needed, and
+/// mapped until the process ends.
+static PAGE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
 
-// SAFETY: the page is mapped until the process ends, and has atomics only.
-unsafe impl Send for Page {}
-// SAFETY: as above.
-unsafe impl Sync for Page {}
-
-static PAGE: OnceLock<Page> = OnceLock::new();
+/// Whether this process has this number, which [`token`] has returned in this one or in another.
+#[inline]
+pub(crate) fn is_token(number: u64) -> bool {
+    // Acquire: with the AcqRel of `word`, so that it is mapped.
+    // SAFETY: null, or the page.
+    match unsafe { PAGE.load(Acquire).as_ref() } {
+        // Relaxed: it orders nothing. A page that was cleared has no number.
+        Some(word) => word.load(Relaxed) == number,
+        None => false,
+    }
+}
 
 /// A number that this process has, and none of its ancestors and children.
-#[inline]
 pub(crate) fn token() -> u64 {
-    let page = PAGE.get_or_init(map);
-    // SAFETY: it is mapped for ever.
-    let word = unsafe { &*page.0 };
+    let word = word();
     // Relaxed: it orders nothing. All threads that this process has know the same number, or are
     // about to choose it.
     match word.load(Relaxed) {
@@ -28,11 +32,31 @@ pub(crate) fn token() -> u64 {
     }
 }
 
-fn map() -> Page {
+fn word() -> &'static AtomicU64 {
+    // Acquire: with the AcqRel below.
+    // SAFETY: null, or the page.
+    if let Some(word) = unsafe { PAGE.load(Acquire).as_ref() } {
+        return word;
+    }
+    let page = map();
+    // AcqRel: publishes the page to the Acquire above; Acquire of the other thread's.
+    let page = match PAGE.compare_exchange(null_mut(), page, AcqRel, Acquire) {
+        Ok(_) => page,
+        Err(other) => {
+            // SAFETY: no other thread has seen it.
+            unsafe { libc::munmap(page.cast(), 4096) };
+            other
+        }
+    };
+    // SAFETY: it is mapped for ever.
+    unsafe { &*page }
+}
+
+fn map() -> *mut AtomicU64 {
     // SAFETY: an anonymous mapping that no other part of the program knows.
     let at = unsafe {
         libc::mmap(
-            core::ptr::null_mut(),
+            null_mut(),
             4096,
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
@@ -44,7 +68,7 @@ fn map() -> Page {
     // SAFETY: the page that was mapped above.
     let wiped = unsafe { libc::madvise(at, 4096, libc::MADV_WIPEONFORK) };
     assert!(wiped == 0, "latchwork: the kernel is older than Linux 4.14");
-    Page(at.cast())
+    at.cast()
 }
 
 #[cold]

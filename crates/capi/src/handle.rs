@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! kind          the type; CLOSED after `_close`, `_free`, `lw_commit`, `lw_roll_back`
-//! busy          0, or 1 while a call uses an object that one thread uses at a time
+//! busy          an object that one thread uses at a time: 1 while a call uses it, else 0;
+//!               a store or a lock manager: how many callbacks of other calls use it, see `using.rs`
 //! generation    grows when the object ends: a cursor remembers that of its transaction
 //! token         the process that made it, see `fork.rs`
 //! value         the Rust object, while the kind is not CLOSED
@@ -15,16 +16,25 @@
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
+use core::ops::Deref;
+use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
+use latchwork_machine::{Machine, Native};
+
+use crate::call::Answer;
+use crate::codes::lw_code::{LW_BUSY, LW_OK};
 use crate::failure::{Failure, misuse};
 use crate::fork;
+use crate::using::{self, Word};
 
 /// The kind of a handle that has ended.
 const CLOSED: u32 = 0x6c77_0000;
+/// The kind of a handle while a thread finds out whether it may end: for microseconds.
+const CLOSING: u32 = 0x6c77_ffff;
 
 /// How many handles of a type end before the memory of one is used again.
 const LATER: usize = 64;
@@ -143,14 +153,16 @@ unsafe fn checked<'h, K: Kind>(pointer: *const K) -> Result<&'h Handle<K>, Failu
     // SAFETY: the caller of the C function says that it is a handle, of whatever kind.
     let handle = unsafe { &*pointer.cast::<Handle<K>>() };
     // Acquire: with the Release of `new`, so that the value is whole.
-    let kind = handle.kind.load(Acquire);
-    if kind != K::KIND {
-        return Err(wrong::<K>(kind));
+    if handle.kind.load(Acquire) != K::KIND {
+        let kind = handle.settled();
+        if kind != K::KIND {
+            return Err(wrong::<K>(kind));
+        }
     }
     if !K::PLAIN {
         // SAFETY: it is written before the kind, by `new` alone.
         let token = unsafe { *handle.token.get() };
-        if token != fork::token() {
+        if !fork::is_token(token) {
             return Err(Failure::Forked);
         }
     }
@@ -167,7 +179,128 @@ fn wrong<K: Kind>(kind: u32) -> Failure {
     }
 }
 
-/// The object of a handle that all threads may use.
+impl<K: Kind> Handle<K> {
+    fn address(&self) -> usize {
+        core::ptr::from_ref(self).expose_provenance()
+    }
+
+    /// Its kind, when a close that is under way has ended or failed.
+    #[cold]
+    fn settled(&self) -> u32 {
+        loop {
+            // Acquire: as in `checked`.
+            match self.kind.load(Acquire) {
+                CLOSING => std::thread::yield_now(),
+                kind => return kind,
+            }
+        }
+    }
+
+    /// Ends it, and returns the object.
+    ///
+    /// # Safety
+    ///
+    /// The object is there, and no other thread uses or ends it.
+    unsafe fn take(&self) -> K::Value {
+        // SAFETY: the caller's promise; from here on the kind says that there is none.
+        let value = unsafe { (*self.value.get()).assume_init_read() };
+        // Release: with the Acquire of `checked`.
+        self.kind.store(CLOSED, Release);
+        // Relaxed: who ends it orders it.
+        self.generation.fetch_add(1, Relaxed);
+        value
+    }
+
+    /// Gives its memory to a later handle.
+    fn retire(&self) {
+        let mut ended = K::pool().ended().handles.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.push_back(self.address());
+    }
+}
+
+/// An object that all threads may use, a store or a lock manager: it does not end while this exists.
+pub(crate) struct Used<'h, K: Kind> {
+    handle: &'h Handle<K>,
+    /// The thread's word; none if the handle counts this use.
+    word: Option<&'static Word>,
+}
+
+/// Takes an object that all threads may use, for a call.
+///
+/// # Safety
+///
+/// The pointer is null or refers to a handle of this library.
+#[inline]
+pub(crate) unsafe fn used<'h, K: Kind>(pointer: *const K) -> Result<Used<'h, K>, Failure> {
+    loop {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { checked(pointer)? };
+        let word = using::begin(handle.address());
+        if word.is_none() {
+            // SeqCst: before the load below; with the load of `close`.
+            handle.busy.fetch_add(1, SeqCst);
+        }
+        let used = Used { handle, word };
+        Native::light_barrier();
+        // SeqCst: behind what says that it is used. A load as any other on x86-64.
+        if handle.kind.load(SeqCst) == K::KIND {
+            return Ok(used);
+        }
+    }
+}
+
+impl<K: Kind> Deref for Used<'_, K> {
+    type Target = K::Value;
+
+    #[inline]
+    fn deref(&self) -> &K::Value {
+        // SAFETY: its kind says that the value was written, and it is not ended while it is used.
+        unsafe { (*self.handle.value.get()).assume_init_ref() }
+    }
+}
+
+impl<K: Kind> Drop for Used<'_, K> {
+    #[inline]
+    fn drop(&mut self) {
+        match self.word {
+            Some(word) => word.end(),
+            // Release: with the load of `close`.
+            None => _ = self.handle.busy.fetch_sub(1, Release),
+        }
+    }
+}
+
+/// Ends an object that all threads may use, and returns it; not while a call uses it.
+///
+/// # Safety
+///
+/// The pointer is null or refers to a handle of this library.
+pub(crate) unsafe fn close<K: Kind>(pointer: *mut K) -> Result<K::Value, Failure> {
+    let handle = loop {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { checked::<K>(pointer)? };
+        // SeqCst: before the looks below. Of several threads that close it one goes on.
+        if handle.kind.compare_exchange(K::KIND, CLOSING, SeqCst, Relaxed).is_ok() {
+            break handle;
+        }
+    };
+    if !Native::heavy_barrier() {
+        // Without membarrier(2): no processor keeps a store to itself for so long.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // SeqCst, and Acquire in `is_used`: what those calls did comes before the end.
+    if handle.busy.load(SeqCst) > 0 || using::is_used(handle.address()) {
+        // Release: as `new`.
+        handle.kind.store(K::KIND, Release);
+        return Err(in_use::<K>());
+    }
+    // SAFETY: calls that begin see that it ends, and none is under way.
+    let value = unsafe { handle.take() };
+    handle.retire();
+    Ok(value)
+}
+
+/// The object of a handle of plain memory, which all threads may use.
 ///
 /// # Safety
 ///
@@ -205,10 +338,10 @@ pub(crate) unsafe fn alone<'h, K: Kind>(pointer: *mut K) -> Result<Alone<'h, K>,
 #[cold]
 fn in_use<K: Kind>() -> Failure {
     let name = K::NAME;
-    misuse(format!(
-        "another call uses the {name}: one thread may use it at a time, and a callback may not use \
-         the {name} of the call that it is in"
-    ))
+    let text = format!(
+        "another call uses the {name}, on another thread or around this callback: nothing was done"
+    );
+    Failure::Other(LW_BUSY, text)
 }
 
 impl<'h, K: Kind> Alone<'h, K> {
@@ -232,16 +365,11 @@ impl<'h, K: Kind> Alone<'h, K> {
 
     /// Ends the handle, and returns the object.
     pub(crate) fn end(self) -> K::Value {
-        // SAFETY: its kind says that the value was written; from here on the kind says otherwise.
-        let value = unsafe { (*self.0.value.get()).assume_init_read() };
-        // Release: with the Acquire of `checked`.
-        self.0.kind.store(CLOSED, Release);
-        // Relaxed: `busy` orders it.
-        self.0.generation.fetch_add(1, Relaxed);
-        let address = core::ptr::from_ref(self.0).expose_provenance();
+        let handle = self.0;
+        // SAFETY: its kind says that the value was written, and `busy` that no other thread has it.
+        let value = unsafe { handle.take() };
         drop(self);
-        let mut ended = K::pool().ended().handles.lock().unwrap_or_else(PoisonError::into_inner);
-        ended.push_back(address);
+        handle.retire();
         value
     }
 }
@@ -264,21 +392,40 @@ pub(crate) unsafe fn end<K: Kind>(pointer: *mut K) -> Result<K::Value, Failure> 
     Ok(unsafe { alone(pointer)? }.end())
 }
 
-/// Ends a handle, as all functions `_free` do: null is nothing, and in the child of a fork the
-/// object is the parent's, so its memory is given up and nothing else is done. A handle that a call
-/// uses at this moment is not changed.
+/// Ends a handle that was taken for that, as all functions `_free` and `_close` do: null is nothing,
+/// and in the child of a fork the object is the parent's, so its memory is given up and nothing else
+/// is done. None if there is no object to end.
+///
+/// # Safety
+///
+/// The pointer is null or refers to a handle of this library, and `ended` is what [`end`] or
+/// [`close`] says of it.
+pub(crate) unsafe fn or_given_up<K: Kind>(
+    pointer: *mut K,
+    end: impl FnOnce(*mut K) -> Result<K::Value, Failure>,
+) -> Result<Option<K::Value>, Failure> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    match end(pointer) {
+        Err(Failure::Forked) => {
+            // SAFETY: `Forked` says that it is a handle of this kind.
+            unsafe { forget(pointer) };
+            Ok(None)
+        }
+        ended => ended.map(Some),
+    }
+}
+
+/// Ends the handle of an object that one thread uses at a time, or of plain memory.
 ///
 /// # Safety
 ///
 /// The pointer is null or refers to a handle of this library.
-pub(crate) unsafe fn free<K: Kind>(pointer: *mut K) {
+pub(crate) unsafe fn free<K: Kind>(pointer: *mut K) -> Answer {
     // SAFETY: the caller's promise.
-    match unsafe { alone(pointer) } {
-        Ok(alone) => drop(alone.end()),
-        // SAFETY: `Forked` says that it is a handle of this kind.
-        Err(Failure::Forked) => unsafe { forget(pointer) },
-        Err(_) => {}
-    }
+    unsafe { or_given_up(pointer, |pointer| end(pointer)) }?;
+    Ok(LW_OK)
 }
 
 /// Ends a handle that belongs to another object, which ends. A call that uses it on another thread,
@@ -310,23 +457,14 @@ unsafe fn forget<K: Kind>(pointer: *mut K) {
     handle.kind.store(CLOSED, Relaxed);
 }
 
-/// The object of a handle that all threads may use, also in the child of a fork: to read what is
-/// plain memory.
+/// The object of the parent's, in the child of a fork: to read what is plain memory.
 ///
 /// # Safety
 ///
-/// As [`shared`].
-pub(crate) unsafe fn inherited<'h, K: Kind>(pointer: *const K) -> Result<&'h K::Value, Failure> {
-    // SAFETY: the caller's promise.
-    match unsafe { checked(pointer) } {
-        // SAFETY: its kind says that the value was written.
-        Ok(handle) => Ok(unsafe { (*handle.value.get()).assume_init_ref() }),
-        Err(Failure::Forked) => {
-            // SAFETY: `Forked` says that it is a handle of this kind.
-            let handle = unsafe { &*pointer.cast::<Handle<K>>() };
-            // SAFETY: its kind says that the value was written.
-            Ok(unsafe { (*handle.value.get()).assume_init_ref() })
-        }
-        Err(why) => Err(why),
-    }
+/// [`used`] has said of the pointer that it is `Forked`.
+pub(crate) unsafe fn inherited<'h, K: Kind>(pointer: *const K) -> &'h K::Value {
+    // SAFETY: `Forked` says that it is a handle of this kind.
+    let handle = unsafe { &*pointer.cast::<Handle<K>>() };
+    // SAFETY: its kind says that the value was written.
+    unsafe { (*handle.value.get()).assume_init_ref() }
 }

@@ -67,7 +67,7 @@ pub union lw_part_of {
 pub struct lw_part {
     /// An `lw_part_kind`.
     pub kind: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
     /// The number, of kinds that are one.
     pub of: lw_part_of,
@@ -91,6 +91,9 @@ fn append(part: &lw_part, depth: &mut usize, to: &mut Vec<u8>) -> Result<(), Fai
         unsafe { (part.of.i64, part.of.u64, part.of.f32, part.of.f64, part.of.wide) };
     // SAFETY: the caller of the C function says that they can be read.
     let data = || unsafe { key_bytes(part.data, part.len) };
+    if part.reserved != 0 {
+        return Err(misuse("a part of a key has an option of a later version of the library"));
+    }
     match part.kind {
         it if it == LW_PART_NULL as u32 => <Option<bool> as Key>::append(&None, nested, to),
         it if it == LW_PART_BYTES as u32 => <&[u8]>::append(&data()?, nested, to),

@@ -13,6 +13,7 @@ mod failure;
 mod fork;
 mod handle;
 mod queue;
+mod using;
 
 // The header has the functions in this order.
 pub mod codes;
@@ -76,6 +77,6 @@ pub unsafe fn panics(error: *mut *mut error::lw_error) -> core::ffi::c_int {
 #[doc(hidden)]
 pub unsafe fn store_of(store: *const store::lw_store) -> latchwork_store::Store {
     // SAFETY: the caller's promise.
-    let opened = unsafe { handle::shared(store) };
+    let opened = unsafe { handle::used(store) };
     opened.ok().expect("a store").store.clone()
 }

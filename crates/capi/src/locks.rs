@@ -12,7 +12,7 @@ use crate::call::{Sized_, call, options_of, path_of, place, text_of};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::Failure;
-use crate::handle::{self, kinds, shared};
+use crate::handle::{self, kinds, used};
 use crate::record::function;
 
 /// A lock manager. All threads may use it at the same time.
@@ -57,7 +57,7 @@ pub struct lw_locks_options {
     pub size: usize,
     /// An `lw_modes` (granular). All processes of a region say the same.
     pub modes: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
     /// How many processes may have the region open: 1 to 4,096 (256).
     pub processes: u32,
@@ -71,6 +71,10 @@ impl Sized_ for lw_locks_options {
     const INIT: Self =
         Self { size: size_of::<Self>(), modes: 0, reserved: 0, processes: 0, threads: 0, limit: 0 };
     const NAME: &'static str = "lw_locks_options";
+
+    fn reserved(&self) -> u32 {
+        self.reserved
+    }
 }
 
 fn modes_of(number: u32) -> Result<Modes, Failure> {
@@ -189,13 +193,23 @@ pub unsafe extern "C" fn lw_locks_open(
 /// Closes a lock manager. Its owners go on: each holds the region until it is freed. NULL is
 /// allowed.
 ///
+/// # Errors
+///
+/// `LW_BUSY` if a call of another thread uses it, or the call in whose callback this one is;
+/// `LW_MISUSE`.
+///
 /// # Safety
 ///
-/// The manager is NULL or alive, and no other call uses it.
+/// The manager is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_locks_close(locks: *mut lw_locks) {
-    // SAFETY: the caller's promise.
-    unsafe { handle::free(locks) };
+pub unsafe extern "C" fn lw_locks_close(locks: *mut lw_locks) -> c_int {
+    // SAFETY: the caller's promise; no place for an error.
+    unsafe {
+        call(core::ptr::null_mut(), || {
+            handle::or_given_up(locks, |locks| handle::close(locks))?;
+            Ok(LW_OK)
+        })
+    }
 }
 
 /// Finds the number of a mode by its name: "S", "X", "READ", ..
@@ -218,7 +232,8 @@ pub unsafe extern "C" fn lw_locks_mode(
     unsafe {
         call(error, || {
             let mode = place(mode, -1, "mode")?;
-            let (modes, name) = (shared(locks)?.modes(), text_of(name, "name of a mode")?);
+            let (locks, name) = (used(locks)?, text_of(name, "name of a mode")?);
+            let modes = locks.modes();
             match modes.each().position(|one| modes.name(one) == name) {
                 Some(at) => {
                     *mode = at as c_int;
@@ -249,7 +264,7 @@ pub unsafe extern "C" fn lw_locks_detect(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let count = shared(locks)?.with(Session::detect, Session::detect)?;
+            let count = used(locks)?.with(Session::detect, Session::detect)?;
             if !broken.is_null() {
                 *broken = count as u64;
             }
@@ -277,7 +292,7 @@ pub unsafe extern "C" fn lw_locks_sweep(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let count = shared(locks)?.with(Session::sweep, Session::sweep)?;
+            let count = used(locks)?.with(Session::sweep, Session::sweep)?;
             if !ended.is_null() {
                 *ended = count as u64;
             }
@@ -306,7 +321,7 @@ pub unsafe extern "C" fn lw_locks_kill(
     unsafe {
         call(error, || {
             let owner = id_of(owner);
-            match shared(locks)?.with(|of| of.kill(owner), |of| of.kill(owner)) {
+            match used(locks)?.with(|of| of.kill(owner), |of| of.kill(owner)) {
                 Err(Failure::Lock(Error::NoOwner(_))) => Ok(LW_NOT_FOUND),
                 done => done.map(|()| LW_OK),
             }
@@ -346,7 +361,7 @@ pub struct lw_lock {
     pub wanted: c_int,
     /// How often it was taken.
     pub count: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
     /// For how many nanoseconds it has been waited for, or 0.
     pub waited_ns: u64,
@@ -379,7 +394,7 @@ pub unsafe extern "C" fn lw_locks_list(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (locks, each) = (shared(locks)?, function(each)?);
+            let (locks, each) = (used(locks)?, function(each)?);
             let all = locks.with(Session::snapshot, Session::snapshot)?;
             let modes = locks.modes();
             for info in &all {

@@ -10,7 +10,7 @@ use crate::call::{Sized_, bytes, call, options_of, place, text_of, too_long};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::{Failure, misuse};
-use crate::handle::{self, alone, kinds, shared};
+use crate::handle::{self, alone, kinds, used};
 use crate::locks::{Locks, either, lw_locks, mode_of, number_of};
 
 /// An owner of locks: a transaction, or a task of the program. It may move between threads, with
@@ -43,7 +43,7 @@ pub struct lw_owner_options {
     pub size: usize,
     /// The victims of deadlocks are chosen from the owners with the lowest priority; 0 is 100.
     pub priority: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
     /// The result of `lw_owner_age` at an earlier attempt: the owner is as old as it was then, so
     /// it is not the victim again. 0 is now.
@@ -61,6 +61,10 @@ impl Sized_ for lw_owner_options {
         label: core::ptr::null(),
     };
     const NAME: &'static str = "lw_owner_options";
+
+    fn reserved(&self) -> u32 {
+        self.reserved
+    }
 }
 
 /// # Safety
@@ -133,8 +137,8 @@ pub unsafe extern "C" fn lw_owner_new(
     unsafe {
         call(error, || {
             let owner = place(owner, core::ptr::null_mut(), "owner")?;
-            let (locks, options) = (shared(locks)?, owner_options(options)?);
-            let of = match locks {
+            let (locks, options) = (used(locks)?, owner_options(options)?);
+            let of = match &*locks {
                 Locks::Private(manager, _) => Kinds::Private(manager.stored_owner(&options)?),
                 Locks::Shared(manager, _) => Kinds::Shared(manager.stored_owner(&options)?),
             };
@@ -172,13 +176,17 @@ pub unsafe extern "C" fn lw_owner_renew(
 
 /// Releases all locks of an owner, and frees it. NULL is allowed.
 ///
+/// # Errors
+///
+/// `LW_BUSY`, `LW_MISUSE`.
+///
 /// # Safety
 ///
 /// The owner is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_owner_free(owner: *mut lw_owner) {
-    // SAFETY: the caller's promise.
-    unsafe { handle::free(owner) };
+pub unsafe extern "C" fn lw_owner_free(owner: *mut lw_owner) -> c_int {
+    // SAFETY: the caller's promise; no place for an error.
+    unsafe { call(core::ptr::null_mut(), || handle::free(owner)) }
 }
 
 /// Returns the id of an owner, which is the same in all processes.

@@ -9,7 +9,7 @@ use crate::call::{bytes, call, too_long};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::Failure;
-use crate::handle::shared;
+use crate::handle::used;
 use crate::record::function;
 use crate::store::lw_store;
 use crate::txn::{ended, lw_txn};
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn lw_commit_prepared(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            shared(store)?.store.commit_prepared(id(gid, gid_len)?)?;
+            used(store)?.store.commit_prepared(id(gid, gid_len)?)?;
             Ok(LW_OK)
         })
     }
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn lw_roll_back_prepared(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            shared(store)?.store.roll_back_prepared(id(gid, gid_len)?)?;
+            used(store)?.store.roll_back_prepared(id(gid, gid_len)?)?;
             Ok(LW_OK)
         })
     }
@@ -140,8 +140,8 @@ pub unsafe extern "C" fn lw_prepared(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (store, each) = (&shared(store)?.store, function(each)?);
-            let mut all = store.prepared()?;
+            let (store, each) = (used(store)?, function(each)?);
+            let mut all = store.store.prepared()?;
             all.sort_by_key(|one| one.at);
             for one in all {
                 let when = one.when.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();

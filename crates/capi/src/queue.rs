@@ -82,7 +82,7 @@ impl Drop for Queue {
     fn drop(&mut self) {
         for done in locked(&self.done).drain(..) {
             // SAFETY: null, or an error that nothing else refers to.
-            unsafe { handle::free(done.error) };
+            let _ = unsafe { handle::free(done.error) };
         }
     }
 }

@@ -3,6 +3,8 @@
 use core::ffi::c_void;
 use core::ops::Bound;
 
+use latchwork_store::KEY_MAX;
+
 use crate::call::{Sized_, key_bytes, options_of};
 use crate::codes::lw_code::*;
 use crate::failure::{Failure, misuse};
@@ -37,7 +39,7 @@ pub struct lw_range {
     pub to_len: usize,
     /// `LW_FROM_EXCLUDED`, `LW_TO_INCLUDED`, `LW_REVERSE`, `LW_PREFIX`, `LW_PREFIX_PARTS`, or 0.
     pub flags: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
     /// After how many records a scan or a cursor ends; 0 is no limit.
     pub limit: u64,
@@ -55,6 +57,10 @@ impl Sized_ for lw_range {
         limit: 0,
     };
     const NAME: &'static str = "lw_range";
+
+    fn reserved(&self) -> u32 {
+        self.reserved
+    }
 }
 
 /// The ends of a range.
@@ -91,7 +97,7 @@ impl Range {
             let (Some(from), None) = (from, to) else {
                 return Err(misuse("a prefix is `from`, and `to` is NULL"));
             };
-            let to = if has(LW_PREFIX) { behind(&from) } else { behind_parts(&from) };
+            let to = if has(LW_PREFIX) { behind(&from) } else { behind_parts(from.clone()) };
             (Bound::Included(from), to)
         } else {
             let from = from.map_or(Bound::Unbounded, |key| match has(LW_FROM_EXCLUDED) {
@@ -134,7 +140,11 @@ fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
     Bound::Unbounded
 }
 
-/// Behind all keys that begin with these parts: no part begins with FF.
-fn behind_parts(prefix: &[u8]) -> Bound<Vec<u8>> {
-    Bound::Excluded([prefix, &[0xff]].concat())
+/// Behind all keys that begin with these parts: no part begins with FF. A key of the greatest length
+/// has no parts behind it.
+fn behind_parts(prefix: Vec<u8>) -> Bound<Vec<u8>> {
+    match prefix.len() {
+        KEY_MAX => Bound::Included(prefix),
+        _ => Bound::Excluded([&prefix[..], &[0xff]].concat()),
+    }
 }

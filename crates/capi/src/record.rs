@@ -2,14 +2,14 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::buf::{Buf, lw_buf};
-use crate::call::{call, found, inserted, key_bytes, value_bytes};
+use crate::buf::{Buf, full, lw_buf};
+use crate::call::{Answer, call, found, inserted, key_bytes, value_bytes};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::{Failure, misuse};
-use crate::handle::shared;
+use crate::handle::{shared, used};
 use crate::store::lw_store;
-use crate::table::lw_table;
+use crate::table::{Bytes, lw_table};
 
 /// A function that is called with the bytes of a value: they live until it returns. It must return:
 /// it must not throw an exception or jump (`longjmp`) out of the call that it is in.
@@ -20,6 +20,47 @@ pub type lw_value_fn =
 /// The function of a caller that may not be NULL.
 pub(crate) fn function<F>(given: Option<F>) -> Result<F, Failure> {
     given.ok_or_else(|| misuse("the function is NULL"))
+}
+
+/// The arguments of a call that concerns one record: what it is read or written with, the table,
+/// and the key.
+///
+/// # Safety
+///
+/// The table is null or a handle, and the bytes of the key can be read.
+#[inline(always)]
+pub(crate) unsafe fn on<'a, W>(
+    with: Result<W, Failure>,
+    table: *const lw_table,
+    key: *const c_void,
+    key_len: usize,
+) -> Result<(W, &'a Bytes, &'a [u8]), Failure> {
+    // SAFETY: the caller's promises.
+    unsafe { Ok((with?, shared(table)?, key_bytes(key, key_len)?)) }
+}
+
+/// The answer to a read into a buffer: whether the value that was found has room there.
+#[inline]
+pub(crate) fn copied(found: Option<bool>) -> Answer {
+    match found {
+        Some(true) => Ok(LW_OK),
+        None => Ok(LW_NOT_FOUND),
+        Some(false) => Err(full()),
+    }
+}
+
+/// A function of the caller's, to be called with the bytes of a value.
+///
+/// # Safety
+///
+/// It can be called with this context.
+pub(crate) unsafe fn lending(
+    each: lw_value_fn,
+    context: *mut c_void,
+) -> Result<impl FnMut(&[u8]), Failure> {
+    let each = function(each)?;
+    // SAFETY: the caller's promise.
+    Ok(move |bytes: &[u8]| unsafe { each(context, bytes.as_ptr().cast(), bytes.len()) })
 }
 
 /// Reads a record at a snapshot of now, into a buffer. Never blocks, and takes no lock. O(log n).
@@ -44,12 +85,9 @@ pub unsafe extern "C" fn lw_get(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (store, table) = (&shared(store)?.store, shared(table)?);
-            let (key, mut value) = (key_bytes(key, key_len)?, Buf::new(value)?);
-            match store.read(|tx| tx.get_with(table, key, |bytes| value.set(bytes)))? {
-                Some(copied) => copied.map(|()| LW_OK),
-                None => Ok(LW_NOT_FOUND),
-            }
+            let (store, table, key) = on(used(store), table, key, key_len)?;
+            let mut value = Buf::new(value)?;
+            copied(store.store.read(|tx| tx.get_with(table, key, |bytes| value.copy(bytes)))?)
         })
     }
 }
@@ -77,10 +115,9 @@ pub unsafe extern "C" fn lw_get_with(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (store, table) = (&shared(store)?.store, shared(table)?);
-            let (key, each) = (key_bytes(key, key_len)?, function(each)?);
-            let with = |bytes: &[u8]| each(context, bytes.as_ptr().cast(), bytes.len());
-            found(store.read(|tx| tx.get_with(table, key, with))?.is_some())
+            let (store, table, key) = on(used(store), table, key, key_len)?;
+            let with = lending(each, context)?;
+            found(store.store.read(|tx| tx.get_with(table, key, with))?.is_some())
         })
     }
 }
@@ -109,8 +146,8 @@ pub unsafe extern "C" fn lw_put(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (store, table) = (&shared(store)?.store, shared(table)?);
-            store.put(table, key_bytes(key, key_len)?, value_bytes(value, value_len)?)?;
+            let (store, table, key) = on(used(store), table, key, key_len)?;
+            store.store.put(table, key, value_bytes(value, value_len)?)?;
             Ok(LW_OK)
         })
     }
@@ -138,9 +175,9 @@ pub unsafe extern "C" fn lw_insert(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (store, table) = (&shared(store)?.store, shared(table)?);
-            let (key, value) = (key_bytes(key, key_len)?, value_bytes(value, value_len)?);
-            inserted(store.write(|tx| tx.insert(table, key, value)))
+            let (store, table, key) = on(used(store), table, key, key_len)?;
+            let value = value_bytes(value, value_len)?;
+            inserted(store.store.write(|tx| tx.insert(table, key, value)))
         })
     }
 }
@@ -165,8 +202,8 @@ pub unsafe extern "C" fn lw_remove(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (store, table) = (&shared(store)?.store, shared(table)?);
-            found(store.remove(table, key_bytes(key, key_len)?)?)
+            let (store, table, key) = on(used(store), table, key, key_len)?;
+            found(store.store.remove(table, key)?)
         })
     }
 }

@@ -27,7 +27,8 @@ pub type lw_record_fn = Option<
 /// What can be read: a snapshot or a transaction.
 pub(crate) trait Reads {
     /// Calls `each` for the records of a range until it returns `false`; for about `most` of them
-    /// if no more of the range shall be held. Returns whether that was the whole range.
+    /// if no more of the range shall be held. Returns whether the range has no more records than
+    /// those, if `each` has not returned `false`.
     fn some(
         &mut self,
         table: &Bytes,
@@ -47,16 +48,11 @@ impl Reads for &KeptSnapshot {
         _: Option<usize>,
         each: &mut EachRecord<'_>,
     ) -> Result<bool, Error> {
-        let mut whole = true;
-        let each: &mut EachRecord<'_> = &mut |key, value| {
-            whole = each(key, value)?;
-            Ok(whole)
-        };
         match back {
             false => self.scan(table, ends, each)?,
             true => self.scan_back(table, ends, each)?,
         }
-        Ok(whole)
+        Ok(true)
     }
 }
 
@@ -72,16 +68,11 @@ impl Reads for WriteTxn<'_, '_> {
         if let Some(most) = most {
             return self.scan_some(table, ends, back, most, each);
         }
-        let mut whole = true;
-        let each: &mut EachRecord<'_> = &mut |key, value| {
-            whole = each(key, value)?;
-            Ok(whole)
-        };
         match back {
             false => self.scan(table, ends, each)?,
             true => self.scan_back(table, ends, each)?,
         }
-        Ok(whole)
+        Ok(true)
     }
 }
 

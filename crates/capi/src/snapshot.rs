@@ -5,12 +5,12 @@ use core::ffi::{c_int, c_void};
 use latchwork_store::KeptSnapshot;
 
 use crate::buf::{Buf, lw_buf};
-use crate::call::{call, found, key_bytes, place};
+use crate::call::{call, found, place};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
-use crate::handle::{self, alone, kinds, shared};
+use crate::handle::{self, alone, kinds, shared, used};
 use crate::range::{Range, lw_range};
-use crate::record::{function, lw_value_fn};
+use crate::record::{copied, function, lending, lw_value_fn, on};
 use crate::scan::{count, lw_record_fn, scan};
 use crate::store::lw_store;
 use crate::table::lw_table;
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn lw_snapshot_new(
     unsafe {
         call(error, || {
             let snapshot = place(snapshot, core::ptr::null_mut(), "snapshot")?;
-            *snapshot = handle::new(shared(store)?.store.snapshot()?);
+            *snapshot = handle::new(used(store)?.store.snapshot()?);
             Ok(LW_OK)
         })
     }
@@ -52,13 +52,17 @@ pub unsafe extern "C" fn lw_snapshot_new(
 
 /// Frees a snapshot. Cursors of it return `LW_MISUSE` from then on. NULL is allowed.
 ///
+/// # Errors
+///
+/// `LW_BUSY`, `LW_MISUSE`.
+///
 /// # Safety
 ///
 /// The snapshot is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_snapshot_free(snapshot: *mut lw_snapshot) {
+pub unsafe extern "C" fn lw_snapshot_free(snapshot: *mut lw_snapshot) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { handle::free(snapshot) };
+    unsafe { call(core::ptr::null_mut(), || handle::free(snapshot)) }
 }
 
 /// Reads a record of a snapshot into a buffer. O(log n), and a read of the log for each version
@@ -83,12 +87,9 @@ pub unsafe extern "C" fn lw_snapshot_get(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut snapshot, table) = (alone(snapshot)?, shared(table)?);
-            let (key, mut value) = (key_bytes(key, key_len)?, Buf::new(value)?);
-            match snapshot.get().get_with(table, key, |bytes| value.set(bytes))? {
-                Some(copied) => copied.map(|()| LW_OK),
-                None => Ok(LW_NOT_FOUND),
-            }
+            let (mut snapshot, table, key) = on(alone(snapshot), table, key, key_len)?;
+            let mut value = Buf::new(value)?;
+            copied(snapshot.get().get_with(table, key, |bytes| value.copy(bytes))?)
         })
     }
 }
@@ -116,9 +117,8 @@ pub unsafe extern "C" fn lw_snapshot_get_with(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut snapshot, table) = (alone(snapshot)?, shared(table)?);
-            let (key, each) = (key_bytes(key, key_len)?, function(each)?);
-            let with = |bytes: &[u8]| each(context, bytes.as_ptr().cast(), bytes.len());
+            let (mut snapshot, table, key) = on(alone(snapshot), table, key, key_len)?;
+            let with = lending(each, context)?;
             found(snapshot.get().get_with(table, key, with)?.is_some())
         })
     }

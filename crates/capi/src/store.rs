@@ -11,7 +11,7 @@ use crate::call::{Sized_, call, options_of, path_of, place};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::Failure;
-use crate::handle::{self, kinds};
+use crate::handle::{self, kinds, used};
 use crate::queue::Queue;
 
 /// An open store. All threads of the process may use it at the same time. Open each store once in
@@ -236,7 +236,7 @@ pub unsafe extern "C" fn lw_open_read_only(
 ///
 /// # Safety
 ///
-/// `of` is a store, of this process or of the one that forked it, and no other call closes it.
+/// `of` is a store, of this process or of the one that forked it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_store_reopen(
     of: *const lw_store,
@@ -247,14 +247,20 @@ pub unsafe extern "C" fn lw_store_reopen(
     unsafe {
         call(error, || {
             let store = place(store, core::ptr::null_mut(), "store")?;
-            let of = handle::inherited(of)?;
-            *store = opened(of.path.clone(), of.options)?;
+            *store = match used(of) {
+                Ok(of) => opened(of.path.clone(), of.options)?,
+                Err(Failure::Forked) => {
+                    let of = handle::inherited(of);
+                    opened(of.path.clone(), of.options)?
+                }
+                Err(why) => return Err(why),
+            };
             Ok(LW_OK)
         })
     }
 }
 
-/// Closes a store, and frees the object, whatever it returns. Transactions, snapshots and cursors
+/// Closes a store, and frees the object, whatever it returns but for `LW_BUSY`. Transactions, snapshots and cursors
 /// that are still open go on; the store is closed when the last of them has ended. The last process
 /// that closes a store makes a checkpoint, so that the next `lw_open` is quick; this may take time.
 /// In the child of a fork it frees this process's memory alone, and returns `LW_OK`. NULL is
@@ -262,31 +268,22 @@ pub unsafe extern "C" fn lw_store_reopen(
 ///
 /// # Errors
 ///
-/// `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: the next `lw_open` recovers the changes that could not be
-/// written.
+/// `LW_BUSY` if a call of another thread uses the store, or the call in whose callback this one is:
+/// it stays open. `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: it is closed, and the next `lw_open` recovers
+/// the changes that could not be written.
 ///
 /// # Safety
 ///
-/// The store is NULL or alive, and no other call uses it.
+/// The store is NULL or alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_close(store: *mut lw_store, error: *mut *mut lw_error) -> c_int {
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            if store.is_null() {
-                return Ok(LW_OK);
+            if let Some(opened) = handle::or_given_up(store, |store| handle::close(store))? {
+                opened.store.close()?;
             }
-            match handle::end(store) {
-                Ok(opened) => {
-                    opened.store.close()?;
-                    Ok(LW_OK)
-                }
-                Err(Failure::Forked) => {
-                    handle::free(store);
-                    Ok(LW_OK)
-                }
-                Err(why) => Err(why),
-            }
+            Ok(LW_OK)
         })
     }
 }
@@ -296,7 +293,7 @@ pub unsafe extern "C" fn lw_close(store: *mut lw_store, error: *mut *mut lw_erro
 ///
 /// # Errors
 ///
-/// `LW_COMMIT_UNKNOWN`, `LW_IO`.
+/// `LW_COMMIT_UNKNOWN`, `LW_READ_ONLY`, `LW_IO`.
 ///
 /// # Safety
 ///
@@ -306,7 +303,7 @@ pub unsafe extern "C" fn lw_sync(store: *mut lw_store, error: *mut *mut lw_error
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            handle::shared(store)?.store.sync()?;
+            used(store)?.store.sync()?;
             Ok(LW_OK)
         })
     }
@@ -327,7 +324,7 @@ pub unsafe extern "C" fn lw_checkpoint(store: *mut lw_store, error: *mut *mut lw
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            handle::shared(store)?.store.checkpoint()?;
+            used(store)?.store.checkpoint()?;
             Ok(LW_OK)
         })
     }

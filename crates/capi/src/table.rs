@@ -44,7 +44,7 @@ pub struct lw_table_options {
     pub value_type: *const c_char,
     /// The schema version, which a program changes with the meaning of its records. 0.
     pub version: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
 }
 
@@ -57,6 +57,10 @@ impl Sized_ for lw_table_options {
         reserved: 0,
     };
     const NAME: &'static str = "lw_table_options";
+
+    fn reserved(&self) -> u32 {
+        self.reserved
+    }
 }
 
 /// Creates a table object. The table itself is created in a store by the first write to it. Call
@@ -139,5 +143,5 @@ pub unsafe extern "C" fn lw_table_name(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_table_free(table: *mut lw_table) {
     // SAFETY: the caller's promise.
-    unsafe { handle::free(table) };
+    let _ = unsafe { handle::free(table) };
 }

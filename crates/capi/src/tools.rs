@@ -10,7 +10,7 @@ use crate::call::{call, path_of, place, text_of, too_long};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::Failure;
-use crate::handle::shared;
+use crate::handle::used;
 use crate::store::lw_store;
 
 /// Returns the version of the library, such as "0.1.0". The text is static. Never fails.
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn lw_sequence_next(
     unsafe {
         call(error, || {
             let number = place(number, 0, "number")?;
-            let (store, name) = (&shared(store)?.store, text_of(name, "name of a sequence")?);
+            let (store, name) = (used(store)?, text_of(name, "name of a sequence")?);
             if name.len() > NAME_MAX {
                 return Err(too_long("sequence name", name.len(), NAME_MAX));
             }
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn lw_sequence_next(
             if batch > 0 {
                 sequence = sequence.batch(batch);
             }
-            *number = store.next_number(&sequence)?;
+            *number = store.store.next_number(&sequence)?;
             Ok(LW_OK)
         })
     }
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn lw_tables(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let tables = shared(store)?.store.table_infos()?;
+            let tables = used(store)?.store.table_infos()?;
             let tables = tables.into_iter().map(|table| {
                 json!({
                     "name": table.name, "key": table.key, "value": table.value,
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn lw_stats(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let metrics = shared(store)?.store.metrics()?;
+            let metrics = used(store)?.store.metrics()?;
             let mut all = Map::new();
             for metric in metrics.iter() {
                 for sample in &metric.samples {
@@ -165,8 +165,8 @@ pub unsafe extern "C" fn lw_verify(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let store = &shared(store)?.store;
-            let found = store.faults()?;
+            let opened = used(store)?;
+            let found = opened.store.faults()?;
             if !faults.is_null() {
                 let list = found
                     .iter()
@@ -176,9 +176,9 @@ pub unsafe extern "C" fn lw_verify(
             if let Some(fault) = found.into_iter().next() {
                 return Err(fault.why.into());
             }
-            let used = store.verify()?;
+            let checked = opened.store.verify()?;
             if !pages.is_null() {
-                *pages = used;
+                *pages = checked;
             }
             Ok(LW_OK)
         })
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn lw_backup(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            shared(store)?.store.backup(path_of(path)?, &mut |_| {})?;
+            used(store)?.store.backup(path_of(path)?, &mut |_| {})?;
             Ok(LW_OK)
         })
     }
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn lw_sweep(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let count = shared(store)?.store.sweep()?;
+            let count = used(store)?.store.sweep()?;
             if !ended.is_null() {
                 *ended = count as u64;
             }

@@ -6,15 +6,13 @@ use core::time::Duration;
 use latchwork_store::{Error, Level, Savepoint, Store, Transaction, TxnOptions, WriteTxn};
 
 use crate::buf::{Buf, lw_buf};
-use crate::call::{
-    Answer, Sized_, call, found, inserted, key_bytes, options_of, place, text_of, value_bytes,
-};
+use crate::call::{Answer, Sized_, call, found, inserted, options_of, place, text_of, value_bytes};
 use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::{Failure, misuse};
-use crate::handle::{self, Alone, alone, kinds, shared};
+use crate::handle::{self, Alone, alone, kinds, shared, used};
 use crate::range::{Range, lw_range};
-use crate::record::{function, lw_value_fn};
+use crate::record::{copied, function, lending, lw_value_fn, on};
 use crate::scan::{count, lw_record_fn, scan};
 use crate::store::{lw_store, mode_of};
 use crate::table::{Bytes, lw_table};
@@ -89,7 +87,7 @@ pub struct lw_txn_options {
     pub mode: u32,
     /// The period of `LW_MODE_PERIODIC`, in milliseconds.
     pub period_ms: u32,
-    /// Not used; 0.
+    /// 0: for later versions.
     pub reserved: u32,
     /// For how many milliseconds it waits for locks, and is run again by a retry loop; 0 is 10,000,
     /// and for `lw_begin` no limit. UINT64_MAX is no limit.
@@ -110,6 +108,10 @@ impl Sized_ for lw_txn_options {
         label: core::ptr::null(),
     };
     const NAME: &'static str = "lw_txn_options";
+
+    fn reserved(&self) -> u32 {
+        self.reserved
+    }
 }
 
 /// A time that is no limit: 100 years.
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn lw_begin(
         call(error, || {
             let tx = place(tx, core::ptr::null_mut(), "transaction")?;
             let (patience, has_time) = patience(options)?;
-            *tx = handle::new(Txn::new(begin(&shared(store)?.store, &patience, has_time)?, false));
+            *tx = handle::new(Txn::new(begin(&used(store)?.store, &patience, has_time)?, false));
             Ok(LW_OK)
         })
     }
@@ -252,21 +254,23 @@ pub unsafe extern "C" fn lw_roll_back(tx: *mut lw_txn, error: *mut *mut lw_error
     }
 }
 
-/// Rolls a transaction back without waiting for the disk, and frees the object. NULL is allowed,
-/// and so is a transaction of a retry loop, which is not changed.
+/// Rolls a transaction back without waiting for the disk, and frees the object. NULL is allowed.
+///
+/// # Errors
+///
+/// `LW_BUSY`; `LW_MISUSE`, also for a transaction of a retry loop: it is not changed.
 ///
 /// # Safety
 ///
 /// The transaction is NULL or alive.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn lw_txn_free(tx: *mut lw_txn) {
-    // SAFETY: the caller's promise.
+pub unsafe extern "C" fn lw_txn_free(tx: *mut lw_txn) -> c_int {
+    // SAFETY: the caller's promise; no place for an error.
     unsafe {
-        match own(tx) {
-            Ok(tx) => drop(tx.end()),
-            Err(Failure::Forked) => handle::free(tx),
-            Err(_) => {}
-        }
+        call(core::ptr::null_mut(), || {
+            handle::or_given_up(tx, |tx| ended(tx))?;
+            Ok(LW_OK)
+        })
     }
 }
 
@@ -313,15 +317,11 @@ pub unsafe extern "C" fn lw_txn_get(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let (key, mut value) = (key_bytes(key, key_len)?, Buf::new(value)?);
-            copied(tx.get().tx.with(|tx| tx.get_with(table, key, |bytes| value.set(bytes)))?)
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
+            let mut value = Buf::new(value)?;
+            copied(tx.get().tx.with(|tx| tx.get_with(table, key, |bytes| value.copy(bytes)))?)
         })
     }
-}
-
-fn copied(found: Option<Result<(), Failure>>) -> Answer {
-    found.map_or(Ok(LW_NOT_FOUND), |copied| copied.map(|()| LW_OK))
 }
 
 /// Reads a record that the transaction means to write: no other transaction can read it in this way
@@ -347,9 +347,9 @@ pub unsafe extern "C" fn lw_txn_get_for_update(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let (key, mut value) = (key_bytes(key, key_len)?, Buf::new(value)?);
-            let with = |bytes: &[u8]| value.set(bytes);
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
+            let mut value = Buf::new(value)?;
+            let with = |bytes: &[u8]| value.copy(bytes);
             copied(tx.get().tx.with(|tx| tx.get_for_update_with(table, key, with))?)
         })
     }
@@ -378,9 +378,8 @@ pub unsafe extern "C" fn lw_txn_get_with(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let (key, each) = (key_bytes(key, key_len)?, function(each)?);
-            let with = |bytes: &[u8]| each(context, bytes.as_ptr().cast(), bytes.len());
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
+            let with = lending(each, context)?;
             found(tx.get().tx.with(|tx| tx.get_with(table, key, with))?.is_some())
         })
     }
@@ -408,8 +407,8 @@ pub unsafe extern "C" fn lw_txn_put(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let (key, value) = (key_bytes(key, key_len)?, value_bytes(value, value_len)?);
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
+            let value = value_bytes(value, value_len)?;
             tx.get().write(|tx| tx.put(table, key, value))?;
             Ok(LW_OK)
         })
@@ -439,8 +438,8 @@ pub unsafe extern "C" fn lw_txn_put_final(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let (key, value) = (key_bytes(key, key_len)?, value_bytes(value, value_len)?);
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
+            let value = value_bytes(value, value_len)?;
             tx.get().write(|tx| tx.put_final(table, key, value))?;
             Ok(LW_OK)
         })
@@ -469,8 +468,8 @@ pub unsafe extern "C" fn lw_txn_insert(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let (key, value) = (key_bytes(key, key_len)?, value_bytes(value, value_len)?);
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
+            let value = value_bytes(value, value_len)?;
             inserted(tx.get().write(|tx| tx.insert(table, key, value)))
         })
     }
@@ -496,8 +495,7 @@ pub unsafe extern "C" fn lw_txn_remove(
     // SAFETY: the caller's promises.
     unsafe {
         call(error, || {
-            let (mut tx, table) = (alone(tx)?, shared(table)?);
-            let key = key_bytes(key, key_len)?;
+            let (mut tx, table, key) = on(alone(tx), table, key, key_len)?;
             found(tx.get().write(|tx| tx.remove(table, key))?)
         })
     }

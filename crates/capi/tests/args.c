@@ -50,8 +50,7 @@ static void with(const struct call *call, int at, long value, int allowed, const
 static void wrong_handles(const struct call *call, int at, char kind)
 {
     void *other = kind == 'l' ? (void *)world.table : (void *)world.locks;
-    /* lw_close(NULL) is allowed, as all calls that free. */
-    int null = !strcmp(call->name, "lw_close") ? LW_OK : LW_MISUSE;
+    int null = is_end(call) ? LW_OK : LW_MISUSE;
     with(call, at, 0, null, "NULL");
     with(call, at, (long)other, LW_MISUSE, "a handle of another kind");
     with(call, at, (long)other + 1, LW_MISUSE, "a misaligned handle");

@@ -64,7 +64,7 @@ static const struct call CALLS[] = {
     CALL(lw_insert, 'i', "s t k v e", 0),
     CALL(lw_remove, 'i', "s t k e", 0),
     CALL(lw_snapshot_new, 'i', "s >n e", 0),
-    CALL(lw_snapshot_free, 'v', "n", 0),
+    CALL(lw_snapshot_free, 'i', "n", 0),
     CALL(lw_snapshot_get, 'i', "n t k b e", 0),
     CALL(lw_snapshot_get_with, 'i', "n t k f C e", 0),
     CALL(lw_snapshot_scan, 'i', "n t O f C e", sizeof(lw_range)),
@@ -73,7 +73,7 @@ static const struct call CALLS[] = {
     CALL(lw_begin, 'i', "s O >x e", sizeof(lw_txn_options)),
     CALL(lw_commit, 'i', "x e", 0),
     CALL(lw_roll_back, 'i', "x e", 0),
-    CALL(lw_txn_free, 'v', "x", 0),
+    CALL(lw_txn_free, 'i', "x", 0),
     CALL(lw_txn_restart, 'i', "x e", 0),
     CALL(lw_txn_get, 'i', "x t k b e", 0),
     CALL(lw_txn_get_for_update, 'i', "x t k b e", 0),
@@ -93,9 +93,9 @@ static const struct call CALLS[] = {
     CALL(lw_attempts_new, 'i', "s O >a e", sizeof(lw_txn_options)),
     CALL(lw_attempts_next, 'i', "a >x e", 0),
     CALL(lw_attempts_end, 'i', "A i e", 0),
-    CALL(lw_attempts_free, 'v', "a", 0),
+    CALL(lw_attempts_free, 'i', "a", 0),
     CALL(lw_write, 'i', "s O f C e", sizeof(lw_txn_options)),
-    CALL(lw_cursor_free, 'v', "c", 0),
+    CALL(lw_cursor_free, 'i', "c", 0),
     CALL(lw_cursor_next, 'i', "c >r e", 0),
     CALL(lw_cursor_prev, 'i', "c >r e", 0),
     CALL(lw_cursor_next_some, 'i', "c r >u e", 0),
@@ -119,7 +119,7 @@ static const struct call CALLS[] = {
     CALL(lw_restore, 'i', "z z e", 0),
     CALL(lw_sweep, 'i', "s ?u e", 0),
     CALL(lw_locks_open, 'i', "?z O >l e", sizeof(lw_locks_options)),
-    CALL(lw_locks_close, 'v', "l", 0),
+    CALL(lw_locks_close, 'i', "l", 0),
     CALL(lw_locks_mode, 'i', "l z >i e", 0),
     CALL(lw_locks_detect, 'i', "l ?u e", 0),
     CALL(lw_locks_sweep, 'i', "l ?u e", 0),
@@ -127,7 +127,7 @@ static const struct call CALLS[] = {
     CALL(lw_locks_list, 'i', "l f C e", 0),
     CALL(lw_owner_new, 'i', "l O >o e", sizeof(lw_owner_options)),
     CALL(lw_owner_renew, 'i', "o O e", sizeof(lw_owner_options)),
-    CALL(lw_owner_free, 'v', "o", 0),
+    CALL(lw_owner_free, 'i', "o", 0),
     CALL(lw_owner_id, 'i', "o >u e", 0),
     CALL(lw_owner_age, 'i', "o >u e", 0),
     CALL(lw_owner_lock, 'i', "o k i e", 0),
@@ -138,6 +138,13 @@ static const struct call CALLS[] = {
     CALL(lw_owner_holds, 'i', "o k ?u ?u e", 0),
     CALL(lw_owner_batch, 'i', "o q ?u e", 0),
 };
+
+/* Whether a call ends an object: then NULL is allowed, and the object of the parent of a fork. */
+static inline int is_end(const struct call *call)
+{
+    const char *last = strrchr(call->name, '_');
+    return !strcmp(last, "_free") || !strcmp(last, "_close");
+}
 
 enum { COUNT = sizeof CALLS / sizeof CALLS[0], ARGUMENTS = 8 };
 

@@ -22,7 +22,7 @@ static void in_child(void)
     for (int frees = 0; frees < 2; frees++) {
         for (int at = 0; at < COUNT; at++) {
             const struct call *call = &CALLS[at];
-            int is_free = call->returns == 'v' || !strcmp(call->name, "lw_close");
+            int is_free = is_end(call);
             if (is_free != frees || !is_of_process(call)) continue;
             if (!strcmp(call->name, "lw_store_reopen")) continue;
             int count = arguments(call, &world, list);

@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 
 static lw_store *store;
 static lw_table *table;
@@ -146,6 +147,121 @@ static void expect(lw_txn *tx, const lw_range *range, const char *first, const c
     CHECK(seen == many);
     lw_cursor_free(cursor);
     lw_snapshot_free(snapshot);
+}
+
+/* A key may be as long as this, and so may a prefix. */
+enum { LONGEST = 1890 };
+
+static void limits(void)
+{
+    char key[LONGEST + 1];
+    lw_range range = LW_RANGE_INIT;
+    lw_txn_options of_tx = LW_TXN_OPTIONS_INIT;
+    lw_table_options of_table = LW_TABLE_OPTIONS_INIT;
+    lw_locks_options of_locks = LW_LOCKS_OPTIONS_INIT;
+    lw_part part = lw_part_u64(1);
+    lw_buf buf = LW_BUF_INIT;
+    lw_snapshot *snapshot;
+    lw_cursor *cursor;
+    lw_locks *locks;
+    lw_table *other;
+    lw_row row;
+    lw_txn *tx;
+    uint64_t records;
+    memset(key, 'k', sizeof key);
+    OK(lw_put(store, table, key, LONGEST, "1", 1, &error));
+    IS(LW_TOO_LONG, lw_put(store, table, key, LONGEST + 1, "1", 1, &error));
+    OK(lw_snapshot_new(store, &snapshot, &error));
+    for (int parts = 0; parts < 2; parts++) {
+        range.from = key, range.from_len = LONGEST, range.flags = parts ? LW_PREFIX_PARTS : LW_PREFIX;
+        OK(lw_snapshot_count(snapshot, table, &range, &records, &error));
+        CHECK(records == 1);
+        range.from_len = LONGEST + 1;
+        IS(LW_TOO_LONG, lw_snapshot_count(snapshot, table, &range, &records, &error));
+    }
+    OK(lw_remove(store, table, key, LONGEST, &error));
+
+    /* A cursor whose snapshot or transaction has ended is of no use in any call. */
+    OK(lw_snapshot_cursor(snapshot, table, NULL, &cursor, &error));
+    CHECK(lw_snapshot_free(snapshot) == LW_OK);
+    IS(LW_MISUSE, lw_cursor_seek(cursor, "a", 1, &error));
+    IS(LW_MISUSE, lw_cursor_rewind(cursor, 0, &error));
+    IS(LW_MISUSE, lw_cursor_next(cursor, &row, &error));
+    CHECK(lw_cursor_free(cursor) == LW_OK && lw_cursor_free(cursor) == LW_MISUSE);
+    OK(lw_begin(store, NULL, &tx, &error));
+    OK(lw_txn_cursor(tx, table, NULL, &cursor, &error));
+    OK(lw_txn_restart(tx, &error));
+    IS(LW_MISUSE, lw_cursor_seek(cursor, "a", 1, &error));
+    OK(lw_roll_back(tx, &error));
+    IS(LW_MISUSE, lw_cursor_rewind(cursor, 0, &error));
+    CHECK(lw_cursor_free(cursor) == LW_OK);
+
+    /* Fields for later versions. */
+    OK(lw_snapshot_new(store, &snapshot, &error));
+    range.from_len = 1, range.reserved = 1;
+    IS(LW_MISUSE, lw_snapshot_count(snapshot, table, &range, &records, &error));
+    range.reserved = 0;
+    OK(lw_snapshot_count(snapshot, table, &range, &records, &error));
+    CHECK(lw_snapshot_free(snapshot) == LW_OK);
+    of_tx.reserved = of_table.reserved = of_locks.reserved = part.reserved = 1;
+    IS(LW_MISUSE, lw_begin(store, &of_tx, &tx, &error));
+    IS(LW_MISUSE, lw_table_new("other", &of_table, &other, &error));
+    IS(LW_MISUSE, lw_locks_open(NULL, &of_locks, &locks, &error));
+    IS(LW_MISUSE, lw_key_encode(&part, 1, &buf, &error));
+    lw_buf_free(&buf);
+}
+
+/* A snapshot and a transaction that were open for longer than the store keeps its log. */
+static void too_old(const char *path)
+{
+    lw_options options = LW_OPTIONS_INIT;
+    lw_buf value = LW_BUF_INIT;
+    lw_snapshot *snapshot;
+    lw_store *small;
+    lw_txn *tx;
+    char name[600], big[60000] = { 0 };
+    int of_snapshot = LW_OK, of_tx = LW_OK;
+    snprintf(name, sizeof name, "%s-old", path);
+    options.flags = LW_SMALL, options.mode = LW_MODE_NONE;
+    options.history = 2 << 20, options.log_budget = 1 << 20;
+    OK(lw_open(name, &options, &small, &error));
+    OK(lw_put(small, table, "m", 1, "0", 1, &error));
+    OK(lw_snapshot_new(small, &snapshot, &error));
+    OK(lw_begin(small, NULL, &tx, &error));
+    OK(lw_txn_put(tx, table, "own", 3, "1", 1, &error));
+    for (int turn = 0; turn < 400 && (of_snapshot == LW_OK || of_tx == LW_OK); turn++) {
+        OK(lw_put(small, table, "big", 3, big, sizeof big, &error));
+        OK(lw_put(small, table, "m", 1, &turn, sizeof turn, &error));
+        if (turn % 20) continue;
+        OK(lw_checkpoint(small, &error));
+        of_snapshot = lw_snapshot_get(snapshot, table, "m", 1, &value, NULL);
+        of_tx = lw_txn_put(tx, table, "own", 3, "2", 1, NULL);
+    }
+    CHECK(of_snapshot == LW_TOO_OLD && of_tx == LW_TOO_OLD && lw_is_retryable(LW_TOO_OLD));
+    CHECK(lw_snapshot_free(snapshot) == LW_OK);
+    OK(lw_txn_restart(tx, &error));
+    OK(lw_txn_put(tx, table, "own", 3, "3", 1, &error));
+    OK(lw_commit(tx, &error));
+    OK(lw_get(small, table, "own", 3, &value, &error));
+    CHECK(is(&value, "3"));
+    OK(lw_close(small, &error));
+    lw_buf_free(&value);
+}
+
+/* A store that is only read. */
+static void only_read(const char *path)
+{
+    lw_store *reader;
+    lw_buf value = LW_BUF_INIT;
+    OK(lw_put(store, table, "r", 1, "1", 1, &error));
+    OK(lw_open_read_only(path, &reader, &error));
+    OK(lw_get(reader, table, "r", 1, &value, &error));
+    IS(LW_READ_ONLY, lw_put(reader, table, "r", 1, "2", 1, &error));
+    IS(LW_READ_ONLY, lw_sync(reader, &error));
+    IS(LW_READ_ONLY, lw_checkpoint(reader, &error));
+    OK(lw_close(reader, &error));
+    OK(lw_remove(store, table, "r", 1, &error));
+    lw_buf_free(&value);
 }
 
 static void ranges(void)
@@ -365,8 +481,11 @@ static void waits(void)
 {
     struct pollfd pollfd = { 0 };
     uint64_t token, seen = 0;
+    struct rlimit all, none;
     lw_txn *tx;
     int mark = 0, code;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &all));
+    none = all, none.rlim_cur = 0;
     OK(lw_begin(store, NULL, &tx, &error));
     put(tx, "later", "1");
     OK(lw_commit_then(tx, marks, &mark, &error));
@@ -379,6 +498,12 @@ static void waits(void)
         put(tx, "later", "2");
         OK(lw_commit_queued(store, tx, at, &error));
     }
+    /* Without a descriptor the call fails, and succeeds when there is one again. */
+    CHECK(!setrlimit(RLIMIT_NOFILE, &none));
+    IS(LW_IO, lw_done_fd(store, &pollfd.fd, &error));
+    CHECK(pollfd.fd == -1);
+    IS(LW_IO, lw_done_fd(store, &pollfd.fd, &error));
+    CHECK(!setrlimit(RLIMIT_NOFILE, &all));
     OK(lw_done_fd(store, &pollfd.fd, &error));
     pollfd.events = POLLIN;
     for (int done = 0; done < 20;) {
@@ -592,6 +717,9 @@ int main(int argc, char **argv)
     waits();
     two_phases();
     keys();
+    limits();
+    only_read(path);
+    too_old(path);
     tools(path);
     lw_table_free(table);
     OK(lw_close(store, &error));

@@ -49,9 +49,11 @@ pub(crate) struct Args {
           value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
     section_ns: u32,
 
-    /// Nanoseconds between sections [default: 100; after a long one, as long as the section]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
-    outside_ns: Option<u32>,
+    /// Nanoseconds between sections, each a table of its own [default: 100; after a long one, as
+    /// long as the section]
+    #[arg(long, value_delimiter = ',', value_name = "N",
+          value_parser = clap::value_parser!(u32).range(0..=100_000_000))]
+    outside_ns: Vec<u32>,
 
     /// Bind thread i to processor i
     #[arg(long)]
@@ -107,7 +109,7 @@ impl Args {
             runs: self.runs.unwrap_or(default.runs),
             window: self.ms.map_or(default.window, Duration::from_millis),
             section_ns: self.section_ns,
-            outside_ns: self.outside_ns,
+            outside_ns: self.outside_ns.clone(),
             pin: self.pin,
             ..default
         }

@@ -68,6 +68,53 @@ fn short<'a>(more: &[&'a str]) -> Vec<&'a str> {
     SHORT.iter().chain(more).copied().collect()
 }
 
+/// A sweep of two points.
+const SWEEP: &[&str] = &[
+    "sweep",
+    "--machine",
+    "opteron-48",
+    "--workload",
+    "lock1",
+    "--outside",
+    "0,1000",
+    "--threads",
+    "6",
+    "--latch",
+    "shfl-mutex,shfl-spin,mcs,tas",
+    "--us",
+    "20",
+];
+
+#[test]
+fn a_sweep_compares_with_the_best_rival() {
+    let rows = rows(&[SWEEP, &["--json"]].concat());
+    assert_eq!(rows.len(), 8);
+    for point in rows.chunks(4) {
+        let speed = |row: &Value| row["ops_per_s"].as_f64().unwrap();
+        let best = point[2..].iter().max_by(|a, b| speed(a).total_cmp(&speed(b))).unwrap();
+        assert_eq!(point[0]["ratio_to"], best["subject"], "{point:?}");
+        let ratio = point[0]["ratio"].as_f64().unwrap();
+        assert!((ratio - speed(&point[0]) / speed(best)).abs() < 1e-3, "{point:?}");
+    }
+    let text = printed(SWEEP);
+    assert!(text.contains("of 2 points; lowest"), "{text}");
+    assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+}
+
+#[test]
+fn a_sweep_draws_its_ratios() {
+    let path = file("sweep.svg");
+    printed(&[SWEEP, &["--plot", path.to_str().unwrap()]].concat());
+    let svg = fs::read_to_string(path).unwrap();
+    assert!(svg.contains("lock1 on opteron-48") && svg.contains("pause 1000"));
+}
+
+#[test]
+fn a_sweep_without_a_rival_is_refused() {
+    refused(&["sweep", "--latch", "shfl-mutex,shfl-spin"], &["no rival among the latches"]);
+    refused(&["sweep", "--workload", "store-put"], &["store-put is about a store"]);
+}
+
 #[test]
 fn what_there_is() {
     let names = |word: &str, key: &str| -> Vec<String> {

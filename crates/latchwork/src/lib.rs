@@ -21,6 +21,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`store`] | transactions, tables, snapshots; start here |
+//! | `remote` | the same transactions on PostgreSQL; feature `postgres` |
 //! | [`lockmgr`] | locks by name for the owners of transactions, with deadlock detection |
 //! | [`pool`], [`disk`] | pages of files in shared memory; files, real or simulated |
 //! | [`region`] | memory that processes share and that outlives each of them |
@@ -36,6 +37,8 @@ pub use latchwork_lockmgr as lockmgr;
 pub use latchwork_machine as machine;
 pub use latchwork_pool as pool;
 pub use latchwork_region as region;
+#[cfg(feature = "postgres")]
+pub use latchwork_remote as remote;
 
 /// The store, and the derived keys and values of it.
 pub mod store {

@@ -78,7 +78,7 @@ impl TableInfo {
 }
 
 /// A hash in place of a description that is too long for its record.
-fn short(of: &str) -> String {
+pub(crate) fn short(of: &str) -> String {
     format!("hash({:016x})", text(HASH, of))
 }
 

@@ -7,7 +7,7 @@ use latchwork_region::Error as RegionError;
 
 pub(crate) use crate::lock_error::of_tree;
 use crate::lock_error::{Bytes, Holder, KeyBounds, Name, Of, say_of_lock};
-use crate::{KeyError, Refusal, ValueError};
+use crate::{KeyError, Refusal, ServerError, ServerFailure, ValueError};
 
 /// The longest id of a prepared transaction, in bytes.
 pub const GID_MAX: usize = 128;
@@ -157,7 +157,8 @@ pub enum Error {
         requested: String,
     },
     /// A migration moves the table's records, or was killed when it did: no other call reads or
-    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it.
+    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it, or
+    /// [`Store::abandon_migration`](crate::Store::abandon_migration) has taken it back.
     Migrating {
         /// The table.
         table: String,
@@ -216,6 +217,10 @@ pub enum Error {
     },
     /// The transaction *is* committed: it is not to be run again, and others may have read what it
     /// wrote. Only whether that is durable is not known: a crash of the machine may take it back.
+    ///
+    /// If `why` is [`Server`](Self::Server), the connection to a server was lost at the commit:
+    /// whether the transaction is committed is not known. Look for what it wrote before it is run
+    /// again.
     CommitUnknown {
         /// Why.
         why: Box<Error>,
@@ -252,9 +257,16 @@ pub enum Error {
     },
     /// The trees or the log failed: what they said.
     Engine(String),
+    /// The calling thread is ending (a destructor of its local variables runs) and has given its
+    /// sessions back. It cannot use a store any more, except through an object that it has already,
+    /// such as a [`Transaction`](crate::Transaction).
+    ThreadEnds,
     /// The store was opened with [`Options::read_only`](crate::Options::read_only), and the call
     /// would write to it.
     ReadOnly,
+    /// A database server, on which the transaction ran, reported an error, or the connection to it
+    /// failed. The embedded store never returns it.
+    Server(Box<ServerError>),
     /// The caller's own: a closure that wants its transaction rolled back.
     Rejected(String),
 }
@@ -345,6 +357,13 @@ impl Error {
     /// For people, of transactions that could not be made durable.
     fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::CommitUnknown { why } if matches!(**why, Self::Server(_)) => {
+                write!(
+                    f,
+                    "the connection was lost at the commit; whether it is done is not known"
+                )?;
+                write!(f, ": {why}")
+            }
             Self::CommitUnknown { why } => {
                 write!(f, "committed, and not known to be durable: a crash may take it back: {why}")
             }
@@ -396,8 +415,9 @@ impl Error {
             ),
             Self::Migrating { table } => write!(
                 f,
-                "table {table} is being migrated: wait for it, or run the migration again if its \
-                 process was killed"
+                "table {table} is being migrated: wait for it; if its process was killed or its \
+                 function failed, run the migration again (Store::migrate), or take it back \
+                 (Store::abandon_migration)"
             ),
             _ => Ok(()),
         }
@@ -429,6 +449,7 @@ impl Error {
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => true,
             Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
+            Self::Server(_) => true,
             _ => false,
         }
     }
@@ -459,6 +480,7 @@ impl Error {
                 _ => false,
             },
             Self::Open { why, .. } => *why == Refusal::NoSpace,
+            Self::Server(why) => why.kind == ServerFailure::NoSpace,
             _ => false,
         }
     }
@@ -492,13 +514,6 @@ impl Error {
         }
     }
 
-    /// Whether the call failed because its thread is ending: the thread has given its sessions
-    /// back, and cannot use a store any more, except with objects such as a
-    /// [`Transaction`](crate::Transaction) that it has already.
-    pub fn is_thread_end(&self) -> bool {
-        matches!(self, Self::Engine(why) if why == THREAD_ENDS)
-    }
-
     /// Whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -506,13 +521,11 @@ impl Error {
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld | Self::Migrated => true,
             Self::Aborted { why } => why.is_retryable(),
+            Self::Server(why) => why.is_retryable(),
             _ => false,
         }
     }
 }
-
-/// The text of the error of a thread that is ending.
-pub(crate) const THREAD_ENDS: &str = "the thread ends, and has given its sessions back";
 
 /// Whether an operator ended the transaction, by `latchwork locks kill`.
 fn is_killed(why: &LocksError) -> bool {
@@ -551,6 +564,12 @@ macro_rules! from {
 
 from!(latchwork_log => Log, latchwork_pool => Pool, latchwork_tree => Tree,
     latchwork_region => Region, latchwork_disk => Disk);
+
+impl From<ServerError> for Error {
+    fn from(why: ServerError) -> Self {
+        Self::Server(Box::new(why))
+    }
+}
 
 impl From<latchwork_lockmgr::Error> for Error {
     fn from(why: latchwork_lockmgr::Error) -> Self {
@@ -656,8 +675,10 @@ impl fmt::Display for Error {
             | Self::NotPrepared { .. }
             | Self::Gid { .. } => self.say_of_prepared(f),
             Self::ReadOnly => f.write_str("the store is open read-only"),
+            Self::ThreadEnds => f.write_str("the thread ends, and has given its sessions back"),
             Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Server(why) => why.fmt(f),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
         }
     }
@@ -681,6 +702,7 @@ impl core::error::Error for Error {
             Self::Key { why, .. } => Some(why),
             Self::Open { why, .. } => Some(why),
             Self::Value { why, .. } => Some(why),
+            Self::Server(why) => Some(why.as_ref()),
             _ => None,
         }
     }

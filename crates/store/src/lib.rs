@@ -64,6 +64,7 @@
 //! - Count without a hot record: [`Sequence`].
 //! - Keep a transaction in a struct, or a server: [`Store::begin`], which gives a
 //!   [`Transaction`].
+//! - Write a function that runs in transactions of any engine: [`ReadOps`], [`WriteOps`].
 //! - Wait without a thread: [`Store::write_async`], [`Store::begin_async`],
 //!   [`Store::sync_async`].
 //! - Commit in two phases: [`Transaction::prepare`], [`Store::prepared`],
@@ -89,6 +90,8 @@ mod api;
 mod background;
 #[doc(hidden)]
 pub mod derived;
+#[doc(hidden)]
+pub mod elsewhere;
 mod engine;
 mod entry;
 mod error;
@@ -110,6 +113,7 @@ mod raw;
 mod refusal;
 mod retry;
 mod seen;
+mod server_error;
 mod snapshot;
 mod sorted;
 mod stamp;
@@ -117,6 +121,7 @@ mod store;
 mod table;
 mod tables;
 mod tools;
+mod transact;
 mod txn;
 mod type_text;
 mod typed;
@@ -152,6 +157,7 @@ pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, TxnOptions};
 #[doc(hidden)]
 pub use crate::seen::Commits;
+pub use crate::server_error::{ServerError, ServerFailure};
 pub use crate::snapshot::EachRecord;
 #[doc(hidden)]
 pub use crate::snapshot::Snapshot;
@@ -172,14 +178,15 @@ pub use crate::tools::{
 };
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
+pub use crate::transact::{ReadOps, Record, WriteOps};
 #[doc(hidden)]
 pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-pub use crate::user::Entered;
 #[doc(hidden)]
 pub use crate::user::Used;
+pub use crate::user::{Entered, TaskClosure};
 #[cfg(feature = "json")]
 pub use crate::value::Json;
 #[cfg(feature = "zerocopy")]

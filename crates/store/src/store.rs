@@ -15,7 +15,6 @@ use latchwork_region::Region;
 
 use crate::admission::Turns;
 use crate::background::Background;
-use crate::error::THREAD_ENDS;
 use crate::files::inner::{Sizes, StoreInner};
 use crate::files::session::StoreSession;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
@@ -306,7 +305,7 @@ impl<M: ConstMachine> Store<M> {
                 }
             }
         });
-        looked.map_err(|_| ending())?;
+        looked.map_err(|_| Error::ThreadEnds)?;
         let kept = match free {
             Some(kept) => kept,
             None => self.another(key, count >= KEPT)?,
@@ -782,11 +781,6 @@ impl<M: ConstMachine> Deref for InUse<'_, M> {
         // SAFETY: the store is borrowed, and no `Busy` drops the hold on a session that is in use.
         unsafe { self.busy.kept.as_ref() }
     }
-}
-
-/// Why a store is of no use where the values of a thread are dropped.
-pub(crate) fn ending() -> Error {
-    Error::Engine(THREAD_ENDS.to_owned())
 }
 
 impl<M: ConstMachine> Inner<M> {

@@ -315,9 +315,10 @@ impl<M: ConstMachine> Tables<'_, M> {
     ) -> Result<Option<u32>, Error> {
         let Some(found) = self.look(asked)? else { return Ok(None) };
         let mut bytes = Vec::new();
-        // One from before a migration has its records in another tree.
+        // One from before a migration has its records in another tree, and one from the middle of a
+        // migration that was taken back only some of them.
         if snapshot.get_into(CATALOG, asked.name.as_bytes(), &mut bytes)?
-            && root_of(&bytes)? != found.tree
+            && !Entry::of(&bytes).is_ok_and(|then| then.tree == found.tree && !then.moving)
         {
             self.kept.trees.borrow_mut().renew(u64::MAX);
             return Err(Error::SnapshotTooOld { at: snapshot.at() });

@@ -532,7 +532,7 @@ pub struct Rows<'r, K: Key, V: Value> {
 }
 
 impl<'r, K: Key, V: Value> Rows<'r, K, V> {
-    fn new(table: Table<K, V>, range: Bounds, fetch: Fetch<'r>) -> Self {
+    pub(crate) fn new(table: Table<K, V>, range: Bounds, fetch: Fetch<'r>) -> Self {
         let mut rows = Self::of(table, Batch::default());
         (rows.range, rows.fetch) = (range, Some(fetch));
         rows

@@ -2,11 +2,14 @@
 //! wait for a lock finds that it would wait for itself.
 //!
 //! ```text
-//!  63                  1   0
-//! | number of a thread | c |     c: it is in a closure that has the transaction, or polls one
+//!  63                  2   1   0
+//! | number of a thread | l | c |     c: it is in a closure that has the transaction, or polls one
+//!                                    l: the transaction is a task's of the loop that it runs
 //! ```
 //!
-//! Zero says nothing: no thread, or a task, which any thread may go on with.
+//! Zero says nothing: no thread, or a task that any thread may poll next. A task of a loop is
+//! polled by one thread only. A call that blocks this thread therefore never gets a lock of the
+//! task's transaction.
 //!
 //! A word that says of the calling thread that it is in a closure was stored by that thread, and
 //! the closure has not returned: the transaction cannot end before the call does. A word that says
@@ -20,8 +23,11 @@ use std::sync::Arc;
 use latchwork_machine::{ConstMachine, Word};
 
 const IN_CLOSURE: u64 = 1;
+const OF_LOOP: u64 = 2;
 
 thread_local! {
+    /// Whether the thread has run a loop of which a task had a transaction.
+    static RUNS_LOOP: Cell<bool> = const { Cell::new(false) };
     /// How many closures the thread is in: on a machine whose threads share one of the host's, how
     /// many all of them are in.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -30,7 +36,12 @@ thread_local! {
 /// The word of the calling thread; zero if it is not known.
 #[inline]
 fn me<M: ConstMachine>() -> u64 {
-    M::thread() << 1
+    M::thread() << 2
+}
+
+/// Whether the calling thread may run the loop of a task that has a transaction.
+pub(crate) fn runs_loop() -> bool {
+    RUNS_LOOP.try_with(Cell::get).unwrap_or(true)
 }
 
 /// Who uses a transaction, as far as the calling thread is concerned.
@@ -40,6 +51,8 @@ pub enum Used {
     ByAnother,
     /// The calling thread called it last.
     Last,
+    /// A task of the loop that the calling thread runs.
+    OfLoop,
     /// The calling thread is in a closure that has it.
     InClosure,
 }
@@ -59,6 +72,28 @@ pub(crate) struct InClosure<'u, M: ConstMachine> {
     after: u64,
     /// Not `Send`: it counts for its thread.
     thread: PhantomData<*const ()>,
+}
+
+/// The parts of a closure that has the transaction of a task, for bindings that poll it:
+/// [`AsyncTransaction::closure`](crate::AsyncTransaction::closure).
+pub struct TaskClosure<M: ConstMachine>(pub(crate) Arc<User<M>>);
+
+impl<M: ConstMachine> Clone for TaskClosure<M> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<M: ConstMachine> TaskClosure<M> {
+    /// Runs a part of the closure. All parts must run on the calling thread.
+    pub fn run<R>(&self, part: impl FnOnce() -> R) -> R {
+        let _ = RUNS_LOOP.try_with(|runs| runs.set(true));
+        let mut in_closure = self.0.enter(false);
+        if in_closure.after == 0 {
+            in_closure.after = me::<M>() | OF_LOOP;
+        }
+        part()
+    }
 }
 
 /// While this lives the thread that made it runs a closure that has the transaction: see
@@ -123,9 +158,10 @@ impl<M: ConstMachine> User<M> {
     pub(crate) fn used(&self) -> Used {
         let (me, word) = (me::<M>(), self.0.load(Relaxed));
         match () {
-            () if me == 0 || word & !IN_CLOSURE != me => Used::ByAnother,
-            () if word == me => Used::Last,
-            () => Used::InClosure,
+            () if me == 0 || word & !(IN_CLOSURE | OF_LOOP) != me => Used::ByAnother,
+            () if word & IN_CLOSURE != 0 => Used::InClosure,
+            () if word & OF_LOOP != 0 => Used::OfLoop,
+            () => Used::Last,
         }
     }
 

@@ -174,6 +174,34 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         }
     }
 
+    /// Takes away the ghosts of the leaf of `key` that nobody asks for, if they are a part of it
+    /// that is worth a record of the log. Returns whether it did. A leaf that has nothing else
+    /// stays as it is, for [`unlink`](Self::unlink), unless it is the first one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`].
+    pub fn clear(&self, key: &[u8]) -> Result<bool, Error> {
+        let whole = image_bytes(self.file.page_bytes() as usize / 8);
+        self.journal.reserve(4 * whole).map_err(Error::Journal)?;
+        let (met, worth) = self.walk(To::Key(key), 0, |node, _| Some(self.clears(node)))?;
+        if worth.is_none() {
+            return Ok(false);
+        }
+        let Some((page, _)) = self.take(&met)? else { return Ok(false) };
+        let view = page.view();
+        let node = Node::of(&view).ok_or_else(edit::no_page)?;
+        let is_leaf_of_key = node.kind() == Kind::Leaf
+            && !node.is_incomplete()
+            && !node.is_beyond(key).ok_or_else(edit::malformed)?;
+        let is_first = node.low().ok_or_else(edit::malformed)?.is_empty();
+        if !is_leaf_of_key || !is_first && self.is_empty(&node).ok_or_else(edit::malformed)? {
+            return Ok(false);
+        }
+        let Some(clear) = self.clears(&node) else { return Ok(false) };
+        log_and_do(self.journal, &clear, page, None).map(|_| true)
+    }
+
     fn write(&self, key: &[u8], operation: Operation<'_>) -> Result<Written, Error> {
         let undoes = matches!(operation, Operation::Undo(_));
         let (needs, mut more) = (operation.bytes(key), 0);

@@ -212,7 +212,7 @@ impl<'h, 't, J: Journal, M: ConstMachine> Tree<'h, 't, J, M> {
 
     /// Whether a page may be removed: a leaf without records or needed ghosts, or an inner page
     /// with one child; not the last page of its level.
-    fn is_empty<P: crate::Page + ?Sized>(&self, node: &Node<'_, P>) -> Option<bool> {
+    pub(crate) fn is_empty<P: crate::Page + ?Sized>(&self, node: &Node<'_, P>) -> Option<bool> {
         if node.is_incomplete() || node.right()?.is_none() {
             return Some(false);
         }

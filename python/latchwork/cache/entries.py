@@ -8,8 +8,9 @@ import struct
 import time
 from typing import Any
 
+from .._latchwork import _CACHE_HEAD, _cache_add, _cache_delete, _cache_insert, _cache_set
 from .base import ALL, BUSY
-from .constants import ENOVAL, MODE_RAW, Timeout
+from .constants import ENOVAL, Timeout
 from .many import Many
 from .record import (
     EXPIRE,
@@ -18,27 +19,17 @@ from .record import (
     INLINE,
     LONG,
     NEVER,
-    TOUCHED,
+    UNIT,
     Entry,
     damaged,
-    fits,
     units_of,
     unpack,
 )
 from .space import FRESH_FOR, HITS, MISSES, Space
-from .work import LEAST_FREQUENTLY_USED, Work
+from .work import Work
 
-# An entry whose body is an integer.
-COUNTER = struct.Struct(HEAD.format + "BBq")
-INT = ord("i")
-MOST_READS = 2**32 - 1
-
-
-class _NotUsual(Exception):
-    """It is not the usual case, which has a shorter way."""
-
-
-_NOT_DONE = (_NotUsual, *BUSY)
+# The compiled part reads and writes headers as well.
+assert HEAD.size == _CACHE_HEAD
 
 
 class Entries(Many):
@@ -62,7 +53,7 @@ class Entries(Many):
             space = self._opened()
             if space.next_expiry >= now and space.expiry_known_at <= now < space.expiry_known_at + FRESH_FOR:
                 return True
-        else:
+        elif tag is not None or long_key is not None or self._blocks or not self._insert(db_key, body, now, at):
             ranked = self._policy != 0
             self._change(lambda work: work.store(db_key, long_key, body, now, at, tag, ranked=ranked), retry)
         self._cull_some(now, at)
@@ -73,25 +64,26 @@ class Entries(Many):
         commit as well. Returns False, and has done nothing, if it is not that case."""
         if len(body) > INLINE:
             return False
-        units = units_of(db_key, len(body))
-
-        def change(record: bytes | None) -> bytes:
-            if record is None:
-                raise _NotUsual
-            if len(record) < HEAD.size:
-                raise _NotUsual
-            flags, row, _, _, _, indexed, rank, region, counted = HEAD.unpack_from(record)
-            if flags & (HAS_TAG | LONG) or not fits(units, counted) or at < indexed:
-                raise _NotUsual
-            if rank > (0.0 if region == LEAST_FREQUENTLY_USED else now):
-                raise _NotUsual
-            return HEAD.pack(flags | TOUCHED, row, at, now, 0, indexed, rank, region, counted) + body
-
+        entries, how = self._opened().entries, (now, at, units_of(db_key, len(body)), self._timeout)
         try:
-            self._opened().entries.change(db_key, change, None, time=self._timeout)
-        except _NOT_DONE:
+            return _cache_set(entries, db_key, body, how)
+        except BUSY:
             return False
-        return True
+
+    def _insert(self, db_key: Any, body: bytes, now: float, at: float) -> bool:
+        """Adds an entry without tag and long body for a key that has none. Returns False, and has done nothing, if it is
+        not that case."""
+        if len(body) > INLINE:
+            return False
+        space, units = self._opened(), units_of(db_key, len(body))
+        where = (space.next_row(now), self._policy != 0, space.stripe())
+        try:
+            inserted = _cache_insert(space.plain, db_key, body, (now, at, units, self._timeout), where)
+        except BUSY:
+            return False
+        if inserted:
+            space.volume += units * UNIT
+        return inserted
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.set(key, value, retry=True)
@@ -144,8 +136,9 @@ class Entries(Many):
         now = time.time()
         db_key, long_key = self._key(key)
         if self._block() is None:
-            with contextlib.suppress(*_NOT_DONE):
-                return self._add(db_key, delta, now)
+            added = self._add(db_key, delta, now)
+            if added is not None:
+                return added
         ranked = self._policy != 0
         on_get = self._on_get
 
@@ -168,27 +161,16 @@ class Entries(Many):
 
         return self._change(run, retry)
 
-    def _add(self, db_key: Any, delta: Any, now: float) -> Any:
-        """Adds to an integer whose entry stays in its places: one record that is the commit, too. Raises `_NotUsual`
-        for all other cases, and has done nothing then."""
-        least_frequently = self._on_get == "count"
-        value = 0
-
-        def change(record: bytes | None) -> bytes:
-            nonlocal value
-            if record is None or len(record) != COUNTER.size:
-                raise _NotUsual
-            flags, row, expire, used, count, indexed, rank, region, units, mode, kind, value = COUNTER.unpack(record)
-            value += delta
-            if expire <= now or flags & HAS_TAG or mode != MODE_RAW or kind != INT or not -ALL <= value < ALL:
-                raise _NotUsual
-            count = min(count + least_frequently, MOST_READS)
-            used = max(used, now)
-            head = (flags | TOUCHED, row, expire, used, count, indexed, rank, region, units)
-            return COUNTER.pack(*head, mode, kind, value)
-
-        self._opened().entries.change(db_key, change, None, time=self._timeout)
-        return value
+    def _add(self, db_key: Any, delta: Any, now: float) -> int | None:
+        """Adds to an integer whose entry stays in its places: one record that is the commit, too. Returns None in all
+        other cases, and has done nothing then."""
+        if type(delta) is not int or not -ALL <= delta < ALL:
+            return None
+        how = (now, self._on_get == "count", self._timeout)
+        try:
+            return _cache_add(self._opened().entries, db_key, delta, how)
+        except BUSY:
+            return None
 
     def decr(self, key: Any, delta: Any = 1, default: Any = 0, retry: bool = False) -> Any:
         """Subtracts `delta`: see `incr`."""
@@ -328,7 +310,16 @@ class Entries(Many):
 
     def _delete(self, key: Any, retry: bool) -> None:
         now = time.time()
-        db_key, _ = self._key(key)
+        db_key, long_key = self._key(key)
+        if long_key is None and not self._blocks:
+            space = self._opened()
+            with contextlib.suppress(*BUSY):
+                units = _cache_delete(space.plain, db_key, (now, space.stripe(), self._timeout))
+                if units == 0:
+                    raise KeyError(key)
+                if units is not None:
+                    space.volume -= units * UNIT
+                    return
 
         def run(work: Work) -> bool:
             entry = work.find(db_key)

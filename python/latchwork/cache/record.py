@@ -120,6 +120,8 @@ def pack_plain(value: Any) -> bytes:
     if isinstance(value, str):
         return b"s" + value.encode("utf-8", "surrogatepass")
     if kind is int:
+        if not -(2**63) <= value < 2**63:
+            raise OverflowError("an int of more than 64 bits is no tag")
         return b"i" + _INT.pack(value)
     if kind is float:
         return b"f" + _FLOAT.pack(value)

@@ -60,6 +60,8 @@ class Space:
         self.counts = table("counts", "i64")
         self.settings = table("settings")
         self.locks = table("locks", "bytes")
+        # The tables of an entry without tag and long body, for the compiled part.
+        self.plain = (self.entries, self.order, self.rank, self.expiry, self.counts)
         self._lock = threading.Lock()
         self._row = 0
         self.volume = 0

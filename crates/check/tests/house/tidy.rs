@@ -20,6 +20,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("tree", &["machine", "pool"]),
     ("derive", &[]),
     ("store", &["machine", "region", "lockmgr", "disk", "log", "pool", "tree"]),
+    ("remote", &["store"]),
     ("interpose", &["machine", "latch", "profile"]),
     ("rivals", &[]),
     (
@@ -41,11 +42,15 @@ const HOUSE: &[(&str, &[&str])] = &[
             "disk",
             "pool",
             "lockmgr",
+            "remote",
             "store",
         ],
     ),
     ("capi", &["machine", "region", "log", "lockmgr", "store"]),
-    ("latchwork", &["machine", "latch", "region", "derive", "disk", "pool", "lockmgr", "store"]),
+    (
+        "latchwork",
+        &["machine", "latch", "region", "derive", "disk", "pool", "lockmgr", "remote", "store"],
+    ),
     (
         "check",
         &[

@@ -302,7 +302,7 @@ fn a_range_is_removed_as_a_whole_or_not() {
     done.unwrap();
     assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), MANY);
     assert_eq!(store.read(|tx| tx.count(&OTHERS, ..)).unwrap(), 1);
-    store.clear(ROWS.name(), &mut |_| {}).unwrap();
+    store.drop_table(ROWS.name(), &mut |_| {}).unwrap();
     assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 0);
 }
 

@@ -97,7 +97,7 @@ fn a_table_is_there_beside_what_is_open() {
         assert_eq!(store.get(&PUT, b"a"), Ok(Some(b"1".to_vec())));
         assert_eq!(store.read(|tx| tx.count(&LOADED, ..)), Ok(300));
     }
-    assert_eq!(other.clear(LOADED.name(), &mut |_| {}), Ok(300));
+    assert_eq!(other.drop_table(LOADED.name(), &mut |_| {}), Ok(300));
     drop(open);
 }
 

@@ -164,3 +164,29 @@ fn a_timeout_says_that_the_lock_was_the_threads_own() {
     first.commit().unwrap();
     store.put(&ROWS, 1, 3).unwrap();
 }
+
+/// As a binding runs a task: its parts, and between them other tasks of the loop.
+#[test]
+fn a_call_that_blocks_a_loop_does_not_wait_for_a_task_of_that_loop() {
+    let store = store();
+    let mut task = block_on(store.begin_async_with(&labelled("task", 20))).unwrap();
+    let closure = task.closure().unwrap();
+    closure.run(|| block_on(task.put(&ROWS, 1, 1))).unwrap();
+    let inner = labelled("inner", 20);
+    is_own(store.write_with(&inner, |tx| tx.put(&ROWS, 1, 2)), "task");
+    is_own(store.begin_with(&inner).unwrap().get(&ROWS, 1), "task");
+    closure.run(|| calls(&store, "task"));
+    // A task that waits lets the loop go on, and so it waits for its time.
+    let soon = labelled("other", 0);
+    let written = |mut tx: TransactionGuard<Native>| async move { tx.put(&ROWS, 1, 2).await };
+    let why = block_on(store.write_async_with(&soon, written)).unwrap_err();
+    assert!(matches!(why, Error::Deadline { .. } | Error::Lock { .. }), "{why}");
+    thread::scope(|scope| {
+        let other = scope.spawn(|| store.put(&ROWS, 1, 3));
+        thread::sleep(Duration::from_millis(20));
+        assert!(!other.is_finished());
+        block_on(task.commit()).unwrap();
+        other.join().unwrap().unwrap();
+    });
+    assert_eq!(store.get(&ROWS, 1).unwrap(), Some(3));
+}

@@ -1,4 +1,4 @@
-//! A real file system with little room, on which creation fails.
+//! A real file system with little room, on which creation fails, and so do copies.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -6,10 +6,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use latchwork_store::{Error, MemoryPlace as Where, Options, Store};
+use latchwork_check::dump_bytes::Tables;
+use latchwork_store::{DumpError, DumpReader, Error, Load, MemoryPlace as Where, Options, Store};
+use latchwork_store::{restore, salvage};
 
 use crate::mounts::{in_namespace, mount_ext4};
-use crate::stage::{Place, ROWS, options};
+use crate::stage::{Place, ROWS, all, fill, options};
 
 /// Bytes of free room that are tried, one more block each time.
 const STEP: u64 = 4096;
@@ -124,4 +126,90 @@ fn copy_whose_mark_was_cut_short_is_made_again() {
         made.unwrap_or_else(|why| panic!("{mark:?}: {why}"));
         fs::remove_dir_all(place.at("copy")).unwrap();
     }
+}
+
+/// One way to write a store into a folder from another store.
+type Copies<'c> = &'c dyn Fn(&Path) -> Result<(), Error>;
+
+/// Tries a copy with little room, one block more each time, until it succeeded often: without room
+/// it fails for that reason and leaves nothing that the next copy of this name meets.
+fn sweep(what: &str, at: &Path, records: &Tables, copies: Copies<'_>) {
+    let to = at.join("copy");
+    copies(&to).unwrap();
+    let full: u64 = files(&to).into_iter().map(|(_, bytes)| bytes).sum();
+    fs::remove_dir_all(&to).unwrap();
+    let (mut failed, mut in_a_row, mut room) = (0, 0, 0);
+    while in_a_row < 8 {
+        leave(at, room);
+        let first = copies(&to);
+        let left = files(at);
+        fs::remove_file(at.join("filler")).unwrap();
+        match &first {
+            Ok(()) => in_a_row += 1,
+            Err(why) => {
+                (failed, in_a_row) = (failed + 1, 0);
+                assert!(why.is_no_space(), "{what}, {room} bytes free: {why}");
+                assert!(!to.exists(), "{what}, {room} bytes free: {left:?}");
+                let again = copies(&to);
+                assert!(again.is_ok(), "{what}, {room} bytes free, then {left:?}: {again:?}");
+            }
+        }
+        let copy = Store::open_with(&to, &small()).unwrap();
+        assert!(all(&copy) == *records, "{what}, {room} bytes free: other records");
+        copy.close().unwrap();
+        fs::remove_dir_all(&to).unwrap();
+        assert_eq!(fs::read_dir(at).unwrap().count(), 1, "{what}: {:?}", files(at));
+        room += if room + (64 << 10) < full { 8 * STEP } else { STEP };
+    }
+    assert!(failed > 20, "{what} failed {failed} times");
+}
+
+#[test]
+fn copies_stores_with_little_room() {
+    let Some(place) = Place::told() else { return };
+    let at = place.at("ext4");
+    if !mount_ext4(16 << 20, 4096, &at) {
+        println!("SKIPPED: no ext4");
+        fs::write(place.at("done"), "").unwrap();
+        return;
+    }
+    let open = || Store::open_with(place.at("one"), &small()).unwrap();
+    let store = open();
+    fill(&store, 900);
+    let records = all(&store);
+    let (text, _) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
+    store.backup(place.at("saved"), &mut |_| {}).unwrap();
+    sweep("backup", &at, &records, &|to| open().backup(to, &mut |_| {}).map(drop));
+    sweep("compact", &at, &records, &|to| open().compact_into(to, &mut |_| {}).map(drop));
+    store.close().unwrap();
+    let saved = place.at("saved");
+    sweep("restore", &at, &records, &|to| restore(&saved, to, &mut |_| {}).map(drop));
+    sweep("salvage", &at, &records, &|to| salvage(place.at("one"), to).map(drop));
+    // A load writes into a store that is there: a first part of the dump stays, and the same load
+    // goes on with `merge`.
+    let mut merge = Load::default();
+    merge.merge = true;
+    sweep("load", &at, &records, &|to| {
+        let into = to.with_file_name("loaded");
+        let load = || {
+            let store = Store::open_with(&into, &small())?;
+            let dump = DumpReader::new(&text[..]).unwrap();
+            let loaded = store.load(dump, &merge, &mut |_| {}).map_err(|why| match why {
+                DumpError::Store(why) => why,
+                other => panic!("{other}"),
+            });
+            let closed = store.close();
+            loaded.and(closed.map(drop))
+        };
+        load()?;
+        Ok(fs::rename(&into, to).unwrap())
+    });
+    fs::write(place.at("done"), "").unwrap();
+}
+
+/// With any room at which a copy fails, the same call succeeds when there is room again.
+#[test]
+fn copies_on_a_full_disk_are_finished_with_room() {
+    let place = Place::new("copies");
+    in_namespace(&place, "full_disk::copies_stores_with_little_room");
 }

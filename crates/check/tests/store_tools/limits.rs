@@ -4,9 +4,11 @@
 use std::fs;
 use std::panic::set_hook;
 
-use latchwork_store::{Error, Store};
+use latchwork_machine::Shared;
+use latchwork_region::Region;
+use latchwork_store::{Error, Refusal, Store, StoreView, region_file};
 
-use crate::stage::{Place, ROWS, options};
+use crate::stage::{Place, ROWS, options, why};
 
 /// What a child says by its exit code.
 const DONE: i32 = 0;
@@ -135,4 +137,36 @@ fn few_threads_are_errors() {
     }
     let ended = place.start("limits::opens_with_few_threads").wait().unwrap();
     assert!(place.at("done").exists(), "{ended}");
+}
+
+/// With a process in each slot of the shared memory the next one is refused, which says how many
+/// there are; a view needs no slot, and the slot of a process that ends is free again.
+#[test]
+fn one_process_more_than_there_are_slots_is_refused() {
+    let place = Place::new("slots");
+    let path = place.at("one");
+    let store = Store::open_with(&path, &options()).unwrap();
+    store.put(&ROWS, 7, b"pear").unwrap();
+    let file = region_file(&path).unwrap().unwrap();
+    let mut held = Vec::new();
+    let full = loop {
+        let about =
+            latchwork_region::Options { mode: 0o777, ..latchwork_region::Options::default() };
+        match Region::<Shared>::open(&file, &about) {
+            Ok(region) => held.push(region),
+            Err(full) => break full,
+        }
+        assert!(held.len() < 1000);
+    };
+    let limit = held.len() as u32 + 1;
+    assert_eq!(full, latchwork_region::Error::Processes(limit));
+    let refused = Store::open_with(&path, &options()).map(drop).unwrap_err();
+    assert!(refused.to_string().contains(&format!("{limit} processes have it open")), "{refused}");
+    assert_eq!(why(refused), Refusal::Processes { limit });
+    let view = StoreView::open(&path).unwrap().unwrap();
+    assert_eq!(view.processes().unwrap().processes.len() as u32, limit);
+    assert_eq!(store.get(&ROWS, 7).unwrap().as_deref(), Some(&b"pear"[..]));
+    drop(held.pop());
+    let other = Store::open_with(&path, &options()).unwrap();
+    assert_eq!(other.get(&ROWS, 7).unwrap().as_deref(), Some(&b"pear"[..]));
 }

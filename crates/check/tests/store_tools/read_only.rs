@@ -38,6 +38,8 @@ fn is_refused(store: &Store) {
         store.write(|tx| tx.get(&ACCOUNTS, 1)).map(drop),
         store.begin().map(drop),
         store.checkpoint(),
+        store.sync(),
+        store.reclaim(&mut |_| {}).map(drop),
         store.sweep().map(drop),
         store.load_sorted(&LATE, [(1, 1)]).map(drop),
         store.commit_prepared(b"one").map(drop),

@@ -105,6 +105,47 @@ fn room_of_values_that_are_gone_is_used_again() {
     });
 }
 
+/// As at the end of a queue: the first leaf has no left sibling that could take its range.
+#[test]
+fn ghosts_are_cleared_where_a_leaf_stays() {
+    let house = House::new("clear", 400);
+    house.with(1, |handle, file, scribe| {
+        let journal = Forgetful::new(scribe);
+        let tree = Tree::create(handle, file, &journal).unwrap();
+        let key = |number: u32| number.to_be_bytes();
+        (0..900).for_each(|number| drop(tree.put(&key(number), &[7; 20]).unwrap()));
+        let mut batch = Batch::default();
+        tree.scan(&[], usize::MAX, &mut batch).unwrap();
+        let first = batch.len() as u32;
+        assert!((10..450).contains(&first), "{first} records in the first leaf");
+        let rows = |batch: &mut Batch| {
+            tree.scan(&[], usize::MAX, batch).unwrap();
+            batch.len() as u32
+        };
+        // One ghost is not worth a record of the log.
+        tree.delete(&key(0)).unwrap();
+        assert!(!tree.clear(&key(0)).unwrap() && rows(&mut batch) == first);
+        (1..first - 3).for_each(|number| drop(tree.delete(&key(number)).unwrap()));
+        assert!(tree.clear(&key(0)).unwrap() && rows(&mut batch) == 3);
+        // All of the first leaf, which cannot be unlinked.
+        (first - 3..first).for_each(|number| drop(tree.delete(&key(number)).unwrap()));
+        (0..first).for_each(|number| drop(tree.put(&key(number), &[7; 20]).unwrap()));
+        (0..first).for_each(|number| drop(tree.delete(&key(number)).unwrap()));
+        assert_eq!(tree.unlink(&key(0), u64::MAX).unwrap(), 0);
+        assert!(tree.clear(&key(0)).unwrap() && rows(&mut batch) == 0);
+        // A leaf that can be unlinked is left to that.
+        (first..900).for_each(|number| drop(tree.delete(&key(number)).unwrap()));
+        assert!(!tree.clear(&key(first)).unwrap());
+        assert!(
+            tree.unlink(&key(899), u64::MAX).unwrap() > 0
+                || tree.unlink(&key(first), 99).unwrap() > 0
+        );
+        tree.verify().unwrap();
+        tree.put(&key(5), b"again").unwrap();
+        assert_eq!(rows(&mut batch), 1);
+    });
+}
+
 /// A page that is not asked for is not forgotten: nobody else would have it.
 #[test]
 fn a_tree_that_goes_forgets_no_page_that_its_journal_cannot_answer_for() {

@@ -1,5 +1,6 @@
 //! `latchwork sim`: latches on simulated machines.
 
+mod compare;
 mod explain;
 mod judge;
 mod lists;
@@ -31,6 +32,7 @@ const MACHINE: &str = "broadwell-ex-192";
 #[derive(Subcommand)]
 pub(crate) enum What {
     Run(RunArgs),
+    Sweep(compare::SweepArgs),
     Explain(ExplainArgs),
     Machines(lists::MachinesArgs),
     Workloads(lists::ListArgs),
@@ -227,7 +229,8 @@ fn unfit(workload: &Workload, latches: &[Subject]) -> Option<String> {
 /// Runs the command.
 pub(crate) fn run(what: What) -> anyhow::Result<ExitCode> {
     match what {
-        What::Run(args) => sweep(args),
+        What::Run(args) => run_latches(args),
+        What::Sweep(args) => compare::run(&args),
         What::Explain(args) => explain(args),
         What::Machines(args) => lists::machines(args),
         What::Workloads(args) => lists::workloads(&args),
@@ -243,7 +246,7 @@ fn misused(what: &impl std::fmt::Display) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(2))
 }
 
-fn sweep(args: RunArgs) -> anyhow::Result<ExitCode> {
+fn run_latches(args: RunArgs) -> anyhow::Result<ExitCode> {
     let scene = match args.load.scene()? {
         Ok(scene) => scene,
         Err(misuse) => return misused(&misuse),
@@ -261,7 +264,7 @@ fn sweep(args: RunArgs) -> anyhow::Result<ExitCode> {
     {
         return misused(&format!("{}: {error}", path.display()));
     }
-    let (points, faults) = sweep::run(&scene, &cells, jobs);
+    let (points, faults) = sweep::run(&scene, &cells, jobs, "");
     let rows = Row::all(&scene, &cells, &points);
     for fault in &faults {
         output::complain(&fault.to_string());

@@ -1,7 +1,9 @@
-//! Plots of the result: three panels, with curves distinguished by marker and dash, not by colour
-//! alone.
+//! Plots: panels of curves that are distinguished by marker and dash, not by colour alone.
+
+use std::collections::BTreeSet;
 
 use anyhow::anyhow;
+use latchwork_bench::sim::Subject;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
@@ -12,7 +14,9 @@ use super::row::Row;
 use super::sweep::Cells;
 use crate::output;
 
-const SIZE: (u32, u32) = (860, 960);
+const WIDTH: u32 = 860;
+/// The height of a panel.
+const HEIGHT: u32 = 308;
 const TITLE: u32 = 34;
 /// Space for names to the right of a panel.
 const NAMES: u32 = 150;
@@ -38,15 +42,21 @@ const DASHES: [Option<(u32, u32)>; 5] =
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// The options of a panel.
-struct Panel {
+/// The options of a panel, and its curves.
+pub(super) struct Panel {
     title: String,
-    value: fn(&Row) -> f64,
+    lines: Vec<Line>,
     /// From a tick's value to its label.
     written: fn(f64) -> String,
     low: f64,
     high: f64,
     ticks: Vec<f64>,
+}
+
+/// A line of a panel: a height for each number of threads.
+pub(super) struct Line {
+    pub(super) name: String,
+    pub(super) points: Vec<(usize, f64)>,
 }
 
 /// An axis with explicit ticks.
@@ -74,35 +84,61 @@ impl Ranged for Axis {
     }
 }
 
-/// Returns an SVG file.
+/// Returns an SVG file: throughput, fairness and waits, with a curve for each latch.
 pub(super) fn draw(scene: &Scene, cells: &Cells<'_>, rows: &[Row]) -> anyhow::Result<String> {
+    let title = format!("{} on {} (simulated)", scene.workload.name, scene.spec.name);
+    let lines = |value: fn(&Row) -> f64| -> Vec<Line> {
+        let line = |latch: &Subject| {
+            let its = rows.iter().filter(|row| row.subject == latch.name);
+            let points = its.map(|row| (row.threads, value(row))).collect();
+            Line { name: latch.name.to_owned(), points }
+        };
+        cells.latches.iter().map(line).collect()
+    };
+    let speeds = lines(|row| row.ops_per_s / 1e6);
+    let waits = waits(lines(|row| row.p99_ns.max(1.0).log10()), scene.workload.timed());
+    let panels = [
+        from_zero("million operations a second (higher is better)", speeds),
+        fairness(lines(|row| row.fairness)),
+        waits,
+    ];
+    picture(&title, &panels)
+}
+
+/// Returns an SVG file: panels below each other.
+pub(super) fn picture(title: &str, panels: &[Panel]) -> anyhow::Result<String> {
     let mut svg = String::new();
-    let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-    drawn(&root, scene, cells, rows).map_err(|error| anyhow!("the plot: {error}"))?;
+    let size = (WIDTH, TITLE + HEIGHT * panels.len() as u32);
+    let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+    drawn(&root, title, panels).map_err(|error| anyhow!("the plot: {error}"))?;
     drop(root);
     Ok(svg)
 }
 
-fn drawn(root: &Area<'_>, scene: &Scene, cells: &Cells<'_>, rows: &[Row]) -> Drawn<()> {
+fn drawn(root: &Area<'_>, title: &str, panels: &[Panel]) -> Drawn<()> {
     root.fill(&WHITE)?;
-    let title = format!("{} on {} (simulated)", scene.workload.name, scene.spec.name);
     root.draw(&Text::new(title, (12, 10), ("sans-serif", 19)))?;
     let (_, below) = root.split_vertically(TITLE);
-    let panels = [speed(rows), fairness(), waits(rows, scene.workload.timed())];
-    for (area, panel) in below.split_evenly((panels.len(), 1)).iter().zip(&panels) {
-        draw_panel(root, area, panel, cells, rows)?;
+    for (area, panel) in below.split_evenly((panels.len(), 1)).iter().zip(panels) {
+        draw_panel(root, area, panel)?;
     }
     root.present()?;
     Ok(())
 }
 
-fn speed(rows: &[Row]) -> Panel {
-    let top = rows.iter().map(|row| row.ops_per_s / 1e6).fold(0.0, f64::max).max(1e-6);
+/// Ratios, from zero up.
+pub(super) fn ratios(title: &str, lines: Vec<Line>) -> Panel {
+    from_zero(&format!("{title}: ratio (above 1 the first latch is faster)"), lines)
+}
+
+fn from_zero(title: &str, lines: Vec<Line>) -> Panel {
+    let heights = lines.iter().flat_map(|line| &line.points).map(|(_, height)| *height);
+    let top = heights.fold(0.0, f64::max).max(1e-6);
     let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * 10f64.powf((top / 4.0).log10().floor()));
     let step = step.into_iter().find(|step| top / step <= 5.0).unwrap_or(top);
     Panel {
-        title: "million operations a second".to_owned(),
-        value: |row| row.ops_per_s / 1e6,
+        title: title.to_owned(),
+        lines,
         written: |height| super::row::rounded(height).to_string(),
         low: 0.0,
         high: top * 1.08,
@@ -110,10 +146,10 @@ fn speed(rows: &[Row]) -> Panel {
     }
 }
 
-fn fairness() -> Panel {
+fn fairness(lines: Vec<Line>) -> Panel {
     Panel {
         title: "the busier half of the threads' share of operations; 0.5 is fair".to_owned(),
-        value: |row| row.fairness,
+        lines,
         written: |height| format!("{height:.1}"),
         low: 0.48,
         high: 1.02,
@@ -121,16 +157,15 @@ fn fairness() -> Panel {
     }
 }
 
-fn waits(rows: &[Row], timed: &str) -> Panel {
-    let value = |row: &Row| row.p99_ns.max(1.0).log10();
-    let (low, high) = rows
-        .iter()
-        .map(value)
-        .fold((f64::MAX, 0f64), |(low, high), height| (low.min(height), high.max(height)));
+/// Heights are logarithms of nanoseconds.
+fn waits(lines: Vec<Line>, timed: &str) -> Panel {
+    let heights = lines.iter().flat_map(|line| &line.points).map(|(_, height)| *height);
+    let (low, high) =
+        heights.fold((f64::MAX, 0f64), |(low, high), height| (low.min(height), high.max(height)));
     let (low, high) = (low.floor(), high.ceil().max(low.floor() + 1.0));
     Panel {
-        title: format!("99 of 100 {timed} took no longer"),
-        value,
+        title: format!("99 of 100 {timed} took no longer (lower is better)"),
+        lines,
         written: |height| output::time(10f64.powf(height).round() as u64),
         low: low - 0.05,
         high: high + 0.05,
@@ -139,7 +174,7 @@ fn waits(rows: &[Row], timed: &str) -> Panel {
 }
 
 /// Ticks for numbers of threads, far enough apart not to overlap.
-fn ticks(threads: &[usize], width: f64, (low, high): (f64, f64)) -> Vec<f64> {
+fn ticks(threads: &BTreeSet<usize>, width: f64, (low, high): (f64, f64)) -> Vec<f64> {
     let mut kept: Vec<f64> = Vec::new();
     for at in threads.iter().map(|threads| (*threads as f64).log2()) {
         let far = |last: &f64| (at - last) / (high - low) * width >= APART;
@@ -150,17 +185,13 @@ fn ticks(threads: &[usize], width: f64, (low, high): (f64, f64)) -> Vec<f64> {
     kept
 }
 
-fn draw_panel(
-    root: &Area<'_>,
-    area: &Area<'_>,
-    panel: &Panel,
-    cells: &Cells<'_>,
-    rows: &[Row],
-) -> Drawn<()> {
+fn draw_panel(root: &Area<'_>, area: &Area<'_>, panel: &Panel) -> Drawn<()> {
     let log = |threads: usize| (threads as f64).log2();
-    let (first, last) = (cells.threads[0], cells.threads[cells.threads.len() - 1]);
-    let range = (log(first) - 0.15, log(last) + 0.15);
-    let ticks = ticks(cells.threads, f64::from(SIZE.0 - NAMES) - 90.0, range);
+    let points = || panel.lines.iter().flat_map(|line| &line.points);
+    let threads: BTreeSet<usize> = points().map(|(threads, _)| *threads).collect();
+    let (Some(first), Some(last)) = (threads.first(), threads.last()) else { return Ok(()) };
+    let range = (log(*first) - 0.15, log(*last) + 0.15);
+    let ticks = ticks(&threads, f64::from(WIDTH - NAMES) - 90.0, range);
     let mut chart = ChartBuilder::on(area)
         .margin(10)
         .margin_right(NAMES)
@@ -181,9 +212,9 @@ fn draw_panel(
         .label_style(("sans-serif", 12))
         .draw()?;
     let mut names = Vec::new();
-    for (number, latch) in cells.latches.iter().enumerate() {
-        let ours = rows.iter().filter(|row| row.subject == latch.name);
-        let points: Vec<_> = ours.map(|row| (log(row.threads), (panel.value)(row))).collect();
+    for (number, line) in panel.lines.iter().enumerate() {
+        let points = line.points.iter().map(|(threads, height)| (log(*threads), *height));
+        let points: Vec<_> = points.collect();
         let ink = INKS[number % INKS.len()];
         let style = ink.stroke_width(if number < INKS.len() { 2 } else { 1 });
         match DASHES[number % DASHES.len()] {
@@ -198,7 +229,7 @@ fn draw_panel(
             mark(root, *at, number, ink)?;
         }
         if let Some(end) = pixels.last() {
-            names.push((*end, number, latch.name));
+            names.push((*end, number, &*line.name));
         }
     }
     let (_, bottom) = chart.backend_coord(&(range.0, panel.low));
@@ -222,7 +253,7 @@ fn name_lines(
         *height = (*height).min(floor);
         floor = *height - LINE;
     }
-    let x = SIZE.0 as i32 - NAMES as i32 + 26;
+    let x = WIDTH as i32 - NAMES as i32 + 26;
     let style =
         ("sans-serif", 13).into_font().color(&BLACK).pos(Pos::new(HPos::Left, VPos::Center));
     for (((from, y), number, name), height) in names.into_iter().zip(heights) {

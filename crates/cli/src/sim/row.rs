@@ -38,7 +38,7 @@ pub(super) struct Row {
     host_accesses_per_s: f64,
     /// Throughput over the first latch's: the median of the ratios by seed.
     pub(super) ratio: Option<f64>,
-    ratio_to: Option<&'static str>,
+    pub(super) ratio_to: Option<&'static str>,
     /// Throughput over that of one thread times the threads; none without a run of one thread.
     pub(super) linear: Option<f64>,
     /// For a lock manager: the share of requests that it granted in their owners' own memory.

@@ -43,13 +43,19 @@ impl fmt::Display for Fault {
 pub(super) type Cell = Vec<Point>;
 
 /// Runs them on `jobs` host threads. Returns cells by number of threads, then latch, as requested;
-/// those without a result are empty.
-pub(super) fn run(scene: &Scene, cells: &Cells<'_>, jobs: usize) -> (Vec<Cell>, Vec<Fault>) {
+/// those without a result are empty. The progress line begins with `title`.
+pub(super) fn run(
+    scene: &Scene,
+    cells: &Cells<'_>,
+    jobs: usize,
+    title: &str,
+) -> (Vec<Cell>, Vec<Fault>) {
     let count = cells.threads.len() * cells.latches.len();
     let total = count * cells.seeds;
     let bar = ProgressBar::new(total as u64);
-    let style = ProgressStyle::with_template("{bar:24} {pos}/{len} {eta:>4} {msg}");
+    let style = ProgressStyle::with_template("{prefix} {bar:24} {pos}/{len} {eta:>4} {msg}");
     bar.set_style(style.expect("a template that makes sense"));
+    bar.set_prefix(title.to_owned());
     let next = AtomicUsize::new(0);
     let done: Vec<Mutex<Option<Result<Point, Fault>>>> =
         (0..total).map(|_| Mutex::default()).collect();

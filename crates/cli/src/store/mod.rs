@@ -16,6 +16,7 @@
 //! | `stat` | `stat`: sizes, and the processes that have it open |
 //! | `dump` | `dump`, `load`: tables as text |
 //! | `backup` | `backup`, `restore`: copies |
+//! | `copy` | `copy`: a store to a database server, and back |
 //! | `look` | `log`, `pages`: the content of the files |
 //! | `salvage` | `salvage`, `compact`: a new store from an old one |
 //! | `prepared` | `prepared`: prepared transactions |
@@ -30,6 +31,8 @@
 mod backup;
 mod cbor;
 mod clear;
+#[cfg(feature = "postgres")]
+mod copy;
 mod dump;
 mod interrupt;
 mod keys;
@@ -80,6 +83,8 @@ pub(crate) enum What {
     Load(dump::LoadArgs),
     Backup(backup::BackupArgs),
     Restore(backup::RestoreArgs),
+    #[cfg(feature = "postgres")]
+    Copy(copy::Args),
     Log(look::LogArgs),
     Pages(look::PagesArgs),
     Salvage(salvage::SalvageArgs),
@@ -164,6 +169,8 @@ pub(crate) fn run(what: What, read_only: bool) -> anyhow::Result<ExitCode> {
         What::Load(args) => dump::load(&args),
         What::Backup(args) => backup::backup(&args),
         What::Restore(args) => backup::run_restore(&args),
+        #[cfg(feature = "postgres")]
+        What::Copy(args) => copy::run(&args),
         What::Log(args) => look::log(&args),
         What::Pages(args) => look::pages(&args),
         What::Salvage(args) => salvage::run_salvage(&args),

@@ -2,7 +2,8 @@
 //!
 //! A [`View`] reads the region as it is at that moment, so also what a dead process left. Each
 //! partition is read until two readings in a row agree, cell generations included; if they never
-//! do, the last one counts, and [`Snapshot::restless`] says so. Lists are followed for no longer
+//! do, the last one counts, and [`Snapshot::restless`] says so. Partitions are read in rounds, each
+//! of those that have not agreed. Lists are followed for no longer
 //! than the region has room for cells. Of a file each reading is of another copy (`refresh`).
 
 mod busy;
@@ -221,22 +222,21 @@ impl<M: ConstMachine> View<M> {
         mut show: impl FnMut(PartitionNumber, Contents, bool) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.refresh()?;
-        let first: Vec<_> = self.blocks.each().map(|number| self.partition(number)).collect();
-        self.refresh()?;
-        for (number, mut last) in self.blocks.each().zip(first) {
-            let mut steady = false;
-            for _ in 0..TRIES {
-                let again = self.partition(number);
-                steady = again == last;
-                last = again;
-                if steady {
-                    break;
-                }
-                self.refresh()?;
+        let mut read: Vec<_> =
+            self.blocks.each().map(|number| (number, self.partition(number), false)).collect();
+        for _ in 0..TRIES {
+            // One copy serves all that have not agreed yet: at full load these are many.
+            self.refresh()?;
+            for (number, last, steady) in read.iter_mut().filter(|(_, _, steady)| !steady) {
+                let again = self.partition(*number);
+                *steady = again == *last;
+                *last = again;
             }
-            show(number, last?, steady)?;
+            if read.iter().all(|(_, _, steady)| *steady) {
+                break;
+            }
         }
-        Ok(())
+        read.into_iter().try_for_each(|(number, last, steady)| show(number, last?, steady))
     }
 
     /// The most cells that a list can have.

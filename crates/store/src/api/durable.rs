@@ -17,7 +17,8 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// [`Error::CommitUnknown`] if the log cannot be made durable: all that was committed stays so,
     /// and a crash of the machine may take back what is not durable yet. On a full disk a later
-    /// call may succeed. Those of the parts.
+    /// call may succeed. [`Error::ReadOnly`]: only a process that may write can sync. Those of the
+    /// parts.
     ///
     /// # Examples
     ///
@@ -60,6 +61,7 @@ impl<M: ConstMachine> Store<M> {
 
     /// Up to where the log is to be durable; none if it is.
     fn unsynced(&self) -> Result<Option<Lsn>, Error> {
+        self.writable()?;
         // The child of a fork sees a log without an end.
         self.home().manager.region().check()?;
         let log = &self.home().log;

@@ -11,10 +11,10 @@ use crate::typed::{ReadTxn, Rows, WriteTxn, as_slices, prefixed};
 use crate::{Error, Key, Multi};
 
 /// The values of a key, in order; `rev` goes backwards. After an error there are no more.
-pub struct Values<'r, K: Key, V: Key>(Rows<'r, (K, V), ()>);
+pub struct Values<'r, K: Key, V: Key>(pub(crate) Rows<'r, (K, V), ()>);
 
 /// The pairs of a table, in order; `rev` goes backwards. After an error there are no more.
-pub struct Pairs<'r, K: Key, V: Key>(Rows<'r, (K, V), ()>);
+pub struct Pairs<'r, K: Key, V: Key>(pub(crate) Rows<'r, (K, V), ()>);
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
     /// The values of a key, in order.

@@ -14,7 +14,6 @@ use std::sync::{Arc, Weak};
 use latchwork_machine::ConstMachine;
 
 use crate::names::kept;
-use crate::store::ending;
 use crate::{Error, Store, Table};
 
 /// The table that has the next number of each sequence.
@@ -59,6 +58,11 @@ impl Sequence {
     pub const fn batch(self, batch: u64) -> Self {
         assert!(batch > 0, "a batch of nothing");
         Self { batch, ..self }
+    }
+
+    /// How many numbers are claimed at a time.
+    pub const fn batch_size(&self) -> u64 {
+        self.batch
     }
 
     /// Its name.
@@ -140,7 +144,7 @@ impl<M: ConstMachine> Store<M> {
         let (store, name) = (Arc::as_ptr(home).addr(), sequence.name);
         let next = |claims: &mut Claims| claims.all.get_mut(&(store, name))?.left.next();
         let claimed = CLAIMED.try_with(|claims| next(&mut claims.borrow_mut()));
-        if let Some(number) = claimed.map_err(|_| ending())? {
+        if let Some(number) = claimed.map_err(|_| Error::ThreadEnds)? {
             return Ok(number);
         }
         let mut left = self.claim(sequence)?;

@@ -16,6 +16,7 @@ use crate::api::by_hand::{Own, Transaction};
 use crate::table::Asked;
 use crate::txn::steps::{Awaited, Step};
 use crate::typed::{Rows, WriteTxn, all_of, bounds};
+use crate::user::TaskClosure;
 use crate::wakers::locked;
 use crate::{Attempts, Error, Key, Level, Savepoint, Store, Table, TxnOptions, Value};
 
@@ -299,6 +300,18 @@ fn place<K: Key, V: Value>(table: &Table<K, V>, key: &K::Of<'_>) -> Place {
 }
 
 impl<M: ConstMachine> AsyncTransaction<M> {
+    /// The closure that has the transaction, for bindings of languages whose closures call it step
+    /// by step on the thread of a loop. While a part of the closure runs, a call that asks for a
+    /// lock of this transaction fails at once with [`Error::OwnTransaction`], as in
+    /// [`Store::write_async`]. Between the parts, a call that blocks the thread fails so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Engine`] if the transaction is over.
+    pub fn closure(&self) -> Result<TaskClosure<M>, Error> {
+        self.inner.user().map(TaskClosure)
+    }
+
     /// Makes a call until it had all locks.
     async fn again<R>(
         &mut self,

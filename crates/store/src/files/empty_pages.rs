@@ -33,6 +33,8 @@ const EACH: usize = 4;
 /// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for
 /// twice as many as it has emptied itself, or they would become ever more.
 const FEW: usize = 4;
+/// A leaf that begins with so many ghosts is cleared: a scan from the end of a queue passes them.
+const MANY: usize = 32;
 
 impl<M: ConstMachine> StoreSession<M> {
     /// Notes that a leaf has no record any more.
@@ -47,7 +49,7 @@ impl<M: ConstMachine> StoreSession<M> {
         self.emptied.set(self.emptied.get() + 1);
     }
 
-    /// Notes a leaf that a scan came by, if it had nothing but ghosts.
+    /// Notes a leaf that a scan came by, if it had nothing but ghosts, or many of them first.
     #[inline]
     pub(crate) fn passed(&self, tree: u32, batch: &Batch) {
         // Nearly always the first record says no, as it does of those that are to be passed.
@@ -58,12 +60,20 @@ impl<M: ConstMachine> StoreSession<M> {
 
     #[cold]
     fn passed_ghosts(&self, tree: u32, batch: &Batch) {
-        let forgotten = self.home.shared.forgotten_before().unwrap_or(0);
-        let young = |row: Row<'_>| !row.ghost || row.header.lsn() >= forgotten;
-        if !batch.is_to_the_end() || batch.iter().any(young) {
+        let shared = &self.home.shared;
+        let old = |forgotten: u64| move |row: &Row<'_>| row.ghost && row.header.lsn() < forgotten;
+        let leading = |forgotten| batch.iter().take_while(old(forgotten)).count();
+        let mut count = leading(shared.forgotten_before().unwrap_or(0));
+        if count < MANY.min(batch.len())
+            && batch.iter().take(MANY).filter(|row| row.ghost).count() == MANY
+        {
+            // They may be old by now.
+            count = leading(shared.forgotten_soon().unwrap_or(0));
+        }
+        if count < MANY && !(batch.is_to_the_end() && count == batch.len()) {
             return;
         }
-        let Some(row) = batch.iter().last() else { return };
+        let Some(row) = batch.get(0) else { return };
         let mut empty = self.empty.borrow_mut();
         let known = empty.iter().take(FEW * 4).any(|leaf| leaf.tree == tree && leaf.key == row.key);
         if !known && empty.len() < NOTES {
@@ -105,6 +115,9 @@ impl<M: ConstMachine> StoreSession<M> {
             let unlinked = self
                 .with(leaf.tree, Part::System, |tree| tree.unlink(&leaf.key, left))
                 .unwrap_or(0);
+            if unlinked == 0 {
+                let _ = self.with(leaf.tree, Part::System, |tree| tree.clear(&leaf.key));
+            }
             left = left.saturating_sub(unlinked.max(1));
             // One look may go on to the left without an end where all is empty: the next commit
             // takes it up there.

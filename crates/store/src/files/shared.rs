@@ -60,6 +60,7 @@ pub(crate) const LINE: u64 = 16;
 pub(crate) const METER: u64 = 40;
 /// How often it is looked what snapshots need, in bytes of log.
 const LOOK: u64 = 64 << 10;
+const LOOK_SOON: u64 = 8 << 10;
 /// In a slot's line.
 const UNDO: u64 = 1;
 const TURN: u64 = 2;
@@ -372,9 +373,18 @@ impl<M: ConstMachine> Shared<M> {
     /// What was removed before this position is removed for every snapshot, those that are taken
     /// from now on counted in. Found anew now and then; what was found once stays true.
     pub(crate) fn forgotten(&self) -> Result<u64, Error> {
+        self.forgotten_within(LOOK)
+    }
+
+    /// The same, found anew more often: for a thread that would go past many records otherwise.
+    pub(crate) fn forgotten_soon(&self) -> Result<u64, Error> {
+        self.forgotten_within(LOOK_SOON)
+    }
+
+    fn forgotten_within(&self, bytes: u64) -> Result<u64, Error> {
         let (word, looked) = (self.word(FORGOTTEN)?, self.word(LOOKED_AT)?);
         let (end, last) = (self.log.end().0, looked.load(Relaxed));
-        if end >= last.saturating_add(LOOK)
+        if end >= last.saturating_add(bytes)
             && looked.compare_exchange(last, end, Relaxed, Relaxed).is_ok()
         {
             self.look_again()?;

@@ -27,6 +27,7 @@ use super::abandoned::note_of;
 use super::folder::{CLOSING, GOING, Locked, nap, others};
 use super::identity::read_identity;
 use super::memory::{Left, memory_left, new_memory};
+use super::owner::of_memory;
 use super::text_file::{open_file, read_file, write_file};
 use super::{OF, Opening, Options, check_path, lost_log, no_store, not_joined};
 use crate::error::refused;
@@ -49,19 +50,19 @@ pub(crate) fn open_to_read(
     options.sizes.check()?;
     let path = &fs::canonicalize(path).map_err(|why| match why.kind() {
         ErrorKind::NotFound => refused(path, Refusal::NoStore),
-        _ => refused(path, why),
+        _ => of_memory(path, why),
     })?;
     check_path(path)?;
     let bytes = read_file(&path.join("identity")).map_err(|why| match why.kind() {
         ErrorKind::NotFound => no_store(path),
-        _ => refused(path, why),
+        _ => of_memory(path, why),
     })?;
     let mut options = *options;
     let id = read_identity(&bytes, &mut options.sizes).map_err(|why| refused(path, why))?;
     options.sizes.check()?;
     let file = |name| match open_file(&path.join(name)) {
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
-        other => other.map(Some).map_err(|why| refused(path, why)),
+        other => other.map(Some).map_err(|why| of_memory(path, why)),
     };
     let opening = file("opening")?.map(|file| lock_shared(path, file, &options)).transpose()?;
     let live = file("live")?.map(Locked::new).transpose().map_err(|why| refused(path, why))?;

@@ -134,6 +134,16 @@ impl<M: ConstMachine> Store<M> {
         Ok(from.summary())
     }
 
+    /// Creates a table with these types, or records them for one that has none.
+    #[doc(hidden)]
+    pub fn make_table_of(&self, table: &TableInfo) -> Result<(), Error> {
+        match self.table_to_load(table, &Load { merge: true, ..Load::default() }) {
+            Ok(_) => Ok(()),
+            Err(DumpError::Store(why)) => Err(why),
+            Err(other) => Err(Error::Engine(other.to_string())),
+        }
+    }
+
     /// The tree of a table that is loaded into.
     fn table_to_load(&self, table: &TableInfo, options: &Load) -> Result<u32, DumpError> {
         let (name, wanted) = (&table.name[..], table.wanted());

@@ -12,7 +12,7 @@ use crate::engine::{Engine, WRITER};
 use crate::events::Begun;
 use crate::lock_error::{Holder, KeyBounds};
 use crate::lock_name::{LOCK_NAME, lock_name};
-use crate::user::Used;
+use crate::user::{Used, runs_loop};
 
 /// Why a lock was not had.
 pub(crate) enum Failed {
@@ -94,15 +94,21 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     }
 
     /// The transaction of the calling thread that holds what this one waits for, if the thread can
-    /// go on only after this call: it is in a closure of that transaction, or would wait without
-    /// end for one that it used last.
+    /// go on only after this call: it is in a closure of that transaction, it blocks the loop of
+    /// that transaction's task, or it would wait without end for one that it used last.
     #[cold]
     pub(super) fn own_holder(&self) -> Option<Box<Holder>> {
-        let patient = matches!(self.wait, Wait::Detect) && !self.in_steps;
-        if !patient && !self.engine.is_nested() {
+        let blocks = !self.in_steps;
+        let patient = blocks && matches!(self.wait, Wait::Detect);
+        if !patient && !self.engine.is_nested() && !(blocks && runs_loop()) {
             return None;
         }
-        let is_own = |used| used == Used::InClosure || patient && used == Used::Last;
+        let is_own = |used| match used {
+            Used::InClosure => true,
+            Used::OfLoop => blocks,
+            Used::Last => patient,
+            Used::ByAnother => false,
+        };
         // Where they cannot be looked at, it waits.
         let holders = self.owner.holders().ok()?;
         let (owner, _) = holders.into_iter().find(|(_, slot)| is_own(self.engine.used(*slot)))?;
@@ -191,7 +197,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
 
     fn holder(&self, blocker: Blocker) -> Holder {
         let used = blocker.thread.map(|slot| self.engine.used(slot));
-        Holder::of(blocker, matches!(used, Some(Used::Last | Used::InClosure)))
+        Holder::of(blocker, used.is_some_and(|used| used != Used::ByAnother))
     }
 
     /// Gives a record's lock back once.

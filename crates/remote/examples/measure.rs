@@ -1,0 +1,287 @@
+//! What calls on a server cost, next to the bare client and to hand-written SQL, in one run.
+//!
+//! ```text
+//! cargo run --release -p latchwork-remote --example measure -- postgres://postgres@localhost/bench
+//! ```
+//!
+//! The database must be empty; the program leaves its tables there. Rivals take turns, several
+//! times; the medians are printed, and their ratios.
+
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use latchwork_remote::{Postgres, from_server, to_server};
+use latchwork_store::{Error, ReadOps, Store, Table, WriteOps};
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{Client, NoTls};
+
+const RECORDS: Table<u64, Vec<u8>> = Table::new("records");
+const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+const TELLERS: Table<u64, i64> = Table::new("tellers");
+const BRANCHES: Table<u64, i64> = Table::new("branches");
+const HISTORY: Table<(u64, u64), (u64, u64, u64, i64)> = Table::new("history");
+
+/// Accounts, tellers and branches of the bank.
+const SIZES: (u64, u64, u64) = (100_000, 100, 10);
+const CLIENTS: usize = 8;
+
+/// The bare client, driven by the thread that waits for it.
+struct Bare {
+    runtime: Runtime,
+    client: Client,
+}
+
+impl Bare {
+    fn new(address: &str) -> Self {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let config = tokio_postgres::Config::from_str(address).unwrap();
+        let (client, connection) = runtime.block_on(config.connect(NoTls)).unwrap();
+        runtime.spawn(connection);
+        Self { runtime, client }
+    }
+
+    fn run(&self, text: &str) {
+        self.runtime.block_on(self.client.batch_execute(text)).unwrap();
+    }
+}
+
+/// The median of the times of a call, of rivals that take turns.
+fn medians(rounds: usize, rivals: &mut [&mut dyn FnMut(u64)]) -> Vec<Duration> {
+    let mut times = vec![Vec::new(); rivals.len()];
+    for round in 0..rounds {
+        for (rival, times) in rivals.iter_mut().zip(&mut times) {
+            let begun = Instant::now();
+            rival(round as u64);
+            times.push(begun.elapsed());
+        }
+    }
+    let median = |mut times: Vec<Duration>| {
+        times.sort();
+        times[times.len() / 2]
+    };
+    times.into_iter().map(median).collect()
+}
+
+fn ratio(of: Duration, to: Duration) -> f64 {
+    of.as_secs_f64() / to.as_secs_f64()
+}
+
+fn reads(db: &Postgres, bare: &Bare) {
+    db.write(|tx| (0..1000).try_for_each(|key| tx.put(&RECORDS, key, &[7; 100]))).unwrap();
+    let sql = "SELECT value FROM bare WHERE key = $1";
+    bare.run("CREATE TABLE bare (key BIGINT PRIMARY KEY, value BYTEA)");
+    bare.run("INSERT INTO bare SELECT n, decode(repeat('07', 100), 'hex') FROM generate_series(0, 999) n");
+    let statement = bare.runtime.block_on(bare.client.prepare(sql)).unwrap();
+    let mut one_row = |round: u64| {
+        let key = (round % 1000) as i64;
+        drop(bare.runtime.block_on(bare.client.query_one(&statement, &[&key])).unwrap());
+    };
+    let mut one = |round: u64| {
+        db.read(|tx| tx.get(&RECORDS, round % 1000)).unwrap().unwrap();
+    };
+    let mut ten = |round: u64| {
+        let keys = (0..10).map(|at| (round * 10 + at) % 1000);
+        assert_eq!(db.read(|tx| tx.get_many(&RECORDS, keys.clone())).unwrap().len(), 10);
+    };
+    let mut update = |round: u64| {
+        db.write(|tx| tx.update(&RECORDS, round % 1000, |old| old)).unwrap();
+    };
+    let times = medians(3000, &mut [&mut one_row, &mut one, &mut ten, &mut update]);
+    let trips = |work: &dyn Fn()| {
+        let before = db.round_trips();
+        work();
+        db.round_trips() - before
+    };
+    println!("one round trip of the bare client: {:?}", times[0]);
+    let one_trips = trips(&|| drop(db.read(|tx| tx.get(&RECORDS, 1)).unwrap()));
+    println!(
+        "read of one key: {:?}, {:.2}x, {one_trips} round trip (goal 1.1x)",
+        times[1],
+        ratio(times[1], times[0])
+    );
+    let ten_trips = trips(&|| drop(db.read(|tx| tx.get_many(&RECORDS, 0..10)).unwrap()));
+    println!(
+        "read of ten keys: {:?}, {:.2}x, {ten_trips} round trip (goal 1.5x)",
+        times[2],
+        ratio(times[2], times[0])
+    );
+    let trips = trips(&|| drop(db.write(|tx| tx.update(&RECORDS, 1, |old| old)).unwrap()));
+    println!("read, modify, write: {:?}, {trips} round trips (goal 3)", times[3]);
+}
+
+/// A number of a small generator.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+fn tpcb(tx: &mut impl WriteOps, picks: [u64; 3], own: (u64, u64)) -> Result<(), Error> {
+    let [account, teller, branch] = picks;
+    tx.update(&ACCOUNTS, account, |old| Some(old.unwrap_or(0) + 5))?;
+    tx.update(&TELLERS, teller, |old| Some(old.unwrap_or(0) + 5))?;
+    tx.update(&BRANCHES, branch, |old| Some(old.unwrap_or(0) + 5))?;
+    tx.put(&HISTORY, own, (account, teller, branch, 5))
+}
+
+/// The same transaction in SQL, with one retry after the other.
+fn tpcb_sql(bare: &Bare, statements: &[tokio_postgres::Statement], picks: [u64; 3]) {
+    let keys = picks.map(|pick| pick as i64);
+    let work = async {
+        bare.client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
+        bare.client.execute(&statements[0], &[&keys[0]]).await?;
+        bare.client.query(&statements[1], &[&keys[0]]).await?;
+        bare.client.execute(&statements[2], &[&keys[1]]).await?;
+        bare.client.execute(&statements[3], &[&keys[2]]).await?;
+        bare.client.execute(&statements[4], &[&keys[0], &keys[1], &keys[2]]).await?;
+        bare.client.batch_execute("COMMIT").await
+    };
+    if bare.runtime.block_on(work).is_err() {
+        bare.run("ROLLBACK");
+        tpcb_sql(bare, statements, picks);
+    }
+}
+
+/// Transactions a second of eight clients.
+fn clients(seconds: f64, client: impl Fn(usize, &dyn Fn() -> bool) -> u64 + Sync) -> f64 {
+    let begun = Instant::now();
+    let goes_on = || begun.elapsed().as_secs_f64() < seconds;
+    let done: u64 = std::thread::scope(|scope| {
+        let start = |number| {
+            let (client, goes_on) = (&client, &goes_on);
+            scope.spawn(move || client(number, goes_on))
+        };
+        let threads: Vec<_> = (0..CLIENTS).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    done as f64 / begun.elapsed().as_secs_f64()
+}
+
+fn picks(state: &mut u64) -> [u64; 3] {
+    [next(state) % SIZES.0, next(state) % SIZES.1, next(state) % SIZES.2]
+}
+
+fn bank(db: &Postgres, address: &str, bare: &Bare) {
+    let fill = |table: &Table<u64, i64>, count: u64| {
+        (0..count).step_by(5000).for_each(|from| {
+            let to = (from + 5000).min(count);
+            db.write(|tx| (from..to).try_for_each(|key| tx.put(table, key, 0))).unwrap();
+        });
+    };
+    for (table, count, name) in
+        [(&ACCOUNTS, SIZES.0, "a"), (&TELLERS, SIZES.1, "t"), (&BRANCHES, SIZES.2, "b")]
+    {
+        fill(table, count);
+        bare.run(&format!("CREATE TABLE {name} (key BIGINT PRIMARY KEY, balance BIGINT)"));
+        bare.run(&format!("INSERT INTO {name} SELECT n, 0 FROM generate_series(0, {count}) n"));
+    }
+    bare.run("CREATE TABLE h (a BIGINT, t BIGINT, b BIGINT, d BIGINT); ANALYZE");
+    let ours = |number: usize, goes_on: &dyn Fn() -> bool| {
+        let (mut state, mut done) = (number as u64 * 7919 + 1, 0);
+        let run = begun_now();
+        while goes_on() {
+            let picks = picks(&mut state);
+            db.write(|tx| tpcb(tx, picks, (run + number as u64, done))).unwrap();
+            done += 1;
+        }
+        done
+    };
+    let theirs = |number: usize, goes_on: &dyn Fn() -> bool| {
+        let (bare, mut state, mut done) = (Bare::new(address), number as u64 * 7919 + 1, 0);
+        let statements: Vec<_> = [
+            "UPDATE a SET balance = balance + 5 WHERE key = $1",
+            "SELECT balance FROM a WHERE key = $1",
+            "UPDATE t SET balance = balance + 5 WHERE key = $1",
+            "UPDATE b SET balance = balance + 5 WHERE key = $1",
+            "INSERT INTO h VALUES ($1, $2, $3, 5)",
+        ]
+        .iter()
+        .map(|sql| bare.runtime.block_on(bare.client.prepare(sql)).unwrap())
+        .collect();
+        while goes_on() {
+            tpcb_sql(&bare, &statements, picks(&mut state));
+            done += 1;
+        }
+        done
+    };
+    let mut rates: Vec<_> = (0..3).map(|_| (clients(2.0, ours), clients(2.0, theirs))).collect();
+    rates.sort_by(|a, b| (a.0 / a.1).total_cmp(&(b.0 / b.1)));
+    let (ours, theirs) = rates[1];
+    println!(
+        "TPC-B, {CLIENTS} clients: {ours:.0}/s, in SQL {theirs:.0}/s, {:.2}x (goal 0.9x)",
+        ours / theirs
+    );
+}
+
+/// A number that no run before had.
+fn begun_now() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.unwrap_or_default().as_micros() as u64 * 16
+}
+
+/// Copies of so many rows, with and without us.
+fn copies(address: &str, target: &str, bare: &Bare, rows: u64) {
+    let path = std::env::temp_dir().join(format!("measure-{}", std::process::id()));
+    let back = path.with_extension("back");
+    let store = Store::open(&path).unwrap();
+    store.load_sorted(&RECORDS, (0..rows).map(|key| (key, &[7; 100][..]))).unwrap();
+    let (mut copied, mut verified) = (Duration::ZERO, None);
+    let begun = Instant::now();
+    to_server(&store, target, &mut |so_far| {
+        if so_far.verifying {
+            verified.get_or_insert_with(|| copied = begun.elapsed());
+        }
+    })
+    .unwrap();
+    let to = begun.elapsed();
+    let begun = Instant::now();
+    bare.run("CREATE TABLE copied (tree BIGINT, key BYTEA, value BYTEA, PRIMARY KEY (tree, key))");
+    let file = path.with_extension("copy");
+    let text = |out: &str| format!("COPY {out} '{}' WITH (FORMAT BINARY)", file.display());
+    let schema = "SET search_path = target";
+    bare.run(schema);
+    let dump = Instant::now();
+    bare.run(&text("(SELECT tree, key, value FROM latchwork_records ORDER BY tree, key) TO"));
+    let dumped = dump.elapsed();
+    bare.run("RESET search_path");
+    let load = Instant::now();
+    bare.run(&text("copied FROM"));
+    let loaded = load.elapsed();
+    let _ = (begun, address);
+    println!(
+        "copy of {rows} rows to the server: {copied:?}, with the comparison {to:?}; COPY FROM \
+         {loaded:?}; {:.2}x (goal 0.7x)",
+        ratio(loaded, copied)
+    );
+    let begun = Instant::now();
+    let (mut copied, mut verified) = (Duration::ZERO, None);
+    from_server(target, &back, &mut |so_far| {
+        if so_far.verifying {
+            verified.get_or_insert_with(|| copied = begun.elapsed());
+        }
+    })
+    .unwrap();
+    let from = begun.elapsed();
+    println!(
+        "copy of {rows} rows from the server: {copied:?}, with the comparison {from:?}; COPY TO \
+         {dumped:?}; {:.2}x (goal 0.7x)",
+        ratio(dumped, copied)
+    );
+    drop(store);
+    for folder in [&path, &back] {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let address = args.next().expect("the address of an empty database");
+    let rows = args.next().map_or(1_000_000, |rows| rows.parse().unwrap());
+    let bare = Bare::new(&address);
+    let db = Postgres::open(&address).unwrap();
+    reads(&db, &bare);
+    bank(&db, &address, &bare);
+    bare.run("CREATE SCHEMA target");
+    let separator = if address.contains('?') { '&' } else { '?' };
+    let target = format!("{address}{separator}options=-c%20search_path%3Dtarget");
+    copies(&address, &target, &bare, rows);
+}

@@ -1,0 +1,63 @@
+//! The transactions of the store on a server that speaks the protocol of PostgreSQL: on PostgreSQL
+//! itself, and on CockroachDB and YugabyteDB, which are distributed.
+//!
+//! ```no_run
+//! use latchwork_remote::Database;
+//! use latchwork_store::{Error, Table, WriteOps};
+//!
+//! const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
+//!
+//! fn transfer(tx: &mut impl WriteOps, from: u64, to: u64) -> Result<(), Error> {
+//!     tx.update(&ACCOUNTS, from, |old| Some(old.unwrap_or(0) - 10))?;
+//!     tx.update(&ACCOUNTS, to, |old| Some(old.unwrap_or(0) + 10))?;
+//!     Ok(())
+//! }
+//!
+//! // A folder, or "postgres://ann@db.example.com/bank".
+//! let bank = Database::open("/var/lib/bank")?;
+//! bank.write(|tx| transfer(tx, 7, 8))?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! `docs/postgres.md` says when to move, what a call costs, and what differs.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `sql` | the statements and the two tables |
+//! | `link` | a connection: statements in order, and their answers |
+//! | `session`, `pool`, `tls` | connections of threads |
+//! | `catalog` | types and schema versions of tables |
+//! | `state` | a transaction between two calls: what is sent when |
+//! | `read`, `write`, `range`, `rows` | the calls of transactions |
+//! | `postgres`, `database` | the handles |
+//! | `copy` | moving a store to a server, and back |
+//! | `error` | SQLSTATEs as errors |
+
+#![warn(clippy::all)]
+
+mod catalog;
+mod copy;
+
+mod database;
+mod error;
+mod link;
+mod pool;
+mod postgres;
+mod range;
+mod read;
+mod rows;
+mod session;
+mod sql;
+mod state;
+#[cfg(feature = "tls")]
+mod tls;
+mod write;
+
+pub use crate::copy::{CopyProgress, CopySummary, from_server, to_server};
+pub use crate::database::{
+    Database, DatabaseReadTxn, DatabaseSavepoint, DatabaseWriteTxn, is_server,
+};
+pub use crate::postgres::{Postgres, PostgresOptions};
+pub use crate::read::ReadTxn;
+pub use crate::state::VALUE_MAX;
+pub use crate::write::{Savepoint, WriteTxn};
