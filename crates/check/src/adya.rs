@@ -1,9 +1,10 @@
-//! A checker of histories that knows nothing of logs or locks: which anomalies of Adya's a history
-//! of list-append transactions has. (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies
-//! from Experimental Observations", VLDB 2020.)
+//! A checker for Adya's anomalies in histories of list-append transactions. It depends neither on
+//! the log nor on the locks. (Kingsbury and Alvaro, "Elle: Inferring Isolation Anomalies from
+//! Experimental Observations", VLDB 2020.)
 //!
-//! Transactions append numbers to lists, and read lists. No number is appended twice, so a list
-//! that was read says which transactions wrote it, in which order. That gives edges between them:
+//! Transactions append numbers to lists and read lists. No number is appended twice, so a list that
+//! was read shows which transactions wrote it, and in which order. This gives edges between
+//! transactions:
 //!
 //! | edge | from | to |
 //! |---|---|---|
@@ -12,12 +13,12 @@
 //! | rw | the one that read a list | the one that appended the first number that it lacks |
 //! | rt | a transaction that was answered | each one that began afterwards |
 //!
-//! A serializable history has no cycle of the first three; one that is serializable in the order of
-//! real time has none of all four. The rest is simpler: what was read was committed (G1a), by whole
-//! transactions (G1b), and all that was read of a list are beginnings of one list.
+//! A serializable history has no cycle of the first three. A strictly serializable one has no cycle
+//! of all four. Further checks: values that were read were committed (G1a) and final (G1b), and all
+//! reads of a list are prefixes of one list.
 //!
-//! A number says which transaction appended it, so what a transaction wrote is known if its process
-//! died before it could say how it ended.
+//! A number identifies its transaction. The writes of a transaction are therefore known even if its
+//! process died before reporting the outcome.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::fmt;
@@ -25,7 +26,7 @@ use std::fmt;
 /// Numbers that a transaction may append.
 pub const NUMBERS: u64 = 16;
 
-/// What a transaction did.
+/// An operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Appended a number to a list.
@@ -34,46 +35,46 @@ pub enum Op {
     Read(u64, Vec<u64>),
 }
 
-/// A transaction: its number times [`NUMBERS`] and some are what it appends.
+/// A transaction. It appends the numbers from `id` times [`NUMBERS`] on.
 #[derive(Clone, Debug)]
 pub struct Transaction {
     /// Its number.
     pub id: u64,
-    /// When it was begun and when it was answered, on one clock of all.
+    /// Begin and end, on one clock for all transactions.
     pub time: (u64, u64),
     /// Whether it committed.
     pub committed: bool,
-    /// What it did, in order.
+    /// Its operations in order.
     pub ops: Vec<Op>,
 }
 
-/// What is wrong with a history.
+/// An anomaly of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Anomaly {
-    /// Two reads of a list are not beginnings of one list.
+    /// Two reads of a list are not prefixes of one list.
     Orders(u64, Vec<u64>, Vec<u64>),
-    /// A number stands twice in a list.
+    /// A number occurs twice in a list.
     Twice(u64, u64),
-    /// A transaction read what it cannot have, after what it wrote itself.
+    /// A transaction read a list that contradicts its own writes.
     Internal(u64, Op),
-    /// G1a: what was read was rolled back.
+    /// G1a: a value that was read was rolled back.
     Aborted(u64, u64),
-    /// G1b: what was read was not the last that its transaction appended.
+    /// G1b: a value that was read was not the last one of its transaction.
     Intermediate(u64, u64),
-    /// Transactions and the edges that lead from each to the next, in a circle.
+    /// A cycle: transactions, each with the edge to the next.
     Cycle(&'static str, Vec<(u64, Edge)>),
 }
 
-/// Why a transaction comes before another.
+/// Why a transaction precedes another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Edge {
-    /// It wrote before.
+    /// It wrote before the other.
     Ww,
-    /// The other read what it wrote.
+    /// The other read its write.
     Wr,
-    /// It read what the other wrote over.
+    /// It read a value that the other overwrote.
     Rw,
-    /// It was answered before the other began.
+    /// It ended before the other began.
     Rt,
 }
 
@@ -101,14 +102,14 @@ impl fmt::Display for Anomaly {
     }
 }
 
-/// A history, and what was found out of it.
+/// A history and the facts derived from it.
 struct Known {
     by_id: BTreeMap<u64, Transaction>,
-    /// The longest that was read of each list.
+    /// The longest read of each list.
     lists: HashMap<u64, Vec<u64>>,
 }
 
-/// Looks for anomalies. Returns how many edges there are, not those of time.
+/// Searches for anomalies. Returns the number of edges without those of time.
 ///
 /// # Errors
 ///
@@ -140,7 +141,7 @@ impl Known {
                 if !seen.insert(number) {
                     return Err(Box::new(Anomaly::Twice(*list, *number)));
                 }
-                // Of a transaction whose process died: it was committed, for it was read.
+                // A transaction whose process died. It committed, since its writes were read.
                 let unknown = || Transaction {
                     id: number / NUMBERS,
                     time: (0, u64::MAX),
@@ -161,7 +162,7 @@ impl Known {
         self.by_id.values().filter(|one| one.committed)
     }
 
-    /// G1a, G1b, and what a transaction reads of its own.
+    /// Checks G1a, G1b and a transaction's reads of its own writes.
     fn look_at_reads(&self) -> Result<(), Box<Anomaly>> {
         for one in self.committed() {
             let mut own: HashMap<u64, Vec<u64>> = HashMap::new();
@@ -202,7 +203,7 @@ impl Known {
         }
     }
 
-    /// The edges, those of time through nodes that stand for instants.
+    /// The edges. Those of time pass through nodes that stand for instants.
     fn graph(&self) -> Graph {
         let mut graph = Graph::default();
         for numbers in self.lists.values() {
@@ -218,7 +219,7 @@ impl Known {
                         own.insert(*list);
                         continue;
                     }
-                    // What follows its own appends says nothing more.
+                    // Reads after the transaction's own appends add nothing.
                     Op::Read(list, _) if own.contains(list) => continue,
                     Op::Read(list, read) => (list, read),
                 };
@@ -235,7 +236,7 @@ impl Known {
 
     fn look_for_cycles(&self) -> Result<usize, Box<Anomaly>> {
         let graph = self.graph();
-        // The fewer kinds of edges a cycle needs, the worse it is.
+        // Cycles with fewer kinds of edges are more serious.
         let tries: [(&str, &[Edge]); 3] = [
             ("G0", &[Edge::Ww]),
             ("G1c", &[Edge::Ww, Edge::Wr]),
@@ -260,8 +261,8 @@ impl Known {
         }
     }
 
-    /// One node for each answer, in the order of time: transactions lead to that of their own, and
-    /// it to those that began later.
+    /// One node per end of a transaction, in order of time. Transactions lead to their own node,
+    /// and nodes to the transactions that began later.
     fn add_time(&self, graph: &mut Graph) {
         let mut answers: Vec<_> = self.committed().map(|one| (one.time.1, one.id)).collect();
         answers.sort_unstable();
@@ -305,11 +306,10 @@ impl Graph {
         self.edges.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// A cycle of edges of these kinds, a short one; none if there is none.
+    /// A short cycle of edges of these kinds, if there is one.
     fn cycle(&self, kinds: &[Edge]) -> Option<Vec<(u64, Edge)>> {
         let of = |kind: &Edge| kinds.contains(kind);
-        // What is left when nodes that nothing leads to are taken away, again and again, has a
-        // cycle, and all cycles.
+        // Repeatedly removing nodes without incoming edges leaves all cycles.
         let mut before: HashMap<u64, usize> = HashMap::new();
         for (from, edges) in &self.edges {
             before.entry(*from).or_default();
@@ -332,7 +332,7 @@ impl Graph {
         shortest.take(200).min_by_key(Vec::len)
     }
 
-    /// The shortest way from a node back to it.
+    /// The shortest path from a node back to itself.
     fn back_to(
         &self,
         start: u64,
@@ -383,7 +383,7 @@ mod tests {
         Op::Read(list, ids.iter().map(|id| id * NUMBERS).collect())
     }
 
-    /// The name of what is wrong.
+    /// The name of the anomaly.
     fn wrong(history: &[Transaction]) -> String {
         let said = check(history.to_vec()).map(|edges| format!("fine, {edges} edges"));
         said.unwrap_or_else(|anomaly| anomaly.to_string().split(':').next().unwrap().to_owned())
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(wrong(&orders), "list 7, behind 0 numbers, was read as [64, 80] and [80]");
         assert!(wrong(&[txn(1, &[read(7, &[4, 4])])]).contains("twice"));
         assert_eq!(wrong(&[txn(1, &[append(7, 1), read(7, &[])])]), "transaction 1");
-        // The process of transaction 4 died, and what it wrote is there.
+        // The process of transaction 4 died, and its writes are there.
         assert_eq!(wrong(&[txn(1, &[read(7, &[4])]), txn(2, &[read(8, &[4])])]), "fine, 2 edges");
     }
 

@@ -1,14 +1,13 @@
-//! Starts the present test program again, to run one of its tests alone: as a child that shares a
-//! region, and that its parent may kill.
+//! Runs one test of the current test program in a new process: a child that shares a region and
+//! that its parent may kill.
 
 use std::process::Command;
 
-/// A command that runs the test `name` of `module` (as `module_path!()` gives it), and nothing
-/// else.
+/// A command that runs only the test `name` of `module` (the value of `module_path!()`).
 ///
 /// # Panics
 ///
-/// If the system does not say where the present program lies.
+/// If the system does not report the path of the program.
 pub fn again(module: &str, name: &str) -> Command {
     // The first part of a module's path is the program.
     let test = match module.split_once("::") {

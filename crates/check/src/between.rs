@@ -1,4 +1,4 @@
-//! A disk with a test between it and its user: each call may be done in another way, or not at all.
+//! A disk with a test between it and its user. The test can change or suppress each call.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use latchwork_disk::{Calls, Disk, Error, File, Open};
 
-/// What a test does in a disk's stead. By itself it does what the disk does.
+/// A test's replacements of the calls of a disk. By default each call does what the disk does.
 pub trait Between: Debug + Send + Sync {
-    /// Before a file is opened; it is not, if this fails.
+    /// Called before a file is opened. An error prevents it.
     ///
     /// # Errors
     ///
-    /// What the user of the disk is to be told.
+    /// The error that the user of the disk receives.
     fn opens(&self, _: &Path, _: Open) -> Result<(), Error> {
         Ok(())
     }
@@ -36,7 +36,7 @@ pub trait Between: Debug + Send + Sync {
         file.write(at, from)
     }
 
-    /// Makes what was written durable.
+    /// Makes written data durable.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ pub trait Between: Debug + Send + Sync {
         file.sync()
     }
 
-    /// Sets space aside.
+    /// Reserves space.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ pub trait Between: Debug + Send + Sync {
     }
 }
 
-/// A disk, and a test before it.
+/// A disk with a test before it.
 #[derive(Debug)]
 pub struct Before<B, D> {
     between: Arc<B>,

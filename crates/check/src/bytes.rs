@@ -1,5 +1,5 @@
-//! Bytes as a region with a lock manager in it, used by one who trusts nothing that comes back.
-//! The fuzz target does the same.
+//! Arbitrary bytes as a region with a lock manager, used by a caller that trusts no result. The
+//! fuzz target does the same.
 
 use latchwork_lockmgr::granular::{self, IS, IX, S, X};
 use latchwork_lockmgr::{Error, KeyRange, Manager, Owner, RangeKind, Session, View, Wait};
@@ -7,7 +7,7 @@ use latchwork_machine::Native;
 use latchwork_region::Region;
 
 const BLOCK: usize = 1 << 16;
-/// Where the region's header has its length, how many blocks were handed out, and its roots.
+/// The position in the region's header of its length, its number of blocks and its roots.
 const LENGTH_AT: usize = 1024;
 const BLOCKS_AT: usize = 1024 + 64;
 
@@ -21,7 +21,7 @@ fn names() -> Vec<Vec<u8>> {
     short.chain(long).collect()
 }
 
-/// Takes some of everything; what waits is told to `keep`, which never lets go of it.
+/// Takes some of everything. Waiting owners go to `keep`, which never drops them.
 fn fill<'s>(session: &'s Session, keep: &mut Vec<Owner<'s>>) -> Result<(), Error> {
     for (turn, modes) in [[IS, X], [IX, S], [S, IX]].iter().enumerate() {
         let owner = session.owner()?;
@@ -49,7 +49,7 @@ fn fill<'s>(session: &'s Session, keep: &mut Vec<Owner<'s>>) -> Result<(), Error
     Ok(())
 }
 
-/// A region in which two processes used a lock manager and died of it, one of them in a latch.
+/// A region in which two processes used a lock manager and died, one of them while it held a latch.
 pub fn image() -> Vec<u8> {
     let region = Region::<Native>::heap(&options()).unwrap();
     let other = region.another().unwrap();
@@ -62,7 +62,7 @@ pub fn image() -> Vec<u8> {
     other.die();
     let mut image = crate::cell::image(&region);
     let blocks: [u8; 8] = image[BLOCKS_AT..BLOCKS_AT + 8].try_into().unwrap();
-    // Two more, so that it can grow a little.
+    // Two more blocks, so that it can grow a little.
     let length = BLOCK * (1 + u64::from_ne_bytes(blocks) as usize + 2);
     image.truncate(length);
     image[LENGTH_AT..LENGTH_AT + 8].copy_from_slice(&(length as u64).to_ne_bytes());
@@ -73,16 +73,17 @@ pub fn image() -> Vec<u8> {
     image
 }
 
-/// How far it was used.
+/// The extent of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// All the way.
+    /// All operations.
     Whole,
-    /// Looked at only: somebody who lives lays it out, or holds a latch, and is waited for.
+    /// Views only: a living thread initialises the region or holds a latch, and would be waited
+    /// for.
     Seen,
 }
 
-/// Whether a latch is held by one who lives, or by nobody: it would be waited for, for ever.
+/// Whether a latch is held by a living thread or by none, so that waiting for it would never end.
 fn is_stuck(view: &View, region: &Region) -> Result<bool, Error> {
     let dead = |slot: u32| {
         region.threads().any(|thread| {
@@ -92,8 +93,7 @@ fn is_stuck(view: &View, region: &Region) -> Result<bool, Error> {
     Ok(view.latched()?.iter().any(|(_, slot)| !dead(*slot)))
 }
 
-/// Everything that can be done to a lock manager in these bytes. Errors are no matter; that it
-/// comes back is.
+/// Every operation of a lock manager on these bytes. Errors are allowed; each call must return.
 pub fn use_it(image: &[u8]) -> Result<Used, Error> {
     let region = Region::<Native>::from_image(image)?;
     let modes = granular::modes();

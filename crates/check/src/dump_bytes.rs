@@ -1,10 +1,10 @@
-//! Arbitrary bytes as a dump of a store: what the fuzz target and the tests do with them.
+//! Arbitrary bytes as a dump of a store for the fuzz target and the tests.
 
 use latchwork_store::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
 
 /// A key and its value.
 pub type Record = (Vec<u8>, Vec<u8>);
-/// What a dump has: tables and their records.
+/// The contents of a dump: tables and their records.
 pub type Tables = Vec<(String, Vec<Record>)>;
 
 /// The text of a dump of these tables.
@@ -21,7 +21,7 @@ pub fn written(tables: &Tables, page: u32, at: u64) -> (Vec<u8>, DumpSummary) {
 ///
 /// # Errors
 ///
-/// What is wrong with them.
+/// The defect of the dump.
 pub fn read(bytes: &[u8]) -> Result<(Tables, DumpSummary), DumpError> {
     let mut dump = DumpReader::new(bytes)?;
     let mut tables = Tables::new();
@@ -35,8 +35,8 @@ pub fn read(bytes: &[u8]) -> Result<(Tables, DumpSummary), DumpError> {
     Ok((tables, dump.summary()))
 }
 
-/// Reads bytes as a dump: whatever passes for one is what is written of it again, byte by byte, but
-/// for escapes that need not be.
+/// Reads bytes as a dump. A valid dump, written again, gives the same bytes, except for unnecessary
+/// escapes.
 pub fn exercise(bytes: &[u8]) {
     let Ok((tables, summary)) = read(bytes) else { return };
     let (text, _) = written(&tables, summary.page, summary.at);
@@ -44,7 +44,7 @@ pub fn exercise(bytes: &[u8]) {
     assert_eq!(read(&text).unwrap().0, tables);
 }
 
-/// A dump with each kind of line, and bytes of each kind.
+/// A dump with every kind of line and every kind of byte.
 pub fn sound() -> Vec<u8> {
     let odd = (0..=255).collect::<Vec<u8>>();
     let tables = vec![

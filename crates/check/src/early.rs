@@ -1,5 +1,5 @@
-//! A lock manager whose weak locks are weak from the first one on, so that few locks suffice for a
-//! test of them: by default a name comes there when many were taken.
+//! A lock manager whose locks are weak from the first one on, so that a test needs few locks. By
+//! default a name becomes weak after many locks.
 
 use latchwork_lockmgr::{Error, Manager, Modes, Options};
 

@@ -1,4 +1,4 @@
-//! Laws on the simulated machine, under schedules that chance chooses and a seed replays.
+//! Properties on the simulated machine, under random schedules that a seed replays.
 
 use std::fmt;
 use std::sync::atomic::AtomicU64 as Plain;
@@ -9,26 +9,26 @@ use latchwork_sim::{Explorer, Outcome, Simulated, Simulation, Spec, Stuck};
 
 use crate::law::Numbered;
 
-/// What a simulated thread does.
+/// The body of a simulated thread.
 pub type Body<'a> = Box<dyn FnOnce() + 'a>;
 
-/// Boxes what a simulated thread does.
+/// Boxes the body of a simulated thread.
 pub fn body<'a>(f: impl FnOnce() + 'a) -> Body<'a> {
     Box::new(f)
 }
 
-/// Accesses after which a run of a few threads and operations has no end.
+/// Accesses after which a run of a few threads and operations counts as endless.
 const LIMIT: u64 = 200_000;
 
-/// About as many accesses has a run, for the changes of priority to fall into.
+/// The approximate number of accesses of a run, over which changes of priority are distributed.
 const LENGTH: u64 = 400;
 
-/// How the schedule of a run is chosen. The number says all.
+/// The schedule of a run, determined by the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule(pub u64);
 
 impl Schedule {
-    /// By chance alone if the number is even; else by priorities, with one to four changes.
+    /// Random if the number is even. Otherwise by priorities, with one to four changes.
     pub fn explorer(self) -> Explorer {
         match self.changes() {
             None => Explorer::random(self.0),
@@ -75,7 +75,8 @@ pub fn two_by_two() -> Spec {
     .expect("a good description")
 }
 
-/// The first schedule of `schedules` under which `law` fails, and how; it says the seed.
+/// The first schedule of `schedules` under which `law` fails, with the error, which contains the
+/// seed.
 pub fn explore(
     schedules: impl IntoIterator<Item = u64>,
     law: impl Fn(Schedule) -> Result<(), String>,
@@ -87,7 +88,7 @@ pub fn explore(
     Ok(())
 }
 
-/// The seeds of a run: so many, or the one that is to be replayed.
+/// The seeds of a run: `many`, or the one to be replayed.
 pub fn seeds(many: u64) -> std::ops::Range<u64> {
     match std::env::var("LATCHWORK_SEED") {
         Ok(one) => {
@@ -98,12 +99,12 @@ pub fn seeds(many: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// The seed that an error of [`explore`] says.
+/// The seed in an error of [`explore`].
 pub fn seed_in(error: &str) -> u64 {
     error.split([' ', ':']).nth(1).and_then(|seed| seed.parse().ok()).expect("a seed is said")
 }
 
-/// A count in two words of the simulated machine, torn if two threads count at once.
+/// A counter of two words of the simulated machine. It is torn if two threads count at once.
 #[derive(Default)]
 pub struct Counted {
     first: <Simulated as Machine>::AtomicU64,
@@ -112,7 +113,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Counts one. Only the lock keeps others out.
+    /// Counts one. Only the lock excludes other threads.
     pub fn count(&self) {
         let seen = self.first.load(Relaxed);
         self.first.store(seen + 1, Relaxed);
@@ -126,7 +127,7 @@ impl Counted {
         self.torn.fetch_add(u64::from(self.first.load(Relaxed) != second), Relaxed);
     }
 
-    /// Whether nothing was torn, and `expected` were counted. For after the run.
+    /// Checks after the run that the counter is not torn and equals `expected`.
     pub fn check(&self, expected: u64) -> Result<(), String> {
         let (torn, counted) = (self.torn.load(Relaxed), self.first.load(Relaxed));
         if torn == 0 && counted == expected {
@@ -136,8 +137,8 @@ impl Counted {
     }
 }
 
-/// Threads count under the lock and lose nothing, and all come to an end. Every third operation
-/// only reads.
+/// Threads count under the lock. No count is lost and all threads end. Every third operation only
+/// reads.
 pub fn everybody_counts(
     lock: &(impl Numbered + ?Sized),
     threads: usize,

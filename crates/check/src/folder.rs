@@ -1,17 +1,17 @@
-//! A folder for a test's files.
+//! A directory for the files of a test.
 
 use std::path::PathBuf;
 
-/// A folder of its own for a test, empty at first. Dropped, it goes with all that is in it.
+/// An empty directory for one test, removed on drop.
 #[derive(Debug)]
 pub struct Folder(pub PathBuf);
 
 impl Folder {
-    /// One whose path has this name, and the number of the process.
+    /// A directory whose path contains this name and the process id.
     ///
     /// # Panics
     ///
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("latchwork-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
@@ -19,7 +19,7 @@ impl Folder {
         Self(path)
     }
 
-    /// What has this name in it.
+    /// The path of the file `name` in the directory.
     pub fn at(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -1,29 +1,29 @@
-//! Work that ends their process, or changes what it may do: done in the child of a fork.
+//! Runs code that ends its process or changes the process's limits, in the child of a fork.
 
-/// Does something in a forked child, and returns what the system says of its end: zero if it came
-/// back, and no zero if it panicked or a signal killed it.
+/// Runs a function in a forked child and returns its wait status: zero if the function returned,
+/// not zero if it panicked or a signal killed it.
 ///
 /// # Panics
 ///
-/// If there can be no child.
+/// If `fork` fails.
 pub fn in_child(work: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what the parent could, on the one thread that it has, and then ends.
+    // SAFETY: the child has one thread, does what the parent could do, and ends.
     match unsafe { libc::fork() } {
         0 => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-            // SAFETY: ends this process, and does nothing else.
+            // SAFETY: only ends this process.
             unsafe { libc::_exit(i32::from(done.is_err())) }
         }
         child => {
             let mut status = -1;
-            // SAFETY: a child of ours, and a place for what became of it.
+            // SAFETY: our child, and a place for its status.
             assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
             status
         }
     }
 }
 
-/// Sets this process's soft limit of something (`RLIMIT_*`), or as much of it as is allowed.
+/// Sets a soft limit of this process (`RLIMIT_*`), at most to the hard limit.
 ///
 /// # Panics
 ///

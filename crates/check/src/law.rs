@@ -1,4 +1,4 @@
-//! What every latch must obey, stated once and run on any machine and any latch.
+//! The properties of every latch, stated once and run on any machine and any latch.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::AtomicU64;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use latchwork_latch::{Attempt, LwLatch, Policy, Shfl, ShflRwLock};
 use latchwork_machine::Machine;
 
-/// A latch that one may hold, or several if they only read.
+/// A latch with an exclusive and possibly a shared mode.
 pub trait Latch: Default + Send + Sync + 'static {
-    /// Takes it for oneself.
+    /// Acquires it exclusively.
     fn lock(&self);
-    /// Gives it back. The caller holds it.
+    /// Releases it. The caller holds it.
     fn unlock(&self);
-    /// Takes a share; for latches without shares, the whole.
+    /// Acquires a share; exclusive for latches without a shared mode.
     fn share(&self) {
         self.lock();
     }
-    /// Gives a share back. The caller holds one.
+    /// Releases a share. The caller holds one.
     fn unshare(&self) {
         self.unlock();
     }
@@ -29,7 +29,7 @@ impl<P: Policy + Default, M: Machine> Latch for Shfl<P, M> {
         Shfl::lock(self);
     }
     fn unlock(&self) {
-        // SAFETY: a law unlocks what it has locked.
+        // SAFETY: a property unlocks only what it locked.
         unsafe { Shfl::unlock(self) };
     }
 }
@@ -41,14 +41,14 @@ macro_rules! shared {
                 self.lock_exclusive();
             }
             fn unlock(&self) {
-                // SAFETY: a law unlocks what it has locked.
+                // SAFETY: a property unlocks only what it locked.
                 unsafe { self.unlock_exclusive() };
             }
             fn share(&self) {
                 self.lock_shared();
             }
             fn unshare(&self) {
-                // SAFETY: a law gives back the share that it took.
+                // SAFETY: a property releases only its own share.
                 unsafe { self.unlock_shared() };
             }
         }
@@ -62,9 +62,9 @@ shared! {
 
 /// A latch, or a lock that knows its users by number.
 pub trait Numbered: Sync {
-    /// Thread `me` runs `section` alone.
+    /// Thread `me` runs `section` exclusively.
     fn alone(&self, me: usize, section: &mut (dyn FnMut() + Send));
-    /// Thread `me` runs `section` beside others that only read.
+    /// Thread `me` runs `section` with a shared acquisition.
     fn beside(&self, me: usize, section: &mut (dyn FnMut() + Send)) {
         self.alone(me, section);
     }
@@ -83,7 +83,7 @@ impl<L: Latch> Numbered for L {
     }
 }
 
-/// The control: it excludes nobody, and every law must notice.
+/// The control: it excludes nothing, and every property must fail.
 #[derive(Default)]
 pub struct Broken;
 
@@ -92,13 +92,13 @@ impl Latch for Broken {
     fn unlock(&self) {}
 }
 
-/// A counter that is torn if two threads count at once, or one counts while another reads.
+/// A counter that is torn if two threads count at once or one counts while another reads.
 #[derive(Default)]
 struct Pair {
     parts: UnsafeCell<[u64; 2]>,
 }
 
-// SAFETY: it is what the laws put to the test, with volatile accesses to plain memory.
+// SAFETY: this is the subject of the tests, with volatile accesses to plain memory.
 unsafe impl Sync for Pair {}
 
 impl Pair {
@@ -106,14 +106,14 @@ impl Pair {
         let parts = self.parts.get().cast::<u64>();
         // SAFETY: the pointer comes from the cell; volatile, because a broken latch races here.
         let first = unsafe { parts.read_volatile() };
-        // SAFETY: as above.
+        // SAFETY: the pointer comes from the cell; volatile, because a broken latch races here.
         unsafe { parts.write_volatile(first + 1) };
         std::hint::spin_loop();
-        // SAFETY: as above; the second of two elements.
+        // SAFETY: the pointer comes from the cell, and this is the second of its two elements.
         unsafe { parts.wrapping_add(1).write_volatile(first + 1) };
     }
 
-    /// The count, or nothing if it is torn.
+    /// The count. `None` if it is torn.
     fn read(&self) -> Option<u64> {
         let parts = self.parts.get().cast::<u64>();
         // SAFETY: as in `count`.
@@ -125,7 +125,7 @@ impl Pair {
     }
 }
 
-/// Threads count under the latch and lose nothing; one operation in `reads` of ten only reads.
+/// Threads count under the latch and no count is lost. Of ten operations, `reads` only read.
 ///
 /// `prepare` runs first in each thread, with its number.
 pub fn excludes<L: Latch>(
@@ -137,7 +137,7 @@ pub fn excludes<L: Latch>(
     everybody_counts(&L::default(), threads, operations, reads, prepare)
 }
 
-/// As [`excludes`], for a latch or a lock that is there already.
+/// As [`excludes`], for an existing latch or lock.
 pub fn everybody_counts(
     latch: &(impl Numbered + ?Sized),
     threads: usize,
@@ -182,24 +182,24 @@ pub fn everybody_counts(
 /// How a latch was handed from thread to thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Locality {
-    /// Hand-overs at which a waiter stood on the node of the last holder.
+    /// Hand-overs with a waiter on the node of the last holder.
     pub possible: u64,
     /// Those of them that stayed on the node.
     pub local: u64,
-    /// The most hand-overs that one waiter saw go by.
+    /// The most hand-overs that one waiter had to wait for.
     pub worst_wait: u64,
 }
 
 impl Locality {
-    /// The share of hand-overs that stayed on the node, where that was possible.
+    /// The fraction of the possible hand-overs that stayed on the node.
     pub fn share(&self) -> f64 {
         self.local as f64 / self.possible.max(1) as f64
     }
 }
 
-/// Hands a latch over `rounds` times among `threads` threads, which stand on `nodes` nodes in turn.
+/// Hands a latch over `rounds` times among `threads` threads on `nodes` nodes.
 ///
-/// Every holder works for so long that the others queue, and hands over to the head of the queue.
+/// Each holder works long enough for the others to queue, and hands over to the head of the queue.
 pub fn locality<P: Policy + Default, M: Machine>(
     threads: usize,
     nodes: usize,
@@ -222,7 +222,7 @@ pub fn locality<P: Policy + Default, M: Machine>(
                     waiting[node].fetch_add(1, Relaxed);
                     let before = handed.load(Relaxed);
                     latch.lock();
-                    // All below is guarded by the latch but `waiting`, which is a little ahead.
+                    // The latch guards all of this except `waiting`, which is slightly ahead.
                     let from = last.swap(node as u64, Relaxed) as usize;
                     let round = handed.fetch_add(1, Relaxed);
                     if waiting[from].load(Relaxed) > 0 {
@@ -248,8 +248,8 @@ pub fn locality<P: Policy + Default, M: Machine>(
     }
 }
 
-/// The most hand-overs that a waiter may see go by: in front of it may be the whole queue, and for
-/// each other node a turn of the batch bound, with as many more as were in the queue when it began.
+/// The bound for the hand-overs that a waiter waits for: the whole queue before it, and for each
+/// other node one batch plus the length of the queue at its begin.
 pub fn worst_wait<P: Policy>(threads: usize, nodes: usize) -> u64 {
     (threads + nodes * (P::BATCH as usize + threads)) as u64
 }

@@ -1,12 +1,12 @@
-//! That nothing is left: no count, no cell.
+//! Checks for leaked counts and cells.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use latchwork_lockmgr::{Manager, Session};
 use latchwork_machine::{ConstMachine, Word};
 
-/// Fails unless every count of a manager is zero, all its lists fit together, and each cell of its
-/// region is free or somebody's. Its sessions may stay; its owners must have ended.
+/// Fails unless every counter of a manager is zero, its lists are consistent, and each cell of its
+/// region is free or used. Its sessions may remain; its owners must have ended.
 pub fn nothing_in<M: ConstMachine>(session: &Session<M>) {
     let totals = session.totals().unwrap();
     let left = (totals.objects, totals.requests, totals.waiting, totals.weak, totals.ranges);
@@ -20,15 +20,15 @@ pub fn nothing_in<M: ConstMachine>(session: &Session<M>) {
     assert!(audit.is_sound(), "{audit:?}");
 }
 
-/// As [`nothing_in`], from outside.
+/// As [`nothing_in`], without a session.
 pub fn nothing<M: ConstMachine>(manager: &Manager<M>) {
     nothing_in(&manager.session().unwrap());
 }
 
-/// How many whole blocks a manager without locks has: of partitions, of their biases, and the
+/// The number of whole blocks of a manager without locks: partitions, their biases and the
 /// directory of owners.
 pub fn blocks<M: ConstMachine>(manager: &Manager<M>) -> u64 {
-    // The root that says how many blocks of partitions there are, as a power of two.
+    // The root with the number of blocks of partitions, as a power of two.
     let power = manager.region().root(11).expect("a root").load(Relaxed);
     (2 << power) + 1
 }

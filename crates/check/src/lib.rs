@@ -1,8 +1,8 @@
-//! The same laws on every machine.
+//! The same tests on every machine.
 //!
-//! Three machines for tests live here: [`Loom`], whose memory loom's model checker controls;
-//! [`Overlaid`], the same over ordinary memory, for regions; and [`Scattered`], the native one with
-//! an invented topology. Nothing else in the project knows loom.
+//! This crate has three machines for tests: [`Loom`], whose memory is controlled by loom's model
+//! checker; [`Overlaid`], the same over ordinary memory, for regions; [`Scattered`], the native one
+//! with an invented topology. No other crate depends on loom.
 
 pub mod adya;
 pub mod again;

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as the files of a log: what the fuzz target and the tests do with them.
+//! Arbitrary bytes as the files of a log for the fuzz target and the tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use latchwork_log::{Head, Log, LogFiles, Lsn, Options};
 use latchwork_region::Region;
 
 const FOLDER: &str = "/log";
-/// The files: control blocks, and a segment.
+/// The files: control blocks and a segment.
 const NAMES: [&str; 2] = ["control", "0000000000000000"];
 const SEGMENT: u64 = 64 << 10;
 
@@ -33,7 +33,7 @@ pub fn sound() -> [Vec<u8>; 2] {
     NAMES.map(|name| disk.peek(&Path::new(FOLDER).join(name)).unwrap())
 }
 
-/// Looks at files as a log's, and at all that may be a record in them. Returns how many are.
+/// Reads files as a log, with every position as a possible record. Returns the number of records.
 pub fn exercise(files: &[Vec<u8>; 2]) -> usize {
     let disk = Simulated::new();
     disk.make_folder(Path::new(FOLDER)).unwrap();

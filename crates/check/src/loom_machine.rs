@@ -1,10 +1,10 @@
-//! The [`Machine`] trait, answered by loom: every interleaving, and every value that a relaxed
-//! load may see.
+//! The [`Machine`] trait on loom: every interleaving, and every value that a relaxed load may
+//! return.
 //!
-//! What differs from a real machine. A word that can be waited on carries a bell (a loom mutex and
-//! condition variable), so sizes are not the real ones. Nobody spins: a waiter sleeps at once. A
-//! wait with a deadline does not sleep at all but times out at once, which races with every waker.
-//! `SeqCst` accesses count as `AcqRel` in loom, so algorithms use fences for store-load races.
+//! Differences from a real machine: A word that threads can wait on contains a loom mutex and
+//! condition variable, so sizes differ. No thread spins; a waiter sleeps at once. A wait with a
+//! deadline times out at once, which races with every waker. `SeqCst` accesses are `AcqRel` in
+//! loom, so algorithms use fences where a store must precede a load.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -15,7 +15,7 @@ use latchwork_machine::{
 use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use loom::sync::{Condvar, Mutex};
 
-/// The machine of the model checker. Use it inside [`explore`].
+/// The machine of the model checker, for use inside [`explore`].
 #[derive(Default)]
 pub struct Loom;
 
@@ -41,14 +41,14 @@ loom::thread_local! {
 
 /// Runs `model` under every schedule with at most `preemptions` preemptions.
 ///
-/// Prints how many executions were explored, so that a model that explores nothing is seen.
+/// Prints the number of executions, so that an empty exploration is noticed.
 pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let count = run(preemptions, model);
     assert!(count > 1, "{name}: nothing was explored");
     println!("{name}: {count} executions");
 }
 
-/// Returns how many executions there were.
+/// Returns the number of executions.
 fn run(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> u64 {
     let count = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     let counted = count.clone();
@@ -63,7 +63,7 @@ fn run(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-/// Whether [`explore`] objects to `model`: the control that a law can fail.
+/// Whether `model` fails under [`explore`]: the control that a property can fail.
 pub fn objects(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> bool {
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         run(preemptions, model);
@@ -72,13 +72,13 @@ pub fn objects(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> 
 }
 
 impl Loom {
-    /// Puts this thread on a node.
+    /// Moves this thread to a node.
     pub fn stand_on(node: u32) {
         PLACE.with(|place| place.set(Place::new(node, node, node, node)));
     }
 }
 
-/// Makes a word type of ours around one of loom's, and forwards both traits to it.
+/// Defines a word type around one of loom's and forwards both traits to it.
 macro_rules! words {
     ($($(#[$doc:meta])* $word:ident: $inner:ty, $value:ty $(, $part:ident: $kind:ty)*);*) => {$(
         $(#[$doc])*
@@ -121,7 +121,7 @@ words! {
     Short: AtomicU16, u16;
     /// Eight bytes.
     Long: AtomicU64, u64;
-    /// Four bytes, with a bell.
+    /// Four bytes, with a mutex and a condition variable.
     Belled: AtomicU32, u32, bell: Mutex<()>, ring: Condvar
 }
 
@@ -166,7 +166,7 @@ impl Machine for Loom {
 
     fn wait(word: &Belled, expected: u32, deadline: Option<Deadline>) -> Waited {
         let bell = word.bell.lock().unwrap();
-        // Relaxed: the bell's mutex orders it after the store of whoever rang before us.
+        // Relaxed: the mutex orders it after the store of the previous waker.
         if word.word.load(Ordering::Relaxed) != expected {
             return Waited::Woken;
         }

@@ -1,5 +1,5 @@
-//! Trees and a log in ordinary memory, under one mutex: what transactions are tried on, and the
-//! naive model of what real trees and a real log must do.
+//! Trees and a log in ordinary memory under one mutex: a test engine for transactions, and the
+//! reference model of the real trees and log.
 //!
 //! It can have a planted bug, which the oracle must find.
 
@@ -11,18 +11,18 @@ use latchwork_store::{
     Batch, Chain, Commits, Engine, Error, Header, How, Row, Stamp, Version, Wrote,
 };
 
-/// What is wrong with it.
+/// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Nothing.
+    /// No bug.
     None,
-    /// Undoing leaves the record as it was written.
+    /// Undo leaves the record as it was written.
     UndoKeepsValue,
-    /// Writers do not see that ranges are held.
+    /// Writers ignore locks on ranges.
     ClaimsIgnored,
-    /// Snapshots take all that was written before them for committed.
+    /// Snapshots treat everything written before them as committed.
     LowTooHigh,
-    /// A snapshot that finds a version that it does not see reads nothing, and not the one before.
+    /// A snapshot that finds an invisible version reads nothing instead of the version before.
     NoOldVersions,
 }
 
@@ -41,7 +41,7 @@ impl Found {
     }
 }
 
-/// A record of the log; its position is its index, and one, times 16.
+/// A record of the log. Its position is its index plus one, times 16.
 enum Entry {
     Write { tree: u32, key: Vec<u8>, old: Found, prev: u64 },
     Undone { next: u64 },
@@ -55,10 +55,10 @@ struct State {
     trees: HashMap<u32, BTreeMap<Vec<u8>, Found>>,
     claims: HashMap<u32, u64>,
     commits: HashMap<u16, Vec<u64>>,
-    /// Writes of each slot's transaction that were not undone; and those of all that committed.
+    /// Writes of each slot's transaction that were not undone, and of all committed ones.
     writes: HashMap<u16, Vec<u64>>,
     sealed: HashSet<u64>,
-    /// The first record of each slot's transaction that is not finished.
+    /// The first record of each slot's unfinished transaction.
     open: HashMap<u16, u64>,
 }
 
@@ -97,7 +97,7 @@ impl Memory {
         self.state().log.len() as u64 * 16
     }
 
-    /// Transactions that are not finished.
+    /// Unfinished transactions.
     pub fn open(&self) -> usize {
         self.state().open.len()
     }
@@ -134,7 +134,7 @@ impl Engine for Memory {
         let state = self.state();
         batch.clear();
         let Some(tree) = state.trees.get(&tree) else { return Ok(()) };
-        // Two at a time, so that scans go on.
+        // Two at a time, so that scans continue.
         let limit = limit.min(2);
         let some: Vec<_> = if back {
             tree.range::<[u8], _>((Bound::Unbounded, bound)).rev().take(limit).collect()

@@ -1,4 +1,4 @@
-//! Names that lie in one partition of a lock manager, and under one bias.
+//! Names in one partition of a lock manager, under one bias.
 
 use std::sync::OnceLock;
 
@@ -7,13 +7,13 @@ use latchwork_lockmgr::shared::{self, S, X};
 use latchwork_machine::Native;
 use latchwork_region::{Options, Region};
 
-/// So many of them. Regions on the heap hash names alike, all of them.
+/// `count` such names. All regions on the heap hash names in the same way.
 ///
-/// A write lock on one closes the bias of the others: so they are found.
+/// A write lock on one closes the bias of the others, which is how they are found.
 ///
 /// # Panics
 ///
-/// If more are asked for than were made: four.
+/// If more than four are requested.
 pub fn neighbours(count: usize) -> Vec<&'static [u8]> {
     static FOUND: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     FOUND.get_or_init(|| find(4))[..count].iter().map(Vec::as_slice).collect()

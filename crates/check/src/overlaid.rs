@@ -1,22 +1,22 @@
-//! The [`Machine`] trait, answered by loom over ordinary memory: for what lies in a region.
+//! The [`Machine`] trait on loom over ordinary memory, for regions.
 //!
-//! The words of [`Loom`](crate::Loom) are larger than real ones, so no region can be made of them.
-//! These keep their size and their address, as the simulator's do. Inside of [`explore`] what they
-//! hold is kept beside the memory, by address (`world.rs`): the memory itself stays as it was, and
-//! is where each execution begins. So a region is made once, by plain stores, and not in each of a
-//! hundred thousand executions.
+//! The words of [`Loom`](crate::Loom) are larger than real ones and do not fit into a region. The
+//! words of this machine keep their size and address, like the simulator's. Inside of [`explore`]
+//! their values are kept separately, by address (`world.rs`). The memory itself does not change and
+//! is the start of each execution. A region is therefore created once, by plain stores, and not in
+//! each of a hundred thousand executions.
 //!
-//! An execution has three parts. First one thread sets the scene, then [`together`] has threads do
-//! their parts under loom's eyes, then one thread looks at what is left. Only words that a thread
-//! of the second part stores to and another one touches become loom's atomics. Which these are is
-//! learned: an execution that finds a new one is the last of its exploration, and the next one
-//! begins anew, knowing it. An exploration counts if nothing was learned in it.
+//! An execution has three parts. One thread prepares the memory, then [`together`] runs threads
+//! under loom's control, then one thread inspects the result. Only words that one thread of the
+//! second part stores to and another one accesses become loom atomics. They are learned: an
+//! execution that finds a new one ends its exploration, and the next exploration starts with this
+//! knowledge. An exploration counts if it learned nothing.
 //!
-//! Waiting: nobody spins, and a sleeper sleeps until it is woken, however near its deadline, so a
-//! lost wake-up is a deadlock. But a deadline that was past at the start ends a wait at once, and
-//! so do the naps that [`nap_short`] allows. Times are zero.
+//! Waiting: no thread spins, and a sleeper sleeps until it is woken, however near its deadline, so
+//! a lost wake-up is a deadlock. A deadline in the past ends a wait at once, and so do the naps
+//! allowed by [`nap_short`]. Times are zero.
 //!
-//! What loom cannot see is in `docs/memory.md`.
+//! `docs/memory.md` says what loom cannot check.
 
 mod learn;
 mod world;
@@ -31,16 +31,17 @@ use latchwork_machine::{
 pub use learn::{Action, Count, Flaw, explore, nap_short, objects, together};
 use world::{Verb, access};
 
-/// Loom's machine with words of real size, for regions. Use it inside [`explore`].
+/// Loom's machine with words of real size, for regions. For use inside [`explore`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overlaid;
 
-/// A word of ordinary memory, and what it holds in an exploration.
+/// A word of ordinary memory, and its value in an exploration.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Laid<A>(A);
 
-/// Implements both traits for words of one size: in an exploration by the world, else by the word.
+/// Implements both traits for words of one size: by the world in an exploration, otherwise by the
+/// word.
 macro_rules! words {
     ($($inner:ident: $value:ty),*) => {$(
         impl Laid<$inner> {
@@ -49,7 +50,7 @@ macro_rules! words {
                 Some(done.map(|seen| seen as $value).map_err(|seen| seen as $value))
             }
 
-            /// A verb that cannot fail.
+            /// An operation that cannot fail.
             fn do_at(&self, verb: Verb) -> Option<$value> {
                 self.at(verb).map(|done| done.unwrap_or_else(|seen| seen))
             }
@@ -100,13 +101,13 @@ macro_rules! words {
 
 words!(AtomicU8: u8, AtomicU16: u16, AtomicU32: u32, AtomicU64: u64);
 
-/// Waiter slots for the threads of a model: as memory it stays all zero, like any of a model's.
+/// Waiter slots of a model's threads. As memory it stays all zero, like that of every model.
 struct Waiters {
     table: SlotTable<Overlaid>,
     slots: [Slot<Overlaid>; 8],
 }
 
-// SAFETY: a table and its slots are words over atomic integers, for which all zero is a value.
+// SAFETY: a table and its slots are words over atomic integers for which all zero is a value.
 static WAITERS: Waiters = unsafe { core::mem::zeroed() };
 
 impl Machine for Overlaid {

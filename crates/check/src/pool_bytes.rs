@@ -1,4 +1,4 @@
-//! Any bytes as a file of pages: what the fuzz target and the tests do with them.
+//! Arbitrary bytes as a file of pages for the fuzz target and the tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use latchwork_region::{Options as RegionOptions, Region};
 pub const PAGE: usize = 512;
 const PATH: &str = "/data/fuzzed";
 
-/// Runs `work` on a pool whose file has these bytes; returns what the file has afterwards.
+/// Runs `work` on a pool whose file has these bytes, and returns the bytes afterwards.
 fn with_file(bytes: &[u8], work: impl FnOnce(&Handle<'_>, latchwork_pool::FileId)) -> Vec<u8> {
     let disk = Arc::new(Simulated::new());
     disk.make_folder(Path::new("/data")).unwrap();
@@ -32,7 +32,7 @@ fn with_file(bytes: &[u8], work: impl FnOnce(&Handle<'_>, latchwork_pool::FileId
     bytes
 }
 
-/// A sound file of so many pages.
+/// A valid file of `pages` pages.
 pub fn sound(pages: u64) -> Vec<u8> {
     with_file(&[], |handle, file| {
         for number in 0..pages {
@@ -45,8 +45,8 @@ pub fn sound(pages: u64) -> Vec<u8> {
     })
 }
 
-/// Reads, pins, prefetches and changes every page of a file of these bytes. Each is a page that a
-/// pool has written, or an error about it; returns how many are the former.
+/// Reads, pins, prefetches and changes every page of a file of these bytes. Each page is valid or
+/// gives an error. Returns the number of valid ones.
 pub fn exercise(bytes: &[u8]) -> u64 {
     let mut good = 0;
     with_file(bytes, |handle, file| {
@@ -75,7 +75,7 @@ pub fn exercise(bytes: &[u8]) -> u64 {
                 Err(other) => panic!("{other}"),
             }
         }
-        // A page that is not sound is replaced by one that is made anew.
+        // Invalid pages are replaced.
         for page in bad {
             handle.create(file, page).unwrap().begin(0);
             let _ = handle.discard(file, page);

@@ -1,4 +1,4 @@
-//! Any bytes in the areas of a pool: what the fuzz target and the tests do with them.
+//! Arbitrary bytes in the areas of a pool for the fuzz target and the tests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,45 +15,45 @@ const FRAMES_MAX: u32 = 32;
 const FRAME_BYTES: u32 = 1024;
 /// Pages of each of the three files, the last of which is sparse.
 const PAGES: u64 = 30;
-/// What is in each word of page 0 of file 0 is this and the page's number.
+/// Each word of a page of file 0 is this plus the page number.
 const MARK: u64 = 0xfeed << 32;
-/// More than the files ever have; less than a damaged length asks for.
+/// More than the size of the files, and less than a damaged length requests.
 const DISK_BYTES: u64 = 1 << 20;
-/// Where descriptors begin: behind the marks.
+/// Where descriptors begin, after the marks.
 const DESCS: u64 = FRAMES_MAX as u64 / 64 * 8 + 8;
-/// Latches that are no frame's: of the table, of those who resize, and of those who remove files.
+/// Latches outside of frames: of the table, of resizing and of removing files.
 const LATCHES: [u64; 3] = [40, 56, 96];
-/// What is timed.
+/// The statistics of times.
 const TIMES: core::ops::Range<u64> = 33_792..33_984;
-/// Where the hash table's secret is.
+/// The position of the hash table's secret.
 const SECRET: u64 = 80;
 /// The latches of the hash table's buckets.
 const BUCKETS: core::ops::Range<u64> = 64..128;
 
-/// The areas that are overlaid.
+/// The damaged areas.
 pub const AREAS: [&str; 3] = ["pool-head", "pool-xlat", "pool-desc"];
 
-/// A word of an area to be changed.
+/// A change of a word of an area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It becomes this.
+    /// Set to a value.
     To(u64),
-    /// Some of its bits are turned over.
+    /// Bits inverted.
     Flip(u64),
-    /// It becomes what another place has: a link that leads elsewhere.
+    /// Set to the value of another place, as a link to a wrong target.
     Like(usize),
 }
 
 /// How far a damaged pool was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// All the way.
+    /// All operations.
     Whole,
-    /// Looked at only: a latch is held by a thread that lives, or by none, and is waited for.
+    /// Views only: a latch is held by a living thread or by none, and would be waited for.
     Seen,
 }
 
-/// A pool with three files, more pages than frames, free pages, dirty and clean ones.
+/// A pool with three files, more pages than frames, and free, dirty and clean pages.
 struct Place {
     region: Region<Native>,
     disk: Simulated,
@@ -84,7 +84,7 @@ impl Place {
         disk.set_capacity(Some(DISK_BYTES));
         let pool = Pool::open(&region, Arc::new(disk.clone()), &options()).unwrap();
         let place = Self { region, disk, pool };
-        // Every run of an input is to be the same.
+        // Each run of an input must be the same.
         place.area(AREAS[0]).word(SECRET).unwrap().store(0x5ec, Relaxed);
         place
     }
@@ -113,8 +113,8 @@ impl Place {
         self.region.area(name, &AreaOptions { first: 1, limit: 1, huge: false }).unwrap()
     }
 
-    /// The words that a pool of this size uses, of all three areas: those that are not zero, and
-    /// all of the first file, of the first thread and of the frames.
+    /// The words that a pool of this size uses in the three areas: those that are not zero, and all
+    /// words of the first file, the first thread and the frames.
     fn places(&self) -> Vec<(usize, u64)> {
         let mut found = Vec::new();
         for (number, name) in AREAS.into_iter().enumerate() {
@@ -125,7 +125,7 @@ impl Place {
                 _ => 0..DESCS + u64::from(FRAMES_MAX) * 8,
             };
             let words = area.words().unwrap();
-            // How long what took: no run has the same.
+            // Durations differ from run to run.
             let timed = |at: &u64| number == 0 && TIMES.contains(at);
             let used = |at: &u64| always.contains(at) || area.word(*at).unwrap().load(Relaxed) != 0;
             found.extend(
@@ -135,8 +135,8 @@ impl Place {
         found
     }
 
-    /// Whether a latch, or a page that is written out, is held by a thread that lives, or a latch
-    /// by nobody. All threads of this region live, or let their slots go.
+    /// Whether a latch or a page under write-out is held by a living thread, or a latch by no
+    /// thread. The threads of this region are alive or have released their slots.
     fn is_stuck(&self, living: &[u64]) -> bool {
         let (head, descs) = (self.area(AREAS[0]), self.area(AREAS[2]));
         let word = |area: &Area<Native>, at| {
@@ -154,7 +154,7 @@ impl Place {
     }
 }
 
-/// How many places there are to change.
+/// The number of places.
 pub fn places() -> usize {
     let place = Place::new();
     let thread = place.region.thread().unwrap();
@@ -170,8 +170,8 @@ fn change(handle: &Handle<'_>, file: FileId, page: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Damages a pool by these changes, each at a place by its number, and uses it. Errors are no
-/// matter. That it comes back is, and that it says what frames hold, whatever that is.
+/// Applies changes to a pool, each at a numbered place, and uses the pool. Errors are allowed.
+/// Every call must return, and the contents of frames must be reported.
 pub fn exercise(changes: &[(usize, Change)]) -> Used {
     let place = Place::new();
     let thread = place.region.thread().unwrap();
@@ -202,7 +202,7 @@ pub fn exercise(changes: &[(usize, Change)]) -> Used {
     Used::Whole
 }
 
-/// All that stores nothing.
+/// The operations that store nothing.
 fn look(place: &Place, handle: &Handle<'_>, files: [FileId; 3]) {
     let pool = &place.pool;
     let looker = pool.looker();
@@ -222,7 +222,7 @@ fn look(place: &Place, handle: &Handle<'_>, files: [FileId; 3]) {
     let _ = Pool::look(&place.region, Arc::new(place.disk.clone())).map(drop);
 }
 
-/// All that a thread does.
+/// The operations of a thread.
 fn use_it(handle: &Handle<'_>, files: [FileId; 3]) {
     for file in files {
         for page in (0..PAGES + 2).step_by(3) {

@@ -1,6 +1,6 @@
-//! Chance that repeats itself: the same numbers in every run.
+//! Reproducible random numbers.
 
-/// Xorshift (Marsaglia, 2003), begun anywhere but at zero.
+/// Xorshift (Marsaglia, 2003), seeded with anything but zero.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
@@ -17,7 +17,8 @@ impl Random {
         self.step() % n
     }
 
-    /// An index below `n`, by the better bits: the lowest ones of a few steps hang together.
+    /// An index below `n`, from the better bits: the lowest bits of successive steps are
+    /// correlated.
     pub fn roll(&mut self, n: usize) -> usize {
         (self.step() >> 16) as usize % n
     }

@@ -1,16 +1,17 @@
-//! Has the system refuse a call to this thread, as a sandbox might, or a filesystem that lacks it.
+//! Makes the system refuse a call to this thread, like a sandbox or a file system without the
+//! feature.
 
-/// A call to be refused.
+/// A refused call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// Its number.
+    /// The number of the call.
     pub number: i64,
-    /// Of one argument (its place, its low half) the bits of which one must be set; none if any
-    /// call is refused.
+    /// The index of an argument and bits of its low half, of which one must be set. `None` refuses
+    /// every call.
     pub only: Option<(u32, u32)>,
 }
 
-/// From here on this thread, and those that it makes, get `errno` from a call.
+/// From now on this thread and its children get `errno` from the call.
 ///
 /// # Panics
 ///
@@ -18,7 +19,8 @@ pub struct Call {
 pub fn refuse(call: Call, errno: i32) {
     let instruction = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = |at: u32| instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at);
-    // Of the filter's data: the number is first, the arguments are words of 8 bytes from 16 on.
+    // Offsets in the filter's data: the number is first, and the arguments are words of 8 bytes
+    // from 16 on.
     let (place, bits) = call.only.unwrap_or((0, 0));
     let any = if call.only.is_some() { libc::BPF_JSET } else { libc::BPF_JA };
     let mut program = [
@@ -36,7 +38,7 @@ pub fn refuse(call: Call, errno: i32) {
     // SAFETY: a flag of this thread.
     let set = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
     assert_eq!(set, 0);
-    // SAFETY: a filter that outlives the call, which copies it, for this thread.
+    // SAFETY: a filter for this thread, which the call copies.
     let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }

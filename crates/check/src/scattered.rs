@@ -1,7 +1,7 @@
-//! The native machine with an invented topology: threads stand where they say they do.
+//! The native machine with an invented topology: each thread chooses its node.
 //!
-//! Shuffling does nothing on a machine with one node, which is what most tests run on. Here it
-//! does its work, on real memory and real threads.
+//! Shuffling does nothing on a machine with one node, such as most hosts of tests. Here it works on
+//! real memory and real threads.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use latchwork_machine::{
     Waited,
 };
 
-/// [`Native`] on as many nodes as threads care to stand on.
+/// [`Native`] with as many nodes as the threads choose.
 #[derive(Default)]
 pub struct Scattered;
 
@@ -23,7 +23,7 @@ thread_local! {
     static WAKES: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// More than the stress tests have threads: slots are not returned.
+/// More than the threads of the stress tests: slots are not returned.
 const SLOTS: usize = 4096;
 
 struct Table {
@@ -35,22 +35,23 @@ struct Table {
 static TABLE: Table = unsafe { core::mem::zeroed() };
 
 impl Scattered {
-    /// Puts this thread on a node.
+    /// Moves this thread to a node.
     pub fn stand_on(node: u32) {
         PLACE.set(Place::new(node, node, node, node));
     }
 }
 
 impl Scattered {
-    /// Runs `action` in this thread's stead each time it would sleep, until it is set anew.
+    /// Runs `action` instead of each sleep of this thread, until it is set again.
     ///
-    /// So one thread plays all parts, and how often a waiter is passed is a number and not a
-    /// matter of scheduling.
+    /// One thread can thus act for all, and the number of times that a waiter is passed does not
+    /// depend on scheduling.
     pub fn instead_of_sleeping(action: Option<Box<dyn FnMut()>>) {
         HAUNT.set(action);
     }
 
-    /// Runs `action` when this thread wakes another the next time: what others do meanwhile.
+    /// Runs `action` when this thread next wakes another: the steps of other threads in the
+    /// meantime.
     pub fn when_it_wakes(action: Box<dyn FnOnce()>) {
         WAKES.set(Some(action));
     }

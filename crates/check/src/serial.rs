@@ -1,9 +1,9 @@
-//! The serial replay oracle: transactions that ran at the same time are run again one after the
-//! other, in the order of their commit records, on a map. Every read must have seen what it sees
-//! there.
+//! The serial replay oracle. Transactions that ran concurrently are replayed one after the other,
+//! in the order of their commit records, on a map. Every read must return what it returned in the
+//! run.
 //!
-//! A transaction that wrote nothing stands where the log ended while it held all its locks. A
-//! snapshot stands at its position.
+//! A transaction without writes is placed at the end of the log at a time when it held all its
+//! locks. A snapshot is placed at its position.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,36 +11,36 @@ use std::fmt;
 /// A record's name: tree and key.
 pub type Name = (u32, Vec<u8>);
 
-/// What a transaction did, in order.
+/// An operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Read a record.
     Read(Name, Option<Vec<u8>>),
-    /// Read all records of a tree from a key to before another.
+    /// Read all records of a tree between two keys, without the second.
     Scan(u32, Vec<u8>, Vec<u8>, Vec<(Vec<u8>, Vec<u8>)>),
     /// Wrote or removed a record.
     Write(Name, Option<Vec<u8>>),
 }
 
-/// A transaction or a snapshot that ended well.
+/// A transaction or a snapshot that ended successfully.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Where in the log it stands.
+    /// Its position in the log.
     pub at: u64,
-    /// Whether a commit record is there: it comes before all others of the same position.
+    /// Whether its commit record is at this position: it precedes all others of the position.
     pub wrote: bool,
-    /// What it did.
+    /// Its operations in order.
     pub steps: Vec<Step>,
 }
 
 /// A read that no serial order explains.
 #[derive(Debug)]
 pub struct Wrong {
-    /// Where in the log its transaction stands.
+    /// The position of its transaction in the log.
     pub at: u64,
-    /// What it did.
+    /// The operation.
     pub step: Step,
-    /// What a serial run shows.
+    /// The result of the serial run.
     pub instead: String,
 }
 
@@ -50,11 +50,11 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Runs all again, in order; the first read that differs, or else the reads that were compared.
+/// Replays all transactions in order. Returns the number of compared reads.
 ///
 /// # Errors
 ///
-/// [`Wrong`].
+/// [`Wrong`] for the first read that differs.
 pub fn replay(mut all: Vec<Done>) -> Result<usize, Box<Wrong>> {
     all.sort_by_key(|done| (done.at, !done.wrote));
     let mut model: BTreeMap<Name, Vec<u8>> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! What a thread does at a named step, once: it stops there, say, until it is told to go on.
+//! Actions of a thread at a named step, once; for example a stop until another thread continues it.
 //!
-//! A crate calls one hook of a process, so all tests of a program have this one.
+//! A crate calls one hook per process, so all tests of a program share this one.
 
 use std::cell::Cell;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,9 +11,9 @@ thread_local! {
     static THEN: Cell<Option<Then>> = const { Cell::new(None) };
 }
 
-/// The hook for steps.
+/// The hook of the steps.
 pub fn at_step(step: &'static str) {
-    // A thread that ends may still do something, and there is nothing for it then.
+    // A thread that ends may still reach a step; it has no action then.
     let Ok(then) = THEN.try_with(Cell::take) else { return };
     match then {
         Some((at, then)) if at == step => then(),
@@ -21,12 +21,12 @@ pub fn at_step(step: &'static str) {
     }
 }
 
-/// What this thread does when it comes to a step next.
+/// Sets the action of this thread at its next arrival at a step.
 pub fn at(step: &'static str, then: impl FnOnce() + 'static) {
     THEN.set(Some((step, Box::new(then))));
 }
 
-/// Whether this thread has not come there.
+/// Whether this thread has not reached the step.
 pub fn is_waiting() -> bool {
     let then = THEN.take();
     let there = then.is_some();
@@ -34,7 +34,7 @@ pub fn is_waiting() -> bool {
     there
 }
 
-/// Where a thread is to stop, once.
+/// The stop of a thread at a step, once.
 #[derive(Debug)]
 pub struct Armed {
     step: &'static str,
@@ -43,7 +43,7 @@ pub struct Armed {
 }
 
 impl Armed {
-    /// For this thread, from now on.
+    /// Arms the stop for this thread.
     pub fn here(self) {
         let Self { step, there, goes_on } = self;
         at(step, move || {
@@ -54,7 +54,7 @@ impl Armed {
     }
 }
 
-/// The thread that is to stop, as another sees it. Dropped, it lets it go on.
+/// The stopping thread as seen by another one. Dropping it lets the thread continue.
 #[derive(Debug)]
 pub struct Stopped {
     is_there: Receiver<()>,
@@ -62,16 +62,16 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Waits until the thread is there.
+    /// Waits until the thread has stopped.
     pub fn wait(&self) {
         self.is_there.recv().unwrap();
     }
 
-    /// Lets it go on.
+    /// Lets the thread continue.
     pub fn go_on(self) {}
 }
 
-/// A stop at a step, for a thread, and its other side.
+/// A stop at a step: the side of the stopping thread, and the other side.
 pub fn stop_at(step: &'static str) -> (Armed, Stopped) {
     let ((there, is_there), (go_on, goes_on)) = (channel(), channel());
     (Armed { step, there, goes_on }, Stopped { is_there, _go_on: go_on })

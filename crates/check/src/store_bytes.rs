@@ -1,4 +1,4 @@
-//! Any bytes as the files of a store: what the fuzz target and the tests do with them.
+//! Arbitrary bytes as the files of a store for the fuzz target and the tests.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,20 +11,20 @@ use latchwork_store::{Error, Mode, Sizes, Store, Table};
 const FOLDER: &str = "/home/store";
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 const COUNT: u64 = 300;
-/// How often each row was written, at most.
+/// The most writes of each row.
 const TIMES: u8 = 4;
 
-/// A file, and what is in it.
+/// A file and its contents.
 pub type FileBytes = (PathBuf, Vec<u8>);
 
-/// What became of a store whose files were changed.
+/// The result for a store with changed files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// It was not opened.
+    /// The store did not open.
     Refused,
-    /// Some of it is an error.
+    /// Some operations fail.
     Damaged,
-    /// All of it can be read and written.
+    /// Everything can be read and written.
     Whole,
 }
 
@@ -56,14 +56,14 @@ fn open(disk: &Simulated) -> Result<Store<Native>, Error> {
     Store::in_region_with(&region, &disk, Path::new(FOLDER), &sizes(), 1)
 }
 
-/// The value of a row, when it was written so often.
+/// The value of a row after its write number `time`.
 fn value(row: u64, time: u8) -> Vec<u8> {
     let mut value = row.to_be_bytes().to_vec();
     value.resize(40 + (row % 7 * 30) as usize, time);
     value
 }
 
-/// Whether it is one that the row had.
+/// Whether the row ever had this value.
 fn is_value(row: u64, bytes: &[u8]) -> bool {
     (0..TIMES).any(|time| bytes == value(row, time))
 }
@@ -78,12 +78,12 @@ fn files_in(disk: &Simulated, folder: &Path, found: &mut Vec<FileBytes>) {
     }
 }
 
-/// The files of a store after a crash of the machine: a checkpoint, changes behind it, and a
-/// transaction without an end.
+/// The files of a store after a machine crash: a checkpoint, later changes, and an unfinished
+/// transaction.
 ///
 /// # Panics
 ///
-/// If there can be no such store.
+/// If the store cannot be created.
 pub fn sound() -> Vec<FileBytes> {
     let disk = Simulated::new();
     disk.make_folder(Path::new("/home")).unwrap();
@@ -112,19 +112,19 @@ pub fn sound() -> Vec<FileBytes> {
     found
 }
 
-/// Opens a store of these files, reads all of it, writes to it, and opens it again. Each row is one
-/// that was there once, or an error; nothing panics and nothing goes on for ever.
+/// Opens a store of these files, reads all of it, writes to it and opens it again. Each row must be
+/// a former value or an error. No call may panic or run forever.
 ///
 /// # Panics
 ///
-/// If that is not so.
+/// If one of this fails.
 pub fn exercise(files: &[FileBytes]) -> Used {
     let disk = Simulated::new();
     for (path, bytes) in files {
         let mut folders: Vec<&Path> = path.ancestors().skip(1).collect();
         folders.pop();
         for folder in folders.into_iter().rev() {
-            // It may be there.
+            // It may exist.
             let _ = disk.make_folder(folder);
         }
         disk.open(path, Open::CREATE).unwrap().write(0, bytes).unwrap();

@@ -1,5 +1,5 @@
-//! An executor for one thread. It polls a task only when its waker was called, so a wake-up that is
-//! missing is a test that does not end.
+//! A single-threaded executor. It polls a task only after its waker was called, so a missing
+//! wake-up is a test that does not end.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -7,10 +7,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What a thread does beside others.
+/// A task.
 pub type Task<'t> = Pin<Box<dyn Future<Output = ()> + 't>>;
 
-/// Which tasks were woken.
+/// The tasks that were woken.
 #[derive(Default)]
 struct Bell {
     woken: Mutex<BTreeSet<usize>>,
@@ -26,7 +26,7 @@ impl Wake for Of {
     }
 }
 
-/// Runs all tasks to their end, on this thread.
+/// Runs all tasks to their end on this thread.
 pub fn join(mut tasks: Vec<Option<Task<'_>>>) {
     let bell = Arc::new(Bell::default());
     bell.woken.lock().unwrap().extend(0..tasks.len());
@@ -47,7 +47,7 @@ pub fn join(mut tasks: Vec<Option<Task<'_>>>) {
     }
 }
 
-/// Runs one to its end.
+/// Runs one future to its end.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut end = None;
     join(vec![Some(Box::pin(async { end = Some(future.await) }))]);
@@ -59,7 +59,7 @@ pub fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Lets the other tasks go on.
+/// Lets the other tasks run.
 pub async fn pause() {
     let mut first = true;
     std::future::poll_fn(|cx| {

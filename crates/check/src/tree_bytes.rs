@@ -1,8 +1,8 @@
-//! Any words as a page of a tree: what the fuzz target and the tests do with them.
+//! Arbitrary words as a page of a tree for the fuzz target and the tests.
 
 use latchwork_tree::{Change, Error, Fences, Header, Kind, Node, SplitAt, edit, split};
 
-/// Asks and changes everything that can be asked and changed.
+/// Calls every query and every change.
 pub fn exercise(page: &[u64]) {
     if let Some(node) = Node::of(page) {
         let _ = node.verify();
@@ -26,7 +26,7 @@ pub fn exercise(page: &[u64]) {
     with(&|page| _ = split(page, &mut vec![0; page.len()], 9, SplitAt::Middle));
 }
 
-/// A full page whose keys begin alike.
+/// A full page whose keys have a common prefix.
 pub fn sound(words: usize, kind: Kind) -> Vec<u64> {
     let mut page = vec![0; words];
     let fences = Fences { low: b"k", high: Some(b"l") };

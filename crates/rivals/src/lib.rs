@@ -1,10 +1,10 @@
-//! Other people's locks and stores, for benchmarks to run beside ours. No other crate builds them.
+//! Locks and stores of other projects, for comparison in benchmarks. No other crate depends on this
+//! one.
 //!
-//! Each is what a user would write: `lock().unwrap()` and a guard for std, a guard for
-//! parking_lot, a call through the C library for pthread. All protect nothing by themselves and
-//! run a closure under the lock, so that the guard's own cost is part of the measure. Berkeley DB's
-//! lock manager has lockers and handles instead, as its own users see them. Embedded stores are
-//! behind one trait, [`Store`].
+//! Each is used as its users would: `lock().unwrap()` and a guard for std, a guard for parking_lot,
+//! a call of the C library for pthread. The locks protect no data and run a closure, so the cost of
+//! the guard is part of the measurement. Berkeley DB's lock manager has lockers and handles
+//! instead, as in its own interface. Embedded stores implement one trait, [`Store`].
 
 #![warn(clippy::all)]
 
@@ -18,12 +18,12 @@ pub use crate::stores::{
     Reads, Session, Store, StoreError, StoreKind, StoreOptions, StoreResult, Writes, syncs,
 };
 
-/// `std::sync::Mutex`, with its check for poison.
+/// `std::sync::Mutex`, including its check for poison.
 #[derive(Default)]
 pub struct StdMutex(std::sync::Mutex<()>);
 
 impl StdMutex {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let _guard = self.0.lock().unwrap();
@@ -31,19 +31,19 @@ impl StdMutex {
     }
 }
 
-/// `std::sync::RwLock`, with its check for poison.
+/// `std::sync::RwLock`, including its check for poison.
 #[derive(Default)]
 pub struct StdRwLock(std::sync::RwLock<()>);
 
 impl StdRwLock {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let _guard = self.0.write().unwrap();
         f()
     }
 
-    /// Runs `f` beside other sharers.
+    /// Runs `f` with a shared acquisition.
     #[inline]
     pub fn shared<R>(&self, f: impl FnOnce() -> R) -> R {
         let _guard = self.0.read().unwrap();
@@ -56,7 +56,7 @@ impl StdRwLock {
 pub struct ParkingLotMutex(parking_lot::Mutex<()>);
 
 impl ParkingLotMutex {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let _guard = self.0.lock();
@@ -69,14 +69,14 @@ impl ParkingLotMutex {
 pub struct ParkingLotRwLock(parking_lot::RwLock<()>);
 
 impl ParkingLotRwLock {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         let _guard = self.0.write();
         f()
     }
 
-    /// Runs `f` beside other sharers.
+    /// Runs `f` with a shared acquisition.
     #[inline]
     pub fn shared<R>(&self, f: impl FnOnce() -> R) -> R {
         let _guard = self.0.read();

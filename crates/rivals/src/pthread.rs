@@ -1,4 +1,4 @@
-//! The C library's locks. Each object is boxed, for POSIX forbids moving one that is in use.
+//! The locks of the C library. Each object is boxed: POSIX forbids to move one in use.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -10,9 +10,9 @@ fn check(result: c_int) {
 
 struct Mutex(Box<UnsafeCell<libc::pthread_mutex_t>>);
 
-// SAFETY: a pthread mutex is made to be called from any thread, and the box never moves it.
+// SAFETY: a pthread mutex may be called from any thread, and the box never moves it.
 unsafe impl Send for Mutex {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Mutex {}
 
 impl Mutex {
@@ -21,9 +21,9 @@ impl Mutex {
         let mut attr = MaybeUninit::uninit();
         // SAFETY: init fills the attributes.
         check(unsafe { libc::pthread_mutexattr_init(attr.as_mut_ptr()) });
-        // SAFETY: they are filled, and a wrong kind is an error, which is checked.
+        // SAFETY: they are filled; a wrong kind is an error, which is checked.
         check(unsafe { libc::pthread_mutexattr_settype(attr.as_mut_ptr(), kind) });
-        // SAFETY: nobody has used the mutex, it lives in its box, and the attributes are filled.
+        // SAFETY: the mutex is unused, it lives in its box, and the attributes are filled.
         check(unsafe { libc::pthread_mutex_init(mutex.get(), attr.as_ptr()) });
         // SAFETY: the attributes are filled, and a mutex keeps none of them.
         check(unsafe { libc::pthread_mutexattr_destroy(attr.as_mut_ptr()) });
@@ -43,13 +43,13 @@ impl Mutex {
 
 impl Drop for Mutex {
     fn drop(&mut self) {
-        // SAFETY: an exclusive reference proves that no thread is between lock and unlock, unless
-        // a closure panicked; then the C library refuses with EBUSY, which harms nobody.
+        // SAFETY: an exclusive reference proves that no thread is between lock and unlock, unless a
+        // closure panicked. In that case the C library refuses with EBUSY, without harm.
         unsafe { libc::pthread_mutex_destroy(self.0.get()) };
     }
 }
 
-/// A normal pthread mutex, which sleeps at once.
+/// A normal pthread mutex. It sleeps at once.
 pub struct PthreadMutex(Mutex);
 
 impl Default for PthreadMutex {
@@ -59,17 +59,17 @@ impl Default for PthreadMutex {
 }
 
 impl PthreadMutex {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         self.0.exclusive(f)
     }
 }
 
-/// An adaptive pthread mutex, which spins for a while first.
+/// An adaptive pthread mutex. It spins before it sleeps.
 pub struct PthreadAdaptive(Mutex);
 
-/// glibc's `PTHREAD_MUTEX_ADAPTIVE_NP`, which the crate libc names on some systems only.
+/// glibc's `PTHREAD_MUTEX_ADAPTIVE_NP`, which the crate libc defines on some systems only.
 const ADAPTIVE: c_int = 3;
 
 impl Default for PthreadAdaptive {
@@ -79,19 +79,19 @@ impl Default for PthreadAdaptive {
 }
 
 impl PthreadAdaptive {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         self.0.exclusive(f)
     }
 }
 
-/// A pthread reader-writer lock with default attributes, which on glibc prefers readers.
+/// A pthread reader-writer lock with default attributes. On glibc it prefers readers.
 pub struct PthreadRwLock(Box<UnsafeCell<libc::pthread_rwlock_t>>);
 
-// SAFETY: a pthread lock is made to be called from any thread, and the box never moves it.
+// SAFETY: a pthread lock may be called from any thread, and the box never moves it.
 unsafe impl Send for PthreadRwLock {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for PthreadRwLock {}
 
 impl Default for PthreadRwLock {
@@ -101,7 +101,7 @@ impl Default for PthreadRwLock {
 }
 
 impl PthreadRwLock {
-    /// Runs `f` alone.
+    /// Runs `f` exclusively.
     #[inline]
     pub fn exclusive<R>(&self, f: impl FnOnce() -> R) -> R {
         // SAFETY: the lock is initialised and lives in its box.
@@ -112,7 +112,7 @@ impl PthreadRwLock {
         result
     }
 
-    /// Runs `f` beside other sharers.
+    /// Runs `f` with a shared acquisition.
     #[inline]
     pub fn shared<R>(&self, f: impl FnOnce() -> R) -> R {
         // SAFETY: the lock is initialised and lives in its box.
@@ -126,8 +126,8 @@ impl PthreadRwLock {
 
 impl Drop for PthreadRwLock {
     fn drop(&mut self) {
-        // SAFETY: an exclusive reference proves that no thread is between lock and unlock, unless
-        // a closure panicked; then the C library refuses with EBUSY, which harms nobody.
+        // SAFETY: an exclusive reference proves that no thread is between lock and unlock, unless a
+        // closure panicked. In that case the C library refuses with EBUSY, without harm.
         unsafe { libc::pthread_rwlock_destroy(self.0.get()) };
     }
 }

@@ -91,7 +91,7 @@ fn hold(store: &dyn Store, begun: &SyncSender<()>, end: &Receiver<()>) -> StoreR
     }
 }
 
-/// Monitors the files.
+/// Watches the files.
 struct Watch<'w> {
     folder: &'w Path,
     /// Bytes of all files at which the writer is stopped.
@@ -101,7 +101,7 @@ struct Watch<'w> {
 }
 
 impl Watch<'_> {
-    /// Monitors until the end and returns the maxima.
+    /// Watches until the end and returns the maxima.
     fn run(&self) -> Bytes {
         let mut most = Bytes::default();
         loop {
@@ -122,7 +122,7 @@ impl Watch<'_> {
     }
 }
 
-/// Writes while a snapshot is held and the files are monitored. Returns whether the snapshot was
+/// Writes while a snapshot is held and the files are watched. Returns whether the snapshot was
 /// lost.
 fn write_beside(
     store: &dyn Store,

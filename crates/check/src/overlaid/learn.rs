@@ -1,4 +1,4 @@
-//! Explorations: which words are shared is learned, and then every schedule is tried.
+//! Explorations: the shared words are learned, then every schedule is run.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -11,40 +11,40 @@ use super::world::with;
 /// Words of the stack of a model's thread.
 const STACK: usize = 1 << 15;
 
-/// What is wrong with the machine, for controls.
+/// A planted flaw of the machine, as a control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing.
+    /// No flaw.
     None,
-    /// Its light barrier is none.
+    /// The light barrier does nothing.
     Hasty,
-    /// Its fences are none; its barriers are.
+    /// Fences do nothing; barriers work.
     Unfenced,
-    /// All its loads, stores and exchanges are relaxed.
+    /// All loads, stores and exchanges are relaxed.
     Lax,
-    /// It wakes nobody.
+    /// Wake-ups do nothing.
     Deaf,
-    /// Its compare-exchanges are a load and then a store.
+    /// Compare-exchanges are a load followed by a store.
     Torn,
 }
 
-/// What an exploration cost.
+/// The cost of an exploration.
 #[derive(Clone, Copy, Debug)]
 pub struct Count {
-    /// Executions, those not counted in which words were learned.
+    /// Executions without those in which words were learned.
     pub executions: u64,
-    /// Times that it began anew.
+    /// Number of restarts.
     pub anew: u32,
-    /// All of it.
+    /// Total time.
     pub took: Duration,
 }
 
-/// Ends an exploration in which something was learned.
+/// Ends an exploration that learned something.
 struct Anew;
 
-/// Runs `model` under every schedule with at most `preemptions` preemptions, and prints the cost.
+/// Runs `model` under every schedule with at most `preemptions` preemptions and prints the cost.
 ///
-/// It sets a scene, calls [`together`] once, and looks.
+/// The model prepares memory, calls [`together`] once and inspects the result.
 pub fn explore(name: &str, preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Count {
     explore_flawed(name, preemptions, Flaw::None, model)
 }
@@ -64,7 +64,7 @@ fn explore_flawed(
     let model = Arc::new(model);
     let (mut anew, mut executions) = (0, 0);
     with(|world| world.renew(flaw));
-    // Most is learned where there is little to explore.
+    // Most words are learned where there is little to explore.
     for bound in 0..=preemptions {
         loop {
             let end = catch_unwind(AssertUnwindSafe(|| explore_once(bound, model.clone())));
@@ -98,7 +98,7 @@ fn explore_once(bound: usize, model: Arc<impl Fn() + Send + Sync + 'static>) -> 
         with(|world| world.begin());
         model();
         if with(|world| world.learned) {
-            // Not by `panic!`, which would say so.
+            // `panic!` would print a message.
             resume_unwind(Box::new(Anew));
         }
         with(|world| world.leave());
@@ -106,24 +106,24 @@ fn explore_once(bound: usize, model: Arc<impl Fn() + Send + Sync + 'static>) -> 
     count.load(Relaxed)
 }
 
-/// What a thread of a model does.
+/// The action of a thread of a model.
 pub type Action<'a> = Box<dyn FnOnce() + 'a>;
 
 /// Sent to loom's threads, which all run on this one.
 struct Sent(Action<'static>);
 
-// SAFETY: loom runs its threads in turn, on the thread that made them.
+// SAFETY: loom runs its threads in turn on the thread that created them.
 unsafe impl Send for Sent {}
 
-/// The part of a model in which threads do something, each its own action. Ends when all have.
+/// The concurrent part of a model: one thread per action. Returns when all have ended.
 pub fn together(actions: Vec<Action<'_>>) {
     with(|world| world.open());
     let threads: Vec<_> = actions
         .into_iter()
         .enumerate()
         .map(|(number, action)| {
-            // SAFETY: it is called and gone before this returns; if this unwinds, loom's threads
-            // are dropped unfinished, and what they borrow is leaked by whoever made it.
+            // SAFETY: the action has ended when this returns. If this unwinds, loom's threads are
+            // dropped unfinished, and their borrows are leaked by the caller.
             let action =
                 Sent(unsafe { core::mem::transmute::<Action<'_>, Action<'static>>(action) });
             let body = move || {
@@ -140,12 +140,12 @@ pub fn together(actions: Vec<Action<'_>>) {
     with(|world| world.close());
 }
 
-/// Has the next `naps` naps of a thread, the first being 1, end at once.
+/// Ends the next `naps` naps of a thread at once. The first thread is 1.
 pub fn nap_short(thread: usize, naps: u32) {
     with(|world| world.naps[thread] = naps);
 }
 
-/// A model's tests: its short form, its long form, and the flaws that it must find.
+/// Defines a model's tests: the short form, the long form, and the flaws that it must find.
 #[macro_export]
 macro_rules! models {
     ($($name:ident, $long:ident, $control:ident: $model:expr, $short:expr, $deep:expr, $flaws:expr;)*) => {$(

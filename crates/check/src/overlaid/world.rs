@@ -1,9 +1,9 @@
-//! What the words hold in an execution, by address.
+//! The values of words in an execution, by address.
 //!
-//! Words of different sizes may share bytes: a cell is zeroed in words of eight, and used in words
-//! of four. So eight bytes are split into *units* of the smallest size in which they were ever
-//! used. A load or store of a larger word is one of each of its units; no algorithm may exchange a
-//! word that is split.
+//! Words of different sizes may share bytes: a cell is zeroed in words of eight bytes and used in
+//! words of four. Eight bytes are therefore split into *units* of the smallest size used so far. A
+//! load or store of a larger word accesses each of its units. No algorithm may exchange a word that
+//! is split.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -18,7 +18,7 @@ use loom::sync::{Condvar, Mutex};
 
 use super::learn::Flaw;
 
-/// What is done to a word.
+/// An operation on a word.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Verb {
     Load(Ordering),
@@ -30,7 +30,7 @@ pub(super) enum Verb {
     And(u64, Ordering),
 }
 
-/// Addresses are spread well enough by a multiplication.
+/// A multiplication spreads addresses well enough.
 #[derive(Default)]
 pub(super) struct Spread(u64);
 
@@ -49,52 +49,52 @@ impl Hasher for Spread {
 
 pub(super) type ByAddress<T> = HashMap<usize, T, BuildHasherDefault<Spread>>;
 
-/// Some bytes that are only used together, in this execution.
+/// Bytes that are only used together in this execution.
 struct Unit {
-    /// What was stored last.
+    /// The last value stored.
     value: u64,
-    /// The first thread that touched it, while threads are at it.
+    /// The first thread that accessed it in the concurrent part.
     first: Option<u8>,
     others: bool,
     stored: bool,
-    /// In the threads' part, if it is known to be shared.
+    /// Loom's atomic, in the concurrent part, if the unit is known to be shared.
     atom: Option<Rc<AtomicU64>>,
 }
 
-/// Who does what at present.
+/// The part of the execution.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// No execution: words are what they are.
+    /// No execution: words are plain memory.
     None,
-    /// One thread sets the scene, or looks at it.
+    /// One thread prepares or inspects.
     One,
-    /// Threads of loom's.
+    /// Loom's threads run.
     All,
 }
 
 type Bell = Rc<(Mutex<()>, Condvar)>;
 
-/// The words of an execution, and what is known of them from others.
+/// The words of an execution, and knowledge from earlier ones.
 pub(super) struct World {
     pub(super) part: Part,
     pub(super) me: u8,
     pub(super) flaw: Flaw,
     /// Naps of each thread that end at once.
     pub(super) naps: [u32; 8],
-    /// Where each thread's waiter slots begin.
+    /// The first waiter slot of each thread.
     pub(super) chains: [Chain; 8],
     units: ByAddress<Unit>,
     bells: ByAddress<Bell>,
-    /// What each thread looked at last, and saw there.
+    /// The last unit that each thread loaded, and its value.
     looked: [Option<(usize, u64)>; 8],
-    /// Units whose next store wakes those who look at them again and again.
+    /// Units whose next store wakes the threads that poll them.
     watched: BTreeSet<usize>,
-    /// By eight bytes, the size of their units.
+    /// The unit size of each eight bytes.
     sizes: ByAddress<usize>,
-    /// Units that are shared: as known at the start of the exploration, and by now.
+    /// The shared units: at the start of the exploration, and now.
     shared: BTreeSet<usize>,
     found: BTreeSet<usize>,
-    /// Whether something was learned that this exploration did not know.
+    /// Whether this exploration learned something.
     pub(super) learned: bool,
 }
 
@@ -117,12 +117,12 @@ impl World {
         }
     }
 
-    /// Forgets what was known of other memory, and plays with a flaw from now on.
+    /// Forgets earlier memory and uses a flaw from now on.
     pub(super) fn renew(&mut self, flaw: Flaw) {
         *self = Self { flaw, ..Self::new() };
     }
 
-    /// A new exploration, which knows all that was learned.
+    /// Starts an exploration with all that was learned.
     pub(super) fn recall(&mut self) {
         self.shared = self.found.clone();
         self.learned = false;
@@ -139,7 +139,7 @@ impl World {
         self.part = Part::One;
     }
 
-    /// The threads' part begins: loom gets the words that they share.
+    /// Starts the concurrent part: creates loom's atomics for shared units.
     pub(super) fn open(&mut self) {
         for at in self.shared.clone() {
             let unit = self.unit(at);
@@ -148,14 +148,14 @@ impl World {
         self.part = Part::All;
     }
 
-    /// It is over. All threads have ended: there is one value to be read.
+    /// Ends the concurrent part. All threads have ended, so each unit has one value.
     pub(super) fn close(&mut self) {
         self.part = Part::One;
         self.me = 0;
         self.units.values_mut().for_each(|unit| unit.atom = None);
     }
 
-    /// Out of an execution, by its end or by a panic.
+    /// Leaves an execution, at its end or by a panic.
     pub(super) fn leave(&mut self) {
         self.part = Part::None;
         self.units.clear();
@@ -208,7 +208,7 @@ impl World {
         self.sizes.insert(base, size);
     }
 
-    /// Whether a unit is loom's; notes who touches it.
+    /// The unit's atomic, if it is shared. Records the access.
     fn touch(&mut self, at: usize, stores: bool) -> Option<Rc<AtomicU64>> {
         let (part, me) = (self.part, self.me);
         let unit = self.unit(at);
@@ -229,7 +229,7 @@ impl World {
     }
 }
 
-/// Marks the bells of those who look, beside those of who sleeps: no address is so high.
+/// Distinguishes the bells of polling threads from those of sleeping ones. No address is this high.
 const WATCH: usize = 1 << 63;
 
 thread_local! {
@@ -240,7 +240,7 @@ pub(super) fn with<R>(f: impl FnOnce(&mut World) -> R) -> R {
     WORLD.with_borrow_mut(f)
 }
 
-/// Does something that loom may answer by running other threads.
+/// Calls loom, which may run other threads in between.
 fn loomed<R>(f: impl FnOnce() -> R) -> R {
     let me = with(|world| world.me);
     let done = f();
@@ -252,16 +252,16 @@ fn cut(value: u64, size: usize) -> u64 {
     if size == 8 { value } else { value & ((1 << (size * 8)) - 1) }
 }
 
-/// What lies in memory.
+/// The bytes in memory.
 fn lies_at(at: usize, size: usize) -> u64 {
     let word = core::ptr::with_exposed_provenance::<Raw>(at & !7);
-    // SAFETY: a word of this machine lies there, in memory that is made of lines of eight bytes;
-    // nobody stores to it while there is an execution.
+    // SAFETY: a word of this machine is there, in memory of lines of eight bytes; no thread stores
+    // to it during an execution.
     let whole = unsafe { &*word }.load(Relaxed);
     cut(whole >> (at % 8 * 8), size)
 }
 
-/// Does something to a word; none if there is no execution.
+/// Runs an operation on a word. `None` outside of an execution.
 pub(super) fn access(at: *const u8, size: usize, verb: Verb) -> Option<Result<u64, u64>> {
     let at = at.expose_provenance();
     let unit = with(|world| {
@@ -295,13 +295,13 @@ pub(super) fn access(at: *const u8, size: usize, verb: Verb) -> Option<Result<u6
 fn do_unit(at: usize, size: usize, verb: Verb) -> Result<u64, u64> {
     let stores = !matches!(verb, Verb::Load(_));
     let (atom, flaw) = with(|world| {
-        // A thread that unwinds does what is left to do by itself.
+        // A thread that unwinds runs alone.
         if std::thread::panicking() && world.part == Part::All {
             world.unit(at).atom = None;
         }
         let atom = world.touch(at, stores);
-        // A relaxed store of what is there orders nothing and shows nothing. Were it one, each word
-        // of a zeroed cell would double the executions.
+        // A relaxed store of the present value orders nothing and shows nothing. As a store, each
+        // word of a zeroed cell would double the executions.
         let idle = matches!(verb, Verb::Store(new, Relaxed) if new == world.unit(at).value);
         (atom.filter(|_| !idle), world.flaw)
     });
@@ -361,9 +361,9 @@ fn on_atom(atom: &AtomicU64, verb: Verb) -> Result<u64, u64> {
     }
 }
 
-/// An exchange that is none.
+/// A compare-exchange that is not atomic.
 fn torn(atom: &AtomicU64, old: u64, new: u64) -> Result<u64, u64> {
-    // Acquire and Release: what is wrong here is something else.
+    // Acquire and Release: the flaw is elsewhere.
     let seen = atom.load(Acquire);
     if seen != old {
         return Err(seen);
@@ -373,7 +373,7 @@ fn torn(atom: &AtomicU64, old: u64, new: u64) -> Result<u64, u64> {
 }
 
 impl Flaw {
-    /// The verb with its ordering as a flawed machine does it.
+    /// The operation with the ordering of a flawed machine.
     fn weaken(self, verb: Verb) -> Verb {
         let weak = |order: Ordering| match (self, order) {
             // Relaxed: that is the flaw.
@@ -394,7 +394,7 @@ impl Flaw {
     }
 }
 
-/// Whether loom is to be asked.
+/// The flaw, in the concurrent part.
 fn all_play() -> Option<Flaw> {
     let (part, flaw) = with(|world| (world.part, world.flaw));
     (part == Part::All && !std::thread::panicking()).then_some(flaw)
@@ -408,20 +408,20 @@ pub(super) fn fence(order: Ordering) {
 
 pub(super) fn light_barrier() {
     if all_play().is_some_and(|flaw| flaw != Flaw::Hasty) {
-        // SeqCst: half of a pair of fences, as `Machine` says.
+        // SeqCst: one of a pair of fences, as required by `Machine`.
         loomed(|| loom::sync::atomic::fence(SeqCst));
     }
 }
 
 pub(super) fn heavy_barrier() {
     if all_play().is_some() {
-        // SeqCst: the other half.
+        // SeqCst: the other fence.
         loomed(|| loom::sync::atomic::fence(SeqCst));
     }
 }
 
-/// Lets others go on, at least until what this thread looked at last is another: looking at the
-/// same again and again is one look.
+/// Lets other threads run, at least until the unit loaded last changes. Repeated polling counts as
+/// one load.
 pub(super) fn step_back() {
     if all_play().is_none() {
         return;
@@ -431,7 +431,7 @@ pub(super) fn step_back() {
         looked.filter(|(at, seen)| world.unit(*at).value == *seen)
     };
     let Some((at, _)) = with(|world| still(world)) else {
-        // It saw an old value, or nothing.
+        // It loaded an old value, or nothing.
         return loomed(loom::thread::yield_now);
     };
     let bell = with(|world| world.bell(at | WATCH));
@@ -456,7 +456,7 @@ pub(super) fn wait(at: *const u8, same: impl Fn() -> bool, deadline: Option<Dead
         return Waited::TimedOut;
     }
     if !with(|world| world.unit(at.addr()).atom.is_some()) {
-        // Nobody else knows the word: this is a pause.
+        // No other thread knows the word: this is a pause.
         loomed(loom::thread::yield_now);
         return Waited::TimedOut;
     }

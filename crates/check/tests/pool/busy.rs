@@ -1,4 +1,4 @@
-//! A page that another thread changes without a pause is written out nevertheless.
+//! A page that another thread changes all the time is still written out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use latchwork_region::Region;
 
 use super::pages::{Scratch, fill, make, options, region, value};
 
-/// No write ends before the page has changed once more, unless nobody can change it.
+/// A disk on which no write ends before the page has changed again, as long as a thread can change
+/// it.
 #[derive(Debug, Default)]
 struct Slow {
     changes: AtomicU64,
@@ -23,14 +24,14 @@ struct Slow {
 }
 
 impl Slow {
-    /// More writes than a page that is written in the end takes.
+    /// More writes than a successful write-out takes.
     const MANY: u64 = 1000;
 }
 
 impl Between for Slow {
     fn write(&self, file: &dyn File, _: &Path, at: u64, from: &[u8]) -> Result<(), DiskError> {
         file.write(at, from)?;
-        // The writer of the test ends, so that a sync that goes on and on ends, too.
+        // The changing thread ends, so that an endless sync ends too.
         if self.writes.fetch_add(1, SeqCst) > Self::MANY {
             self.done.store(true, SeqCst);
         }
@@ -45,8 +46,7 @@ impl Between for Slow {
     }
 }
 
-/// Runs `work` beside a thread that changes page 20, which is dirty; returns how many writes it
-/// took.
+/// Runs `work` beside a thread that changes page 20, which is dirty. Returns the number of writes.
 fn writes_beside_changes(name: &str, work: impl Fn(&Handle<'_>)) -> u64 {
     let (scratch, slow) = (Scratch::new(name), Arc::new(Slow::default()));
     let region: Region<Native> = region();

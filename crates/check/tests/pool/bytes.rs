@@ -1,5 +1,5 @@
-//! Any bytes as a file of pages, and in the areas of a pool: the everyday form of the fuzz targets
-//! `pool_file` and `pool_region`.
+//! Arbitrary bytes as a file of pages and in the areas of a pool: the short form of the fuzz
+//! targets `pool_file` and `pool_region`.
 
 use latchwork_check::pool_bytes::{PAGE, exercise, sound};
 use latchwork_check::pool_region::{self, Change, Used};
@@ -20,7 +20,7 @@ fn any_bytes_are_pages_or_errors() {
             bytes[at] = to;
         }
         if round % 3 == 0 {
-            // Two pages change places.
+            // Two pages are exchanged.
             let (a, b) = (random.roll(24), random.roll(24));
             for byte in 0..PAGE {
                 bytes.swap(a * PAGE + byte, b * PAGE + byte);
@@ -36,7 +36,7 @@ fn any_bytes_are_pages_or_errors() {
         let bytes: Vec<u8> = (0..length).map(|_| random.below(256) as u8).collect();
         assert_eq!(exercise(&bytes), 0);
     }
-    // Zeros are no page, and a file that ends in the middle of one has it not.
+    // Zeros are no page; a file that ends in the middle of a page does not contain it.
     assert_eq!((exercise(&[0; 8 * PAGE]), exercise(&whole[..10 * PAGE - 1])), (0, 9));
 }
 

@@ -1,10 +1,10 @@
-//! What a thread that holds a page may store in it, and where.
+//! What the holder of a page may store in it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::pages::{Scratch, options, pool, region};
 
-/// A run of words is as its words one by one: all of them or none, never in the pool's own two.
+/// A run of words behaves like single words: all are stored or none, and never the pool's own two.
 #[test]
 fn words_are_stored_where_the_page_has_them_or_not_at_all() {
     let scratch = Scratch::new("changing");

@@ -1,4 +1,4 @@
-//! Many threads want a page that is not in the pool: one of them reads it from disk.
+//! Many threads request a page that is not in the pool: one of them reads it from disk.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::points::hooked;
 const READERS: usize = 12;
 const PAGES: u64 = 40;
 
-/// A pool with a file none of whose pages it has, and the disk that counts.
+/// A pool without any page of its file, and a disk that counts calls.
 struct Cold {
     region: Region<Native>,
     disk: Arc<System>,
@@ -48,8 +48,9 @@ impl Cold {
         self.disk.calls()[Operation::Read]
     }
 
-    /// What a new thread finds on a page, and how often it read from disk and failed. It stops
-    /// where `armed` says, and says by `looked` that the page was not there.
+    /// Reads a page in a new thread and returns the page with the numbers of disk reads and
+    /// failures. The thread stops where `armed` says, and calls `looked` when it has found the page
+    /// missing.
     fn read(&self, page: u64, armed: Option<Armed>, looked: &dyn Fn()) -> Read {
         let thread = self.region.thread().unwrap();
         let handle = self.pool.handle(&thread).unwrap();
@@ -70,7 +71,7 @@ struct Read {
     failed: u64,
 }
 
-/// Readers that all stop at this step, having found that the page is not there; then all go on.
+/// Readers that all stop at this step after finding the page missing, and then all continue.
 fn together(cold: &Cold, page: u64, step: &'static str) -> Vec<Read> {
     let (armed, stopped): (Vec<Armed>, Vec<Stopped>) = (0..READERS).map(|_| stop_at(step)).unzip();
     std::thread::scope(|scope| {
@@ -108,7 +109,7 @@ fn readers_that_come_while_a_page_is_read_wait_for_it() {
     let scratch = Scratch::new("cold-wait");
     let cold = Cold::new(&scratch);
     let (cold, page) = (&cold, 7);
-    // Before the call to the disk, and after it.
+    // Before the call of the disk, and after it.
     for (page, step) in [(page, "fault.published"), (page + 1, "fault.read")] {
         let before = cold.reads();
         let (armed, stopped) = stop_at(step);
@@ -121,7 +122,7 @@ fn readers_that_come_while_a_page_is_read_wait_for_it() {
                 scope.spawn(move || cold.read(page, None, &|| looked.send(()).unwrap()))
             };
             let others: Vec<_> = (1..READERS).map(follow).collect();
-            // Each has found that the page cannot be had at once.
+            // Each has found the page missing.
             (1..READERS).for_each(|_| looks.recv().unwrap());
             assert_eq!(cold.reads() - before, u64::from(step == "fault.read"));
             stopped.go_on();

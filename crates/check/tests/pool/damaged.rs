@@ -1,4 +1,4 @@
-//! Pages that the disk damages, and that the layer above can make anew.
+//! Pages that the disk damages and that the layer above can rebuild.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use super::points::at_points;
 
 const PAGES: u64 = 100;
 
-/// Knows each page, as it was made, but for one; counts how often it is asked.
+/// Knows the contents of every page but one, and counts the requests.
 struct Knows {
     unknown: Mutex<Option<u64>>,
     asked: AtomicU64,
@@ -59,15 +59,15 @@ fn a_damaged_page_is_made_anew_by_the_layer_above() {
         |page| (0..PAGES).filter(|at| *at != page).all(|at| value(&handle, file, at) == Ok(at));
     let asked = || knows.asked.swap(0, Relaxed);
 
-    // Other bytes, and another page's: each is there again, and on disk.
+    // Other bytes, and those of another page: each page is restored, also on disk.
     for (page, bytes) in [(20, vec![0xee; 1024]), (30, disk.peek(path).unwrap()[..1024].to_vec())] {
         assert!(evict(page) && disk.damage(path, page * 1024, &bytes));
         assert_eq!((value(&handle, file, page), asked()), (Ok(page), 1));
-        // It is on disk, durable, before anybody sees it.
+        // It is durable on disk before a reader sees it.
         assert!(evict(page) && handle.dirty().unwrap().is_empty());
         assert_eq!((value(&handle, file, page), asked()), (Ok(page), 0));
     }
-    // What cannot be written is dirty.
+    // A page that cannot be written stays dirty.
     assert!(evict(35) && disk.damage(path, 35 * 1024, &[0xee; 1024]));
     disk.plan(disk.calls().total() + 1, Fault::Device);
     assert_eq!((value(&handle, file, 35), asked(), disk.fired()), (Ok(35), 1, 1));
@@ -76,12 +76,13 @@ fn a_damaged_page_is_made_anew_by_the_layer_above() {
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
     assert!(evict(35));
     assert_eq!((value(&handle, file, 35), asked()), (Ok(35), 0));
-    // The device fails, once.
+    // The device fails once.
     assert!(evict(40));
     disk.plan(disk.calls().total(), Fault::Device);
     assert_eq!((value(&handle, file, 40), asked(), disk.fired()), (Ok(40), 1, 2));
 
-    // Zeros may be what nobody has written; a page may be unknown; and one may lie behind the end.
+    // Zeros may be a page that was never written; a page may be unknown; a page may be beyond the
+    // end.
     let whole = disk.peek(path).unwrap();
     assert!(evict(50) && disk.damage(path, 50 * 1024, &[0; 1024]));
     assert_eq!(value(&handle, file, 50), Err(Error::Checksum { file: 0, page: 50 }));
@@ -95,7 +96,7 @@ fn a_damaged_page_is_made_anew_by_the_layer_above() {
     }
     assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
 
-    // Without such a layer it is an error of that page alone.
+    // Without such a layer the error is about that page only.
     assert!(disk.damage(path, 70 * 1024, &[0xee; 1024]));
     let (other_region, other_pool) = open(None);
     let thread = other_region.thread().unwrap();
@@ -105,7 +106,7 @@ fn a_damaged_page_is_made_anew_by_the_layer_above() {
     assert_eq!(value(&handle, file, 71), Ok(71));
 }
 
-/// Makes pages anew, but panics the first time.
+/// Rebuilds pages, but panics the first time.
 struct PanicsOnce(AtomicBool);
 
 impl Rebuild for PanicsOnce {
@@ -122,7 +123,7 @@ impl Rebuild for PanicsOnce {
     }
 }
 
-/// What lies in the frame is another page: nobody has it for the one that was to come.
+/// The frame contains another page, which no reader receives as the requested one.
 #[test]
 fn a_panic_in_making_a_damaged_page_leaves_no_page() {
     let (disk, path) = (Simulated::new(), std::path::Path::new("/pages"));
@@ -146,7 +147,7 @@ fn a_panic_in_making_a_damaged_page_leaves_no_page() {
     assert_eq!(read(), Ok(20));
 }
 
-/// A page that a dead thread left half changed is nobody's to read or to change until it is whole.
+/// A page left half changed by a dead thread can be neither read nor changed until it is rebuilt.
 #[test]
 fn a_panic_in_rebuilding_a_page_leaves_it_poisoned() {
     let disk: Arc<dyn Disk> = Arc::new(Simulated::new());
@@ -203,7 +204,7 @@ fn a_panic_in_making_the_log_durable_leaves_a_page_that_is_written_later() {
     assert_eq!((handle.clean(1), dirty()), (Ok(1), 0), "nobody writes it any more");
 }
 
-/// A log that ends before every record, once it is told to.
+/// A log that, once told to, ends before every record.
 struct Ends(AtomicBool);
 
 impl WriteAhead for Ends {
@@ -216,7 +217,7 @@ impl WriteAhead for Ends {
     }
 }
 
-/// A reader has the page while it is to be made, and has it no more when it is to be written.
+/// A reader gets the page while it is being rebuilt, and fails if it cannot be written.
 #[test]
 fn a_page_is_made_whatever_the_disk_has_of_it() {
     let region: Region<Native> = region();
@@ -235,7 +236,7 @@ fn a_page_is_made_whatever_the_disk_has_of_it() {
     let (turn, turns) = (Rc::new(Cell::new(0)), region.clone());
     let (other, told) = (pool.clone(), turn.clone());
     at_points(move |name| {
-        // Its own steps are no turns.
+        // Its own steps do not count.
         let reads = name == "fault.tagged" && told.get() == 0;
         let leaves = name == "evict.unlinked" && told.get() == 2;
         if reads || leaves {

@@ -1,4 +1,4 @@
-//! The pool beside a naive map, on a disk that fails at every call in turn.
+//! The pool compared with a map, on a disk that fails at each call in turn.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ fn disk() -> Simulated {
     disk
 }
 
-/// The page's value, which all of its words are: a mixture of two pages is none.
+/// The value of a page, which all of its words have. A mixture of two pages has none.
 fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64, Error> {
     handle.read(file, page, |view| {
         let first = view.word(2)?;
@@ -55,14 +55,14 @@ fn change(
     Ok(())
 }
 
-/// Errors that a disk may give rise to.
+/// Whether a disk fault may cause this error.
 fn is_about_the_disk(error: &Error) -> bool {
     let of_page = matches!(error, Error::Checksum { .. } | Error::Misdirected { .. });
     // A lost write at its end leaves a file short.
     of_page || matches!(error, Error::Disk(_) | Error::Shrank { .. })
 }
 
-/// What came of a run: how many calls failed, and how many pages are not as the map has them.
+/// The result of a run: failed calls, and pages that differ from the map.
 #[derive(Debug, Default)]
 struct Outcome {
     errors: u64,
@@ -70,14 +70,14 @@ struct Outcome {
     older: u64,
 }
 
-/// Runs the same operations on a pool and on a map. Whatever the disk does, a page is one that was
-/// stored there, or an error about it.
+/// Runs the same operations on a pool and on a map. Whatever the disk does, a read returns a page
+/// that was stored there or an error about it.
 fn run(disk: &Simulated) -> Outcome {
     let region = region();
     let pool = Pool::open(&region, Arc::new(disk.clone()), &options()).unwrap();
     let thread = region.thread().unwrap();
     let handle = pool.handle(&thread).unwrap();
-    // A fault may be in opening: then it is opened again.
+    // If opening fails, it is repeated.
     let file = handle.file(&spec()).or_else(|_| handle.file(&spec()));
     let file = file.or_else(|_| handle.file(&spec())).unwrap();
     let mut map: BTreeMap<u64, u64> = BTreeMap::new();
@@ -153,14 +153,14 @@ fn a_disk_that_lies_is_told_by_the_checksum() {
         for number in 2..calls {
             let disk = disk();
             disk.plan(number, fault);
-            // `run` itself asserts that no page is another's, and none is made up.
+            // `run` itself asserts that no page belongs to another place or was never stored.
             let outcome = run(&disk);
             told += u64::from(outcome.errors + outcome.strange > 0);
         }
     }
     assert!(told > 40, "the checksum told {told} faults");
-    // The control: a disk that loses a write whole has an older page with a good checksum. Only the
-    // layer above, which knows LSNs, can tell that.
+    // The control: a disk that loses a whole write has an older page with a valid checksum. Only
+    // the layer above, which knows LSNs, can detect this.
     let lost = (2..calls).any(|number| {
         let disk = disk();
         disk.plan(number, Fault::LostWrite);
@@ -201,7 +201,7 @@ fn sync_that_fails(fault: Fault) {
     assert_eq!(value(&peer, file, 3), Ok(3 << 32 | 1), "reading goes on");
 }
 
-/// A disk that cannot read from this place of a file.
+/// A disk that cannot read from this offset of a file on.
 #[derive(Debug)]
 struct Unreadable(u64);
 
@@ -221,7 +221,8 @@ impl Between for Unreadable {
     }
 }
 
-/// The room that was made at a file's end is no page, but where it cannot be read it may be one.
+/// Preallocated space at the end of a file contains no page. If it cannot be read, it may contain
+/// one.
 #[test]
 fn a_last_page_that_cannot_be_read_is_a_page() {
     let disk = disk();

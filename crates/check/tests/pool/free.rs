@@ -1,4 +1,4 @@
-//! Pages that are freed, and had again.
+//! Pages that are freed and allocated again.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -33,7 +33,7 @@ fn a_freed_page_is_nobodys_until_it_is_made_again() {
     assert_eq!(handle.free_page(file, 100), Err(beyond));
     assert_eq!(handle.discard(file, 8), Ok(()));
     assert_eq!(pool.looker().read(file, 7, |view| view.word(2)), Err(freed(7)));
-    // Another thread has them, as new, the last first; then the file grows again.
+    // Another thread gets them as new pages, the last first; then the file grows again.
     for page in [8, 90, 7, 100] {
         let mut held = other.new_page(file).unwrap();
         assert_eq!(held.page(), page);
@@ -46,7 +46,7 @@ fn a_freed_page_is_nobodys_until_it_is_made_again() {
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
     assert_eq!(value(&other, file, 90), Ok(1_090));
     assert_eq!((handle.counted().freed, other.counted().reused), (3, 3));
-    // A frame cannot be had for it: it stays free.
+    // No frame is available for it: it stays free.
     handle.free_page(file, 5).unwrap();
     let held: Vec<_> = (20..52).map_while(|page| handle.write(file, page).ok()).collect();
     assert_eq!(held.len(), 32);
@@ -111,7 +111,7 @@ fn no_page_has_two_owners() {
     assert!(pool.pages(file).unwrap() <= 32, "freed pages are had again");
 }
 
-/// Bytes that the scratch file takes on the disk.
+/// Bytes of the scratch file on disk.
 fn on_disk(scratch: &Scratch) -> u64 {
     std::fs::metadata(&scratch.0).unwrap().blocks() * 512
 }
@@ -128,7 +128,7 @@ fn a_punched_page_takes_no_room_until_it_is_taken() {
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
     let full = on_disk(&scratch);
     (100..300).for_each(|page| handle.free_page(file, page).unwrap());
-    // Pages in use are left alone, and so is everything if the layer above cannot flush its log.
+    // Pages in use are not punched. Nothing is punched if the layer above cannot flush its log.
     assert_eq!(handle.punch(file, &[1, 2, 399, 5000], &mut || true), Ok(0));
     let kept = pool.punchable(file, 40).unwrap();
     assert_eq!(kept, (100..260).collect::<Vec<_>>(), "the last 40 are taken first");
@@ -142,7 +142,7 @@ fn a_punched_page_takes_no_room_until_it_is_taken() {
     let left = on_disk(&scratch);
     assert!(left + 150 * 1024 < full, "{full} bytes, then {left}");
     assert_eq!((pool.free_pages(file), pool.punchable(file, 0).unwrap().len()), (Ok(200), 40));
-    // Each has its room again before anybody writes to it.
+    // Each has its space again before the first write to it.
     let mut taken: Vec<_> = (0..200).map(|_| handle.take_freed(file).unwrap().unwrap()).collect();
     assert!(on_disk(&scratch) >= full, "{full} bytes, then {}", on_disk(&scratch));
     taken.sort_unstable();
@@ -151,7 +151,7 @@ fn a_punched_page_takes_no_room_until_it_is_taken() {
     for page in (0..100).chain(300..400) {
         assert_eq!(value(&handle, file, page), Ok(page));
     }
-    // Free again, they have their room.
+    // Free again, they have their space.
     handle.free_page(file, 150).unwrap();
     assert_eq!(pool.punchable(file, 0), Ok(vec![150]));
 }
@@ -177,7 +177,7 @@ fn a_punched_page_stays_free_where_there_is_no_room() {
     assert_eq!(taken, (5..15).collect());
 }
 
-/// A page that another thread has taken is not punched: all that is written is read again.
+/// A page that another thread has allocated is not punched: everything written is read again.
 #[test]
 fn no_page_in_use_is_punched() {
     let scratch = Scratch::new("punch-owners");
@@ -216,7 +216,7 @@ fn no_page_in_use_is_punched() {
         let mut punched = 0;
         while !users.iter().all(|user| user.is_finished()) {
             let pages = pool.punchable(file, 0).unwrap();
-            // The others come to the pages that are marked meanwhile.
+            // Meanwhile the others allocate the marked pages.
             let mut durable = || {
                 std::thread::sleep(Duration::from_micros(100));
                 true

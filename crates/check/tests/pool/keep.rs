@@ -1,4 +1,4 @@
-//! Pages that are to come soon, and pages that are to stay.
+//! Prefetched pages and pinned pages.
 
 use std::cell::Cell;
 use std::fs;
@@ -39,12 +39,12 @@ fn a_run_of_pages_comes_by_one_call_to_the_disk() {
         assert_eq!(value(&handle, file, page), Ok(page));
     }
     assert_eq!((handle.counted().faults, handle.counted().prefetched), (0, 60));
-    // Beyond the end there is nothing; a page that is damaged is left to its reader.
+    // Beyond the end there is nothing. A damaged page is left to its reader.
     scratch.patch(71 * 1024 + 100, &[1, 2, 3]);
     assert_eq!(handle.prefetch(file, 70, u64::MAX), Ok(29));
     assert_eq!(value(&handle, file, 72), Ok(72));
     assert_eq!(value(&handle, file, 71), Err(Error::Checksum { file: 0, page: 71 }));
-    // So is one that the disk does not give.
+    // A page that cannot be read is left to its reader too.
     fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(65 * 1024).unwrap();
     assert_eq!(handle.prefetch(file, 60, 10), Ok(0));
     assert_eq!(value(&handle, file, 64), Ok(64));
@@ -53,8 +53,8 @@ fn a_run_of_pages_comes_by_one_call_to_the_disk() {
     assert!(pool.list().unwrap().all(|frame| frame.holder.is_none()));
 }
 
-/// However many threads have pinned pages: an eviction looks at their words only for a frame that
-/// somebody has pinned since its page came.
+/// An eviction reads the pins of threads only for a frame that was pinned since its page came in,
+/// however many threads have pins.
 #[test]
 fn an_eviction_does_not_look_for_pins_that_are_of_other_frames() {
     let scratch = Scratch::new("looks");
@@ -106,7 +106,7 @@ fn a_pinned_page_stays() {
         fill(&other, file, pin.page(), 500 + pin.page());
         assert_eq!(pin.read(|view| view.word(3)), Ok(500 + pin.page()));
     }
-    // A pool that is full of pins says whose they are.
+    // The error of a pool full of pins names their owners.
     let last = other.pin(file, 15).unwrap();
     let mut holders = match value(&handle, file, 40) {
         Err(Error::Full { holders, .. }) => holders,
@@ -116,7 +116,7 @@ fn a_pinned_page_stays() {
     assert_eq!(holders, [thread.number(), 1]);
     drop(last);
     assert_eq!(value(&handle, file, 40), Ok(40));
-    // A pin that was forgotten ends with its handle's successor.
+    // A forgotten pin ends with the successor of its handle.
     std::mem::forget(more);
     drop(other);
     assert_eq!(pool.pins().count(), 15);
@@ -126,8 +126,8 @@ fn a_pinned_page_stays() {
     assert_eq!(pool.pins().count(), 8);
 }
 
-/// Frames that others are about to fill are not pages that are held: a thread that finds no other
-/// waits for them. A page that a thread made and keeps is one.
+/// Frames about to be filled are not held pages: a thread that finds no other frame waits for them.
+/// A new page that its creator keeps is a held page.
 #[test]
 fn more_threads_than_frames_bring_pages_in() {
     let scratch = Scratch::new("crowd");

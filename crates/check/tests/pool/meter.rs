@@ -1,4 +1,4 @@
-//! What is counted by file, and what is timed.
+//! Counters per file, and times.
 
 use std::thread;
 

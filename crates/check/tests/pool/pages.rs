@@ -1,5 +1,5 @@
-//! The laws of the pool on real threads: pages come back as they were, errors are about one page,
-//! and the bugs that other optimistic pools shipped.
+//! Properties of the pool on real threads: pages are read as written, errors concern one page, and
+//! known bugs of other optimistic pools do not occur.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -16,7 +16,7 @@ use latchwork_pool::{
 };
 use latchwork_region::{Options as RegionOptions, Region};
 
-/// A file of pages that goes away with the test.
+/// A file of pages, removed with the test.
 pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
@@ -30,7 +30,7 @@ impl Scratch {
         FileSpec { page_bytes: 1024, ..FileSpec::new(&self.0) }
     }
 
-    /// Stores bytes in the file behind the pool's back.
+    /// Changes bytes of the file without the pool.
     pub(super) fn patch(&self, at: u64, bytes: &[u8]) {
         let file = fs::OpenOptions::new().write(true).open(&self.0).unwrap();
         file.write_all_at(bytes, at).unwrap();
@@ -55,7 +55,7 @@ pub(super) fn pool(region: &Region<Native>, options: &Options) -> Pool {
     Pool::open(region, Arc::new(System::new()), options).unwrap()
 }
 
-/// Fills a page with a value, so that a torn page is seen.
+/// Fills a page with one value, so that a torn page is detected.
 pub(super) fn fill(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
     let mut held = handle.write(file, page).unwrap();
     held.begin(0);
@@ -77,7 +77,7 @@ pub(super) fn make(handle: &Handle<'_>, file: FileId, pages: u64) {
     }
 }
 
-/// The page's value, which all words must have.
+/// The value of a page, which all words must have.
 pub(super) fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64, Error> {
     handle.read(file, page, |view| {
         let first = view.word(2)?;
@@ -135,7 +135,7 @@ fn threads_see_whole_pages_that_only_grow() {
                 let handle = pool.handle(&thread).unwrap();
                 let mut random = Random(seed);
                 for round in 0..6_000 {
-                    // Half of the work on a few pages, so that writers meet.
+                    // Half of the operations use a few pages, so that writers meet.
                     let among = if round % 2 == 0 { 8 } else { 200 };
                     let page = random.below(among);
                     let least = floor[page as usize].load(SeqCst);
@@ -175,7 +175,7 @@ fn a_snapshot_is_worth_what_validates() {
     make(&handle, file, 100);
     let snapshot = handle.optimistic(file, 3).unwrap();
     assert_eq!((snapshot.word(2), snapshot.word(1 << 40)), (Some(3), None));
-    // A holder that begins nothing is not noticed.
+    // A holder without a change has no effect.
     drop(handle.write(file, 3).unwrap());
     assert!(snapshot.validate());
     let held = handle.upgrade(&snapshot).unwrap().expect("nothing changed");
@@ -185,7 +185,7 @@ fn a_snapshot_is_worth_what_validates() {
     fill(&handle, file, 3, 77);
     assert!(!snapshot.validate());
     assert!(handle.upgrade(&snapshot).unwrap().is_none());
-    // Evicted: the frame is another page's, and the memory is memory still.
+    // Evicted: the frame has another page, and the memory is still mapped.
     let snapshot = handle.optimistic(file, 3).unwrap();
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
     assert!(snapshot.validate(), "a page that is written out is the same page");
@@ -226,13 +226,13 @@ fn a_damaged_page_is_an_error_about_that_page() {
     for page in (0..60).filter(|page| !(5..=8).contains(page)) {
         assert_eq!(value(&handle, file, page), Ok(page), "the others work");
     }
-    // Whole again: no frame was left half claimed by the failures.
+    // Valid again: the failures left no frame half claimed.
     scratch.patch(5 * 1024, &image[5 * 1024..9 * 1024]);
     for page in 0..60 {
         assert_eq!(value(&handle, file, page), Ok(page));
     }
     assert!(pool.list().unwrap().all(|frame| frame.holder.is_none()));
-    // A file that shrank under us.
+    // A file that shrank in the meantime.
     evict_all();
     fs::OpenOptions::new().write(true).open(&scratch.0).unwrap().set_len(4 * 1024).unwrap();
     assert_eq!(value(&handle, file, 4), Err(Error::Shrank { file: 0, page: 4, pages: 60 }));
@@ -261,8 +261,8 @@ fn a_full_pool_names_the_holders() {
     assert_eq!(value(&handle, file, 30), Ok(30));
 }
 
-/// The number of a page is not the file's, whatever bits it has: two files, and a thread that has
-/// just read pages of both.
+/// A page number that is not of the file, whatever its bits: two files, and a thread that has just
+/// read pages of both.
 #[test]
 fn a_page_beyond_all_is_out_of_range() {
     let region = region();
@@ -355,7 +355,7 @@ fn a_file_of_pages_of_another_size_is_refused_by_a_pool_that_never_saw_it() {
     }
 }
 
-/// Makes the page from the disk's image and what the test says the log has.
+/// Rebuilds the page from the disk's image and from the test's log.
 struct FromLog(AtomicBool);
 
 impl Rebuild for FromLog {
@@ -370,7 +370,7 @@ impl Rebuild for FromLog {
     }
 }
 
-/// A page that a dead thread left half changed, and that nobody can make anew, is thrown away.
+/// A page that a dead thread left half changed and that cannot be rebuilt is discarded.
 #[test]
 fn a_page_that_cannot_be_rebuilt_is_discarded() {
     struct Cannot;
@@ -426,13 +426,13 @@ fn a_panic_in_a_change_poisons_that_page_until_it_is_rebuilt() {
     let why = "not now".to_owned();
     let cannot = Err(Error::Rebuild { file: 0, page: 3, why });
     assert_eq!(value(&able, file, 3), cannot);
-    // It does not count as written before it is made anew.
+    // It does not count as written before it is rebuilt.
     assert_eq!(able.sync(u64::MAX, &mut |_| {}).map(|()| 0), cannot);
     log.0.store(true, Relaxed);
     assert_eq!(value(&able, file, 3), Ok(33));
     assert_eq!(value(&handle, file, 3), Ok(33), "rebuilt for all");
     assert_eq!(handle.write(file, 3).unwrap().lsn(), 32);
-    // Poisoned again, and given up.
+    // Poisoned again, and discarded.
     let held = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut held = handle.write(file, 4).unwrap();
         held.begin(0);
@@ -446,7 +446,7 @@ fn a_panic_in_a_change_poisons_that_page_until_it_is_rebuilt() {
     assert_eq!(value(&handle, file, 4), Ok(0));
 }
 
-/// A log that knows how far it is durable, and how far it was ever asked to be.
+/// A log that knows its durable position and the largest position requested.
 struct Log {
     durable: AtomicU64,
     fails: AtomicBool,
@@ -485,7 +485,7 @@ fn no_page_goes_out_before_its_log() {
         held.begin(lsn);
         assert!(held.set(2, lsn));
         held.commit();
-        // The checker: what is on disk has no LSN that the log had not made durable.
+        // The check: no page on disk has an LSN beyond the durable position.
         if lsn % 160 == 0 {
             let image = fs::read(&scratch.0).unwrap();
             for page in image.chunks_exact(1024) {
@@ -495,7 +495,7 @@ fn no_page_goes_out_before_its_log() {
         }
     }
     assert!(log.asked.lock().unwrap().len() > 100, "the callback was used");
-    // Dirty pages by the first change that the disk does not have.
+    // Dirty pages, by their first change that is not on disk.
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
     for (page, lsn) in [(1, 7_000), (2, 7_016), (1, 7_032), (3, 7_048)] {
         let mut held = handle.write(file, page).unwrap();

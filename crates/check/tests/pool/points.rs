@@ -1,4 +1,4 @@
-//! What a thread of a test does at the pool's points: a process has one hook, and many tests.
+//! Actions of a test's thread at the pool's points. A process has one hook for all tests.
 
 use std::cell::RefCell;
 
@@ -11,10 +11,10 @@ thread_local! {
     static DOES: RefCell<Option<Does>> = const { RefCell::new(None) };
 }
 
-/// Has steps of this program's threads be places to stop at, and to do what their tests say.
+/// Installs the hook of this program: steps where threads can stop or run their tests' actions.
 pub(super) fn hooked() {
     set_point_hook(|name| {
-        // A thread that ends has none any more.
+        // A thread that ends has no action any more.
         let _ = DOES.try_with(|does| {
             if let Some(does) = &*does.borrow() {
                 does(name);
@@ -24,7 +24,7 @@ pub(super) fn hooked() {
     });
 }
 
-/// Has `does` called at each point that this thread comes by from now on, with its name.
+/// Calls `does` with the name of each point that this thread reaches from now on.
 pub(super) fn at_points(does: impl Fn(&'static str) + 'static) {
     hooked();
     DOES.set(Some(Box::new(does)));

@@ -1,4 +1,4 @@
-//! Files that are removed.
+//! Removal of files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn a_file_goes_and_its_place_is_anothers() {
     let stays = handle.file(&stays.spec()).unwrap();
     make(&handle, stays, 20);
     let mut last = None;
-    // More often than an entry has generations: the numbers begin again.
+    // More often than an entry has generations, so the numbers wrap around.
     for round in 0..300u64 {
         let sparse = round % 3 == 2;
         let file = handle.file(&FileSpec { sparse, ..first.spec() }).unwrap();
@@ -35,7 +35,7 @@ fn a_file_goes_and_its_place_is_anothers() {
         if let Some(last) = last {
             assert_eq!(pool.file_id(last), Err(Error::NoFile(last)));
         }
-        // More than the pool has frames now and then; some are free at the end.
+        // Sometimes more than the pool has frames; some are free at the end.
         let pages = 5 + round % 100;
         for page in 0..pages {
             let mut held = handle.new_page(file).unwrap();
@@ -69,7 +69,7 @@ fn a_file_goes_and_its_place_is_anothers() {
     (0..20).for_each(|page| assert_eq!(value(&handle, stays, page), Ok(page)));
 }
 
-/// What named a file before it went does not find the pages of the one that has its place.
+/// A name of a removed file does not find the pages of the file in its place.
 #[test]
 fn an_old_name_finds_nothing_of_the_next_file() {
     let (scratch, next) = (Scratch::new("old-name"), Scratch::new("old-name-next"));
@@ -99,7 +99,7 @@ fn an_old_name_finds_nothing_of_the_next_file() {
     assert_eq!(std::fs::metadata(&next.0).unwrap().len(), 4 * 1024);
 }
 
-/// A thread that brings a page in, or makes one, while the file is removed: the page does not stay.
+/// A thread brings a page in or creates one while the file is removed: the page does not remain.
 #[test]
 fn a_page_that_comes_in_meanwhile_goes_too() {
     for (sparse, made) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -114,7 +114,7 @@ fn a_page_that_comes_in_meanwhile_goes_too() {
         }
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
         (0..4).for_each(|page| handle.discard(file, page).unwrap());
-        // It has a frame for the page, and the page no entry yet.
+        // It has a frame for the page, which has no entry yet.
         let ((reached, wait), (go, told), (ends, ended)) =
             (channel(), channel::<()>(), channel::<()>());
         std::thread::scope(|scope| {
@@ -142,7 +142,7 @@ fn a_page_that_comes_in_meanwhile_goes_too() {
                 assert_eq!(found, Err(Error::NoFile(file.number())));
             });
             wait.recv().unwrap();
-            // The pages have gone, and the file has its place still.
+            // The pages are removed, and the file still has its place.
             at_points(move |point| {
                 if point == "remove.emptied" {
                     let _ = go.send(());
@@ -164,7 +164,8 @@ fn fill_new(handle: &Handle<'_>, file: FileId, page: u64) {
     held.commit();
 }
 
-/// A process that used a place long ago has that file open. Its number is another one's by now.
+/// A process used a place long ago and still has that file open. Its number now belongs to another
+/// file.
 #[test]
 fn a_number_that_comes_back_is_another_file() {
     let (region, folder) = (region(), Scratch::new("comes-back"));
@@ -187,7 +188,7 @@ fn a_number_that_comes_back_is_another_file() {
     let last = handle.file(&spec("last")).unwrap();
     assert_eq!(last.number(), first.number());
     fill_new(&handle, last, 3);
-    // The peer writes the page out, which was made here.
+    // The peer writes out the page that was created here.
     assert_eq!(theirs.clean(1), Ok(1));
     let written = std::fs::metadata(folder.0.join("last")).unwrap().len();
     assert_eq!(written, 4 * 1024, "it went into the file that is gone");
@@ -197,8 +198,7 @@ fn a_number_that_comes_back_is_another_file() {
     std::fs::remove_dir_all(&folder.0).unwrap();
 }
 
-/// A thread opens a path whose file another one has begun to remove: it has a new file, whose name
-/// stays.
+/// A thread opens a path whose file is being removed: it gets a new file, whose name remains.
 #[test]
 fn a_path_that_is_being_removed_is_a_new_file() {
     hooked();
@@ -231,7 +231,7 @@ fn a_path_that_is_being_removed_is_a_new_file() {
     assert_eq!(value(&handle, new, 0), Ok(0));
 }
 
-/// A thread that holds a page opens a file, while another waits for that page to remove its file.
+/// A thread that holds a page opens a file while another waits for that page to remove its file.
 #[test]
 fn a_thread_with_a_page_may_open_files_beside_a_removal() {
     hooked();
@@ -258,13 +258,13 @@ fn a_thread_with_a_page_may_open_files_beside_a_removal() {
             });
             stopped.wait();
             stopped.go_on();
-            // Time for the other to come to the page.
+            // Time for the other thread to reach the page.
             std::thread::sleep(std::time::Duration::from_millis(100));
             handle.file(&spec).unwrap();
             drop(done);
             drop(page);
         });
-        // No limit that anything comes near: a thread that waits for ever is to be a failure.
+        // Far above any expected time: waiting forever must be a failure.
         let ended = told.recv_timeout(std::time::Duration::from_secs(60));
         if ended != Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
             eprintln!("two threads wait for each other");
@@ -273,8 +273,8 @@ fn a_thread_with_a_page_may_open_files_beside_a_removal() {
     });
 }
 
-/// Calls that were begun with a file that is there, and go on when it is gone and another has its
-/// place: they do nothing to that one.
+/// Calls that began with an existing file and continue after another file has its place have no
+/// effect on that file.
 #[test]
 fn a_late_call_does_nothing_to_the_next_file() {
     type Call = fn(&Handle<'_>, FileId) -> Result<(), Error>;
@@ -310,8 +310,8 @@ fn a_late_call_does_nothing_to_the_next_file() {
             make(&handle, new, 6);
             handle.free_page(new, 5).unwrap();
             handle.sync(u64::MAX, &mut |_| {}).unwrap();
-            // They are on the disk alone; but for the one whose entry was this call's, which a
-            // store would take from its frame.
+            // They are on disk only, except for the page whose entry this call had, which a store
+            // would read from its frame.
             let left = |page: &u64| *page != 1 || step != "free.linked";
             (0..5).filter(left).for_each(|page| handle.discard(new, page).unwrap());
             stopped.go_on();
@@ -357,7 +357,7 @@ fn a_page_that_is_freed_meanwhile_leaves_no_mark() {
         });
         stopped.wait();
         let go_on = std::cell::Cell::new(Some(stopped));
-        // The marks have gone, and the file has its place still.
+        // The marks are removed, and the file still has its place.
         at_points(move |point| {
             if point == "remove.emptied" {
                 drop(go_on.take());
@@ -373,7 +373,7 @@ fn a_page_that_is_freed_meanwhile_leaves_no_mark() {
     assert_eq!(value(&handle, new, 1), Ok(1));
 }
 
-/// Threads that make, use and remove files of their own, in a pool that is too small for them.
+/// Threads create, use and remove their own files in a pool that is too small for them.
 #[test]
 fn threads_remove_files_beside_each_other() {
     let region = region();
@@ -414,7 +414,7 @@ fn disk() -> Simulated {
     disk
 }
 
-/// A thread has synced a file, and says so late: the file has gone, and another has its place.
+/// A thread has synced a file and reports it after the file was removed and another has its place.
 #[test]
 fn a_late_sync_says_nothing_of_the_next_file() {
     hooked();
@@ -446,8 +446,7 @@ fn a_late_sync_says_nothing_of_the_next_file() {
     assert_eq!(syncs(), before + 1, "what was written is not durable");
 }
 
-/// A thread that died while it changed a page: the page goes with its file, to which nobody can
-/// say what it should be.
+/// A page left half changed by a dead thread is removed with its file. No callback rebuilds it.
 #[test]
 fn a_half_changed_page_goes_with_its_file() {
     for sparse in [false, true] {
@@ -463,7 +462,7 @@ fn a_half_changed_page_goes_with_its_file() {
             let mut held = handle.write(file, 2).unwrap();
             held.begin(0);
             std::mem::forget(held);
-            // And one whose change ended so, long ago.
+            // And a page whose change was abandoned long ago.
             let mut held = handle.write(file, 3).unwrap();
             held.begin(0);
         }
@@ -477,7 +476,8 @@ fn a_half_changed_page_goes_with_its_file() {
     }
 }
 
-/// A disk that does not delete a file: the others go on, and its path is refused until it does.
+/// A disk fails to delete a file: other files are unaffected, and its path is refused until the
+/// deletion succeeds.
 #[test]
 fn a_file_that_cannot_be_deleted_is_no_matter_to_others() {
     let (region, disk) = (region(), disk());
@@ -486,7 +486,7 @@ fn a_file_that_cannot_be_deleted_is_no_matter_to_others() {
     let handle = pool.handle(&thread).unwrap();
     let file = handle.file(&spec("stays")).unwrap();
     make(&handle, file, 3);
-    // The next call is the one that deletes it.
+    // The next call is the deletion.
     let fail = || disk.plan(disk.history().len() as u64, Fault::Device);
     fail();
     let refused = handle.remove_file(file);
@@ -495,12 +495,12 @@ fn a_file_that_cannot_be_deleted_is_no_matter_to_others() {
     let other = handle.file(&spec("other")).unwrap();
     assert_eq!(other.number(), 1);
     make(&handle, other, 20);
-    // It tries once more.
+    // It tries again.
     fail();
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
     fail();
     assert!(matches!(handle.file(&spec("stays")), Err(Error::Disk(_))));
-    // It does, now.
+    // Now it succeeds.
     let again = handle.file(&spec("stays")).unwrap();
     assert_eq!((again.number(), pool.pages(again)), (256, Ok(0)));
     make(&handle, again, 3);

@@ -1,4 +1,4 @@
-//! A pool that becomes larger and smaller while others use it.
+//! A pool that grows and shrinks while others use it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -29,13 +29,13 @@ fn a_pool_becomes_larger_and_smaller() {
     let snapshot = handle.optimistic(file, 299).unwrap();
     handle.resize(40).unwrap();
     assert!(pool.list().unwrap().count() <= 40 && pool.active() == Ok(40));
-    // A reader that was stopped reads memory still, and knows that it is not the page.
+    // A stopped reader still reads mapped memory and detects that it is not the page.
     assert!(snapshot.frame() < 40 || (snapshot.word(2).is_some() && !snapshot.validate()));
     for page in 0..300 {
         assert_eq!(value(&handle, file, page), Ok(page + 1));
     }
     assert!((40..400).all(|frame| pool.frame(frame).is_none()), "a page lies beyond the end");
-    // Frames that went are had again.
+    // Removed frames can be added again.
     handle.resize(4096).unwrap();
     for page in 0..300 {
         assert_eq!(value(&other, file, page), Ok(page + 1));

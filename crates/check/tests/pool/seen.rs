@@ -1,4 +1,5 @@
-//! The proof that a read stores nothing that others load: it runs where storing is death.
+//! Proof that a read stores nothing to memory that other threads load: it runs on mappings without
+//! the right to write.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,15 +20,15 @@ fn region_options() -> RegionOptions {
     RegionOptions { limit: 16 << 20, ..RegionOptions::default() }
 }
 
-/// How a child that does this ends: the signal that killed it, or none.
+/// The signal that kills a child which runs `work`, if any.
 fn killed_by(work: impl FnOnce()) -> Option<i32> {
-    // SAFETY: the child touches its own openings only, and ends without unwinding.
+    // SAFETY: the child uses its own handles only and ends without unwinding.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
         let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-        // SAFETY: ends the child without running what belongs to its parent.
+        // SAFETY: ends the child without running its parent's destructors.
         unsafe { libc::_exit(i32::from(done.is_err())) };
     }
     let mut status = 0;
@@ -42,7 +43,7 @@ fn view(path: &Path) -> Pool<Shared> {
     Pool::open(&region, Arc::new(System::new()), &options()).unwrap()
 }
 
-/// Every kind of warm read, of a page none of whose words changes but on pages 0 to 3.
+/// Every kind of warm read. Only pages 0 to 3 change.
 fn read_all(seen: &Pool<Shared>, rounds: u64) {
     let looker = seen.looker();
     let file = seen.file_id(0).unwrap();
@@ -52,7 +53,7 @@ fn read_all(seen: &Pool<Shared>, rounds: u64) {
             let first = view.word(2)?;
             (3..view.len()).all(|index| view.word(index) == Some(first)).then_some(first)
         });
-        // A page that is changed all the time may ask for the shared latch, which is a store.
+        // For a page that changes all the time a read may take the shared latch, which is a store.
         match value {
             Ok(value) => assert_eq!(value >> 32, page),
             Err(Error::View) => assert!(page < 4),
@@ -77,7 +78,7 @@ fn read_all(seen: &Pool<Shared>, rounds: u64) {
     assert_eq!(seen.list().unwrap().count(), 60);
 }
 
-/// Changes pages 0 to 3 until told.
+/// Changes pages 0 to 3 until told to end.
 fn change_some(region: &Region<Shared>, pool: &Pool<Shared>, over: &AtomicBool) {
     let thread = region.thread().unwrap();
     let handle = pool.handle(&thread).unwrap();
@@ -116,14 +117,14 @@ fn warm_reads_of_every_kind_run_on_memory_that_cannot_be_stored_to() {
         assert!(held.set(2, page));
         held.commit();
     }
-    // A writer at work, so that reads are torn and begin again.
+    // A concurrent writer, so that reads are torn and restart.
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| change_some(&region, &pool, &over));
         read_all(&view(&path), 20_000);
         over.store(true, Relaxed);
     });
-    // The control: on the same mappings a store is death, and reading is not.
+    // The control: on the same mappings a store kills the process and a read does not.
     assert_eq!(killed_by(|| read_all(&view(&path), 2_000)), None);
     for name in ["pool-head", "pool-xlat", "pool-desc", "pool-frames"] {
         let stores = killed_by(|| {
@@ -135,8 +136,8 @@ fn warm_reads_of_every_kind_run_on_memory_that_cannot_be_stored_to() {
     }
 }
 
-/// Takes away this process's right to write to all that it maps in the folder, and gives it back.
-/// Returns how many mappings there are.
+/// Removes or restores the write permission of this process's mappings of files in the directory.
+/// Returns the number of mappings.
 fn writable(folder: &Path, yes: bool) -> usize {
     let (had, rights) = if yes { ("r--s", libc::PROT_WRITE) } else { ("rw-s", 0) };
     let hex = |text: &str| usize::from_str_radix(text, 16).unwrap();
@@ -147,7 +148,7 @@ fn writable(folder: &Path, yes: bool) -> usize {
         if Path::new(file).starts_with(folder) {
             let (from, to) = words[0].split_once('-').unwrap();
             let at = core::ptr::without_provenance_mut(hex(from));
-            // SAFETY: a mapping of this process; what it holds stays readable.
+            // SAFETY: a mapping of this process, which stays readable.
             let done = unsafe { libc::mprotect(at, hex(to) - hex(from), libc::PROT_READ | rights) };
             assert_eq!(done, 0, "{file}");
             changed += 1;
@@ -156,9 +157,9 @@ fn writable(folder: &Path, yes: bool) -> usize {
     changed
 }
 
-/// A thread that may change pages stores nothing either while it reads: not in the pool, and not in
-/// the region that has its own slot. Its reads are counted in steps of thousands, which is a store
-/// to its slot, so there are fewer here.
+/// A thread with write permission stores nothing while it reads either: neither in the pool nor in
+/// the region with its slot. Reads are counted in steps of thousands, each a store to its slot, so
+/// this test makes fewer.
 #[test]
 fn warm_reads_of_a_thread_that_may_write_store_nothing() {
     let folder = Folder::new("ordinary");
@@ -173,7 +174,7 @@ fn warm_reads_of_a_thread_that_may_write_store_nothing() {
         held.begin(0);
         (2..held.len()).for_each(|index| assert!(held.set(index, page << 32)));
         held.commit();
-        // So often that its reference mark is set: a later read finds it so.
+        // Often enough to set its reference mark, which later reads find set.
         for _ in 0..64 {
             first.read(file, page, |view| view.word(2)).unwrap();
         }
@@ -199,15 +200,14 @@ fn warm_reads_of_a_thread_that_may_write_store_nothing() {
     }
     let after = handle.counted();
     assert_eq!(writable(&folder.0, true), taken);
-    // The region and the pool's four areas, each in one mapping or several.
+    // The region and the pool's four areas, each in one or more mappings.
     assert!(taken >= 5, "{taken} mappings");
     assert!(after.reads > counted.reads + 6_000, "{after:?}");
     let stored = after.marked + after.slow + after.fallbacks + after.restarts;
     assert_eq!(stored, counted.marked + counted.slow + counted.fallbacks + counted.restarts);
 }
 
-/// A process that forks has no frames in its child: a handle that knows where a page was does not
-/// look there.
+/// The child of a fork has no frames: a handle that remembers the frame of a page does not use it.
 #[test]
 fn the_child_of_a_fork_is_refused() {
     let folder = Folder::new("forked");
@@ -231,8 +231,8 @@ fn the_child_of_a_fork_is_refused() {
     assert_eq!(handle.read(file, 0, |view| view.word(2)), Ok(0));
 }
 
-/// What a thread had of the pool at a fork is the parent's alone: the child lets go of it, and
-/// stores nothing, for the memory is not there.
+/// A thread's resources at a fork belong to the parent. The child drops them without a store, since
+/// the memory is not mapped.
 #[test]
 fn the_child_of_a_fork_drops_what_its_parent_has() {
     let folder = Folder::new("forked-drops");

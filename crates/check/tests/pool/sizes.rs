@@ -1,5 +1,4 @@
-//! Options at their ends: the fewest frames and the most, pages of all sizes, as many files as a
-//! pool can have.
+//! Options at their limits: the fewest and the most frames, all page sizes, the most files.
 
 use std::sync::Arc;
 
@@ -26,7 +25,8 @@ fn pages_of_the_largest_and_of_the_smallest_size_are_in_one_pool() {
             let mut held = handle.new_page(file).unwrap();
             assert_eq!((held.page(), held.len()), (page, words));
             held.begin(0);
-            // Frames had a page of the other size before: its words are not this page's.
+            // Frames contained a page of the other size before, whose words do not appear in this
+            // page.
             assert!((2..words).all(|index| held.word(index) == Some(0)));
             assert!((2..words).all(|index| held.set(index, page)));
             assert!(!held.set(words, 1) && held.word(words).is_none());
@@ -107,7 +107,7 @@ fn the_smallest_pool_stays_as_small_as_it_is() {
     for page in (0..100).rev() {
         assert_eq!(value(&handle, file, page), Ok(page));
     }
-    // As many pages held as there are frames but one: the last frame serves all others.
+    // All frames but one hold pages: the last frame serves all others.
     let held: Vec<_> = (0..15).map(|page| handle.write(file, page).unwrap()).collect();
     assert!((15..100).all(|page| value(&handle, file, page) == Ok(page)));
     drop(held);
@@ -115,8 +115,8 @@ fn the_smallest_pool_stays_as_small_as_it_is() {
     assert_eq!((pool.active(), pool.list().unwrap().count()), (Ok(16), 16));
 }
 
-/// The most frames there may be: where there are addresses for them the pool works, at both ends
-/// of what it may be; else it is refused, and leaves nothing behind.
+/// The largest number of frames. With enough address space the pool works at both ends of it.
+/// Otherwise it is refused and leaves nothing behind.
 #[test]
 fn a_pool_of_two_thousand_million_frames_works_or_is_refused() {
     let scratch = Scratch::new("most");
@@ -129,7 +129,7 @@ fn a_pool_of_two_thousand_million_frames_works_or_is_refused() {
             Ok(pool) => pool,
             Err(Error::Options(_) | Error::Region(RegionError::TooLarge(_))) => {
                 println!("2^31 frames of {frame_bytes} bytes are refused here");
-                // A sensible one can still be made.
+                // A pool of normal size can still be created.
                 let few = Options { frames_max: 64, ..most };
                 Pool::open(&region, system, &few).unwrap()
             }

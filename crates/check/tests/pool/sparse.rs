@@ -1,4 +1,4 @@
-//! Sparse files: pages far apart, which a hash table finds.
+//! Sparse files: pages far apart, found through a hash table.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ fn create(handle: &Handle<'_>, file: FileId, page: u64, value: u64) {
     held.commit();
 }
 
-/// Pages up to four tebibytes apart, as few as a file system takes that holds all of them.
+/// Pages up to four tebibytes apart, as few as a file system accepts.
 fn far(random: &mut Random) -> u64 {
     random.below(1 << 32)
 }
@@ -69,7 +69,7 @@ fn pages_far_apart_come_back_as_they_were() {
     for (page, expected) in &law {
         assert_eq!(value(&handle, file, *page), Ok(*expected), "page {page}");
     }
-    // Of four tebibytes, only what was written is looked at.
+    // Of four tebibytes only written parts are read.
     let mut told = Vec::new();
     let looked = pool.verify_file(file, &mut |page, error| told.push((page, error.clone())));
     assert_eq!((looked, told.as_slice()), (Ok(law.len() as u64), &[][..]));
@@ -79,8 +79,8 @@ fn pages_far_apart_come_back_as_they_were() {
     assert_eq!(told, [(page, Error::Checksum { file: 0, page })]);
 }
 
-/// As many pages as there are frames: some buckets have more than their line holds. And however
-/// many pages have come and gone, there are no more lines than that.
+/// With as many pages as frames some buckets need more than one line. The number of lines does not
+/// depend on how many pages came and went.
 #[test]
 fn buckets_that_are_full_have_more_lines() {
     let scratch = Scratch::new("lines");
@@ -111,7 +111,7 @@ fn buckets_that_are_full_have_more_lines() {
     assert_eq!(pool.verify().unwrap().flaws, [""; 0]);
 }
 
-/// Threads that want the same pages: each page is in one frame, and what was written last is read.
+/// Threads request the same pages: each page is in one frame, and the last write is read.
 #[test]
 fn threads_bring_a_page_in_once() {
     let scratch = Scratch::new("sparse-threads");
@@ -166,7 +166,7 @@ fn what_a_sparse_file_cannot_is_said() {
     let file = handle.file(&spec(&scratch)).unwrap();
     let array = handle.file(&array.spec()).unwrap();
     assert_eq!((file.pages_max(), array.pages_max()), (1 << 40, 1 << 28));
-    // Its own pages, and those of a file beside it that have the same numbers.
+    // Its own pages, and those with the same numbers of another file.
     for page in 0..40 {
         assert_eq!(handle.new_page(array).map(|page| page.page()), Ok(page));
         create(&handle, array, page, page);
@@ -183,7 +183,7 @@ fn what_a_sparse_file_cannot_is_said() {
     assert_eq!(handle.create(file, 1 << 40).map(drop), Err(beyond));
     let beyond = Error::OutOfRange { file: 0, page: 50, pages: 40 };
     assert_eq!(value(&handle, file, 50), Err(beyond));
-    // A page between others that nobody has made.
+    // A page between others that was never created.
     create(&handle, file, 1 << 20, 5);
     assert!(value(&handle, file, 1 << 19).is_err_and(|error| error.is_unwritten()));
     assert_eq!(pool.verify().unwrap().flaws, [""; 0]);

@@ -1,4 +1,4 @@
-//! What a pool asks of the system besides reading and writing: direct I/O, and huge pages.
+//! System features of a pool: direct I/O and huge pages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,8 +19,7 @@ fn direct(scratch: &Scratch, page_bytes: u32) -> FileSpec {
     FileSpec { direct: true, page_bytes, ..FileSpec::new(&scratch.0) }
 }
 
-/// Pages go out around the system's cache and come back, singly and in runs, at both sizes that a
-/// frame takes.
+/// Pages are written and read with direct I/O, singly and in runs, at both sizes of frames.
 #[test]
 fn pages_of_a_direct_file_come_back() {
     for page_bytes in [4096, 8192] {
@@ -53,7 +52,7 @@ fn pages_of_a_direct_file_come_back() {
         let mut unsound = Vec::new();
         pool.verify_file(file, &mut |page, _| unsound.push(page)).unwrap();
         assert_eq!(unsound, Vec::<u64>::new());
-        // The file is one that anybody may read through the cache.
+        // The file can also be read through the cache.
         let bytes = std::fs::read(&scratch.0).unwrap();
         assert_eq!(bytes.len(), 100 * page_bytes as usize);
         assert!(bytes.chunks(page_bytes as usize).enumerate().all(|(page, bytes)| {
@@ -74,13 +73,13 @@ fn pages_too_small_for_direct_io_are_refused() {
     assert!(!scratch.0.exists() && pool.files().unwrap().is_empty());
 }
 
-/// Has a disk say that it has no direct I/O.
+/// A disk without direct I/O.
 #[derive(Debug)]
 struct Cached(Simulated);
 
 impl Between for Cached {
     fn opens(&self, path: &Path, how: Open) -> Result<(), DiskError> {
-        // What the simulated disk says it cannot do: from folder to folder.
+        // The simulated disk's error of an unsupported operation: from directory to directory.
         if how.direct { self.0.rename(path, Path::new("/elsewhere/pages")) } else { Ok(()) }
     }
 }
@@ -89,8 +88,7 @@ fn cached(disk: &Simulated) -> Arc<dyn Disk> {
     Arc::new(Before::new(Arc::new(Cached(disk.clone())), disk.clone()))
 }
 
-/// A file that cannot be opened as asked is not known to the pool afterwards: it may be asked for
-/// in another way.
+/// A file that cannot be opened with direct I/O is not registered: it can be opened in another way.
 #[test]
 fn a_file_without_direct_io_can_be_had_through_the_cache() {
     let region = region();
@@ -131,7 +129,7 @@ fn a_direct_file_is_direct_in_every_process() {
     assert_eq!(value(&handle, file, cold), Ok(cold));
 }
 
-/// A file that the disk fails to open, at whichever of the two openings, is not known either.
+/// A file that the disk fails to open, at either of two openings, is not registered.
 #[test]
 fn a_file_that_cannot_be_opened_is_not_known() {
     let disk = Simulated::new();
@@ -143,7 +141,7 @@ fn a_file_that_cannot_be_opened_is_not_known() {
     let spec = FileSpec::new("/data/pages");
     let before = disk.history().len();
     handle.file(&spec).unwrap();
-    // The opening after the one that looks at the file's length.
+    // The opening after the one that reads the file's length.
     let opens: Vec<_> = (before..disk.history().len())
         .filter(|call| disk.history()[*call] == Operation::Open)
         .map(|call| call - before)
@@ -157,14 +155,14 @@ fn a_file_that_cannot_be_opened_is_not_known() {
     assert_eq!(handle.file(&other).unwrap().number(), 1);
 }
 
-/// Kilobytes of huge pages that this process has, of memory that is no file's.
+/// Kilobytes of anonymous huge pages of this process.
 fn huge_kilobytes() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = maps.lines().find_map(|line| line.strip_prefix("AnonHugePages:")).unwrap_or("0");
     line.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// The frames are asked to lie in huge pages, and do where the system has them.
+/// Frames are in huge pages if the system has them.
 #[test]
 fn frames_lie_in_huge_pages() {
     const FRAMES: u64 = 4096;
@@ -188,7 +186,7 @@ fn frames_lie_in_huge_pages() {
         let before = huge_kilobytes();
         make(&handle, file, FRAMES);
         grown.push(huge_kilobytes().saturating_sub(before));
-        // Whatever it is made of, it can shrink and grow again.
+        // It can shrink and grow, with or without huge pages.
         handle.resize(64).unwrap();
         handle.resize(2 * FRAMES as u32).unwrap();
         assert!((0..FRAMES).all(|page| value(&handle, file, page) == Ok(page)));
@@ -199,11 +197,11 @@ fn frames_lie_in_huge_pages() {
         return;
     }
     println!("{grown:?} KiB of huge pages, not asked for and asked for");
-    // Other tests of this program make none. Half: the system may have few left.
+    // No other test of this program uses huge pages. Half: the system may have few left.
     assert!(grown[1] >= grown[0] + FRAMES * 4 / 2, "{grown:?} KiB");
 }
 
-/// Bytes of addresses that this process has.
+/// Bytes of address space of this process.
 fn addresses() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -218,7 +216,7 @@ fn a_pool_that_addresses_are_too_few_for_leaves_nothing() {
         let refused = Pool::open(&region, Arc::new(System::new()), &large).err();
         assert!(matches!(refused, Some(Error::Region(RegionError::TooLarge(_)))), "{refused:?}");
         assert!(Pool::look(&region, Arc::new(System::new())).unwrap().is_none());
-        // With less it is another pool, and not the first one that cannot be opened.
+        // With smaller options it is another pool; the first one cannot be opened.
         let small = pool(&region, &options(64));
         assert_eq!(small.active(), Ok(64));
     });

@@ -1,8 +1,8 @@
-//! The pool beside naive maps, in several threads, on a disk that is slow and often fails.
+//! The pool compared with maps, in several threads, on a disk that is slow and often fails.
 //!
-//! Each thread has pages of its own, and a map of what it stored there; some pages are all
-//! threads', who count in them. What a call returned `Ok` for is there: while the disk fails, when
-//! it has ceased to, and for another pool that has nothing but the file.
+//! Each thread has pages of its own and a map of their contents. Some pages are shared; threads
+//! count in them. Everything that a call confirmed with `Ok` is there: while the disk fails, after
+//! it has recovered, and for another pool that has only the file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -20,24 +20,24 @@ use latchwork_region::{Options as RegionOptions, Region};
 const PATH: &str = "/data/pages";
 const PAGE: usize = 512;
 const THREADS: u64 = 4;
-/// Pages that all threads count in.
+/// Pages in which all threads count.
 const SHARED: u64 = 5;
-/// The most pages that a thread has of its own.
+/// The most pages of one thread.
 const OWN: usize = 12;
 const ROUNDS: u64 = 1_500;
 
-/// What the disk does: by a number of the call, so that threads differ and seeds, too.
+/// The faults of the disk, by the number of the call, so that threads and seeds differ.
 #[derive(Debug)]
 struct Trouble {
     on: AtomicBool,
     calls: AtomicU64,
     seed: u64,
-    /// Whether a write that fails says `Ok`: for the control.
+    /// Whether a failing write returns `Ok`: the control.
     lies: bool,
 }
 
 impl Trouble {
-    /// A number of this call's own, after some time for others; none while there is no trouble.
+    /// The number of this call, after some time for other threads. `None` while the disk works.
     fn next(&self) -> Option<u64> {
         if !self.on.load(Relaxed) {
             return None;
@@ -91,19 +91,19 @@ impl Between for Trouble {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// What is not as it must be, the first few of it in words.
+    /// Violations; the first few in words.
     strange: Vec<String>,
-    /// Calls that failed as they may, by what the disk did.
+    /// Calls that failed because of the disk, which is allowed.
     reads_failed: u64,
     writes_failed: u64,
     /// Calls that found no frame.
     full: u64,
-    /// What was counted in each shared page.
+    /// The counts of each shared page.
     counted: [u64; SHARED as usize],
-    /// What a thread has stored in its own pages.
+    /// The contents of a thread's own pages.
     map: HashMap<u64, u64>,
     evicted: u64,
 }
@@ -142,7 +142,7 @@ fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64, Error> {
     })
 }
 
-/// Stores a value in all of a page.
+/// Stores a value in every word of a page.
 fn fill(mut held: PageMut<'_, '_, Native>, value: u64) {
     held.begin(0);
     assert!((2..held.len()).all(|index| held.set(index, value)));
@@ -150,8 +150,8 @@ fn fill(mut held: PageMut<'_, '_, Native>, value: u64) {
 }
 
 impl Life<'_> {
-    /// The result of a call about `page`, or about none. An error is one that the disk gave rise
-    /// to: of reading this page and no other; or of writing some page, whose frame was wanted.
+    /// The result of a call about `page`, or about none. An error must come from the disk: from
+    /// reading this page and no other, or from writing a page whose frame was needed.
     fn known<T>(&mut self, page: Option<u64>, what: &str, end: Result<T, Error>) -> Option<T> {
         let error = match end {
             Ok(done) => return Some(done),
@@ -177,7 +177,7 @@ impl Life<'_> {
         None
     }
 
-    /// A page of this thread's own.
+    /// A page of this thread.
     fn own(&mut self) -> Option<u64> {
         let mut pages: Vec<_> = self.outcome.map.keys().copied().collect();
         pages.sort_unstable();
@@ -201,14 +201,14 @@ impl Life<'_> {
             self.outcome.strange(format!("page {page} is {seen:x?}, and was {known:x?}"));
         }
         if self.random.below(8) == 0 {
-            // Held, and left as it was.
+            // Held and unchanged.
             return;
         }
         fill(held, page << 32 | round);
         self.outcome.map.insert(page, page << 32 | round);
     }
 
-    /// Counts one in a page of all, by a write or by an upgrade of what was read.
+    /// Counts one in a shared page, by a write or by an upgrade of a read.
     fn count(&mut self, page: u64) {
         let held = if self.random.below(2) == 0 {
             let end = self.handle.write(self.file, page);
@@ -241,7 +241,7 @@ impl Life<'_> {
     }
 
     fn free(&mut self, page: u64) {
-        // A sparse file has no list of pages that are nobody's.
+        // A sparse file has no list of free pages.
         let end = match self.sparse {
             true => self.handle.discard(self.file, page),
             false => self.handle.free_page(self.file, page),
@@ -251,7 +251,7 @@ impl Life<'_> {
         }
     }
 
-    /// One thing or another.
+    /// A random operation.
     fn step(&mut self, round: u64) {
         let own = self.own();
         let (shared, frames) = (self.random.below(SHARED), 16 + self.random.below(17) as u32);
@@ -289,7 +289,7 @@ impl Life<'_> {
     }
 }
 
-/// A pool on the disk, with what its threads need, for the length of `work`.
+/// Runs `work` with a pool on the disk and a handle.
 fn with_pool(
     disk: Arc<dyn Disk>,
     sparse: bool,
@@ -308,7 +308,7 @@ fn with_pool(
     work(&region, &handle, file);
 }
 
-/// What one thread does, and what came of it.
+/// The work of one thread and its result.
 fn live(region: &Region<Native>, pool: &Pool, file: FileId, sparse: bool, seed: u64) -> Outcome {
     let thread = region.thread().unwrap();
     let handle = pool.handle(&thread).unwrap();
@@ -319,7 +319,7 @@ fn live(region: &Region<Native>, pool: &Pool, file: FileId, sparse: bool, seed: 
     life.outcome
 }
 
-/// What a pool, whatever it had to read, has of what the threads stored.
+/// Compares the contents of a pool with those that the threads stored.
 fn compare(handle: &Handle<'_>, file: FileId, all: &mut Outcome) {
     let counted = (0..).zip(all.counted).map(|(page, count)| (page, page << 32 | count));
     for (page, known) in all.map.clone().into_iter().chain(counted) {
@@ -330,7 +330,7 @@ fn compare(handle: &Handle<'_>, file: FileId, all: &mut Outcome) {
     }
 }
 
-/// Runs threads on a disk in trouble, and looks at what is left when the trouble is over.
+/// Runs threads on a failing disk and compares everything after it has recovered.
 fn run(seed: u64, lies: bool) -> Outcome {
     let disk = Simulated::new();
     disk.make_folder(Path::new("/data")).unwrap();
@@ -358,12 +358,12 @@ fn run(seed: u64, lies: bool) -> Outcome {
         }
         let free = if sparse { 0 } else { pool.free_pages(file).unwrap() };
         let pages = pool.pages(file).unwrap();
-        // One that could not be made is nobody's.
+        // A page whose creation failed belongs to no thread.
         if all.map.len() as u64 + SHARED + free > pages {
             all.strange(format!("{free} of {pages} pages are free, more than nobody has"));
         }
     });
-    // What is on the disk is the same.
+    // The contents of the disk are the same.
     with_pool(Arc::new(disk), sparse, |_, handle, file| compare(handle, file, &mut all));
     all
 }

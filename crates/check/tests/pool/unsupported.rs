@@ -1,4 +1,4 @@
-//! A file system that cannot set space aside: pages are made all the same.
+//! A file system without preallocation: pages are created nevertheless.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use latchwork_pool::{FileSpec, Pool};
 
 use crate::pages::{options, region};
 
-/// Has the disk say of `allocate` what it says of what it cannot do: from folder to folder.
+/// A disk on which `allocate` returns the error of an unsupported operation: from directory to
+/// directory.
 #[derive(Debug)]
 struct Cannot(Simulated);
 

@@ -1,4 +1,4 @@
-//! A pool whose words are damaged: `verify` says what is wrong, and a damaged word is an error.
+//! A pool with damaged words: `verify` reports the damage, and using a damaged word is an error.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -25,7 +25,7 @@ fn a_damaged_pool_is_not_sound() {
     let whole = marks + u64::from(options.frames_max) * 8;
     let sizes = AreaOptions { first: 8, limit: whole * 8, huge: false };
     let descs = region.area("pool-desc", &sizes).unwrap();
-    // Latch, tag, state: a page of no file, one that is elsewhere, a state that is none.
+    // Latch, tag, state: a page of no file, a page that is elsewhere, an invalid state.
     for (word, to, what) in [
         (1, 200 << 48 | 17, "file 199"),
         (1, 1 << 48 | 18, "looked for elsewhere"),
@@ -40,14 +40,14 @@ fn a_damaged_pool_is_not_sound() {
         let found = pool.verify().unwrap();
         assert!(found.flaws.iter().any(|flaw| flaw.contains(what)), "{what}: {found:?}");
         if word == 2 {
-            // Whose change was begun and not ended is nobody's to go on from.
+            // No thread may continue a change that was begun and not ended.
             let taken = handle.write(file, 17).map(drop);
             assert_eq!(taken, Err(Error::Corrupt("state of a frame")), "{what}");
         }
         place.store(was, Relaxed);
     }
     assert_eq!(value(&handle, file, 17), Ok(17));
-    // How many frames the clock may use: fewer or more than a pool can have.
+    // The number of frames of the clock: fewer or more than a pool can have.
     let words = 1024 + 256 * 128 + 16_383 * 32;
     let sizes = AreaOptions { first: 8, limit: words * 8, huge: false };
     let head = region.area("pool-head", &sizes).unwrap();

@@ -34,7 +34,7 @@ pub(crate) struct SalvageArgs {
     json: bool,
 }
 
-/// Write a store into a new one with full pages, or return free pages to the file system
+/// Copy a store into full pages, or return free pages to the file system
 ///
 /// Other processes may write at the same time. A new store has the records of one moment.
 #[derive(clap::Args)]

@@ -16,7 +16,7 @@ use crate::terminal::Pace;
 /// The most waiting transactions that are shown with their blockers.
 const BLOCKED: usize = 5;
 
-/// Watch commits, the log, snapshots and locks, stopped processes and blocked transactions
+/// Watch commits, log, snapshots, locks, stopped processes and blocked transactions
 ///
 /// The command inspects an open store without opening it, so no stopped process can block it.
 ///

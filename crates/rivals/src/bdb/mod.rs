@@ -1,8 +1,8 @@
-//! Berkeley DB 5.3's lock manager, through its own C calls.
+//! Berkeley DB 5.3's lock manager, used through its C interface.
 //!
-//! The library is opened when it is first asked for, so that a program runs where it is missing.
-//! Each call passes a function of ours in C, which fills a structure and calls on: a nanosecond
-//! or two of what is measured.
+//! The library is opened on first use, so a program also runs where it is missing. Each call passes
+//! through a C function of this crate, which fills a structure and calls the library. This costs
+//! one or two nanoseconds, which are part of the measurement.
 
 mod mpool;
 mod raw;
@@ -16,19 +16,19 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Why Berkeley DB did not do as asked.
+/// Errors of Berkeley DB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BdbError {
-    /// The library or, when this was built, its header was missing.
+    /// The library is missing, or its header was missing at build time.
     NotInstalled,
     /// The library is not release 5.3.
     WrongRelease,
-    /// The locker was chosen to break a deadlock.
+    /// The locker is the victim of a deadlock.
     Deadlock,
-    /// The lock cannot be had at once.
+    /// The lock is not available at once.
     NotGranted,
-    /// Anything else: the call, and what Berkeley DB says.
+    /// Any other error: the call, and the message of Berkeley DB.
     Failed(&'static str, String),
 }
 
@@ -48,22 +48,22 @@ impl fmt::Display for BdbError {
 
 impl core::error::Error for BdbError {}
 
-/// How much an environment has room for: Berkeley DB must be told.
+/// The capacity of an environment, which Berkeley DB needs in advance.
 #[derive(Clone, Copy, Debug)]
 pub struct BdbSizes {
-    /// Locks held or waited for at a time.
+    /// Locks held or waited for at the same time.
     pub locks: u32,
-    /// Lockers at a time.
+    /// Lockers at the same time.
     pub lockers: u32,
-    /// Objects locked at a time.
+    /// Objects locked at the same time.
     pub objects: u32,
 }
 
-/// What an environment has counted since it was made.
+/// The counters of an environment.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct BdbCounts {
-    /// Locks asked for; more than once if the partition had no room.
+    /// Lock requests. A request is counted again if its partition had no room.
     pub requests: u64,
     /// Requests that had to wait.
     pub waits: u64,
@@ -77,7 +77,7 @@ pub struct BdbCounts {
     pub partitions: u64,
 }
 
-/// An environment that has nothing but locks.
+/// An environment with a lock manager only.
 pub struct Bdb {
     library: &'static raw::Library,
     shim: &'static raw::Shim,
@@ -86,11 +86,11 @@ pub struct Bdb {
 
 // SAFETY: the environment was opened with DB_THREAD, which makes its handle free-threaded.
 unsafe impl Send for Bdb {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Bdb {}
 
 impl Bdb {
-    /// The release that is installed, as `5.3.28`.
+    /// The installed release, such as `5.3.28`.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl Bdb {
         Ok(format!("{major}.{minor}.{patch}"))
     }
 
-    /// An environment of this process alone.
+    /// Opens a private environment.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl Bdb {
         Self::open(None, sizes)
     }
 
-    /// The environment that processes share through files in this directory; made if need be.
+    /// Opens the environment that processes share through files in this directory, or creates it.
     ///
     /// # Errors
     ///
@@ -133,8 +133,8 @@ impl Bdb {
         let BdbSizes { locks, lockers, objects } = sizes;
         let mut env = core::ptr::null_mut();
         let (create, version) = (library.create, library.version);
-        // SAFETY: the library's functions; a null home, or one that ends in zero and outlives
-        // the call; a pointer to fill.
+        // SAFETY: the library's functions; a null home, or one with a final zero that outlives the
+        // call; a pointer to fill.
         let result =
             unsafe { (shim.open)(create, version, path, locks, lockers, objects, &raw mut env) };
         check(library, "open", result)?;
@@ -142,8 +142,8 @@ impl Bdb {
         Ok(Self { library, shim, env })
     }
 
-    /// Looks for deadlocks from now on, whenever a request has to wait; the youngest locker gives
-    /// way.
+    /// Enables deadlock detection whenever a request has to wait. The youngest locker is the
+    /// victim.
     ///
     /// # Errors
     ///
@@ -154,22 +154,22 @@ impl Bdb {
         check(self.library, "set_lk_detect", result)
     }
 
-    /// What was counted so far.
+    /// Reads the counters.
     ///
     /// # Errors
     ///
     /// [`BdbError::Failed`].
     pub fn counts(&self) -> Result<BdbCounts, BdbError> {
         let mut c = raw::Counts::default();
-        // SAFETY: the environment is open, the counts are to fill, and Berkeley DB allocates by
-        // `malloc` where it was told nothing else.
+        // SAFETY: the environment is open; the counters are written; Berkeley DB allocates with
+        // `malloc` by default.
         let result = unsafe { (self.shim.counts)(self.env.as_ptr(), libc::free, &raw mut c) };
         check(self.library, "lock_stat", result)?;
         let raw::Counts { requests, waits, deadlocks, region_bytes, locks, partitions } = c;
         Ok(BdbCounts { requests, waits, deadlocks, region_bytes, locks, partitions })
     }
 
-    /// A new locker.
+    /// Creates a locker.
     ///
     /// # Errors
     ///
@@ -185,23 +185,23 @@ impl Bdb {
 
 impl Drop for Bdb {
     fn drop(&mut self) {
-        // SAFETY: the environment is open, lockers borrow it, and nobody uses it afterwards.
+        // SAFETY: the environment is open, lockers borrow it, and it is not used afterwards.
         let _ = unsafe { (self.shim.close)(self.env.as_ptr()) };
     }
 }
 
-/// Who holds locks; of one thread at a time.
+/// An owner of locks, used by one thread at a time.
 pub struct BdbLocker<'e> {
     env: &'e Bdb,
     id: u32,
 }
 
-/// A lock that is held.
+/// A held lock.
 #[must_use = "a handle is what a lock is put back by"]
 pub struct BdbLock(raw::Handle);
 
 impl BdbLocker<'_> {
-    /// Takes a lock in READ or WRITE mode, and waits for it or not.
+    /// Acquires a lock in READ or WRITE mode. If `wait` is false it does not wait.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl BdbLocker<'_> {
         Ok(lock)
     }
 
-    /// Puts a lock back.
+    /// Releases a lock.
     ///
     /// # Errors
     ///
@@ -231,7 +231,7 @@ impl BdbLocker<'_> {
         check(library, "lock_put", result)
     }
 
-    /// Puts all locks of this locker back.
+    /// Releases all locks of this locker.
     ///
     /// # Errors
     ///
@@ -264,9 +264,9 @@ fn error(library: &raw::Library, call: &'static str, result: c_int) -> BdbError 
         raw::NOT_GRANTED => BdbError::NotGranted,
         raw::OPEN_VERSION => BdbError::WrongRelease,
         _ => {
-            // SAFETY: any number has a text, in memory of the library's.
+            // SAFETY: every number has a text, in memory of the library.
             let text = unsafe { (library.strerror)(result) };
-            // SAFETY: it ends in zero, and stays.
+            // SAFETY: it ends in zero and is static.
             let text = unsafe { CStr::from_ptr(text) };
             BdbError::Failed(call, text.to_string_lossy().into_owned())
         }
@@ -279,7 +279,7 @@ mod tests {
 
     const SIZES: BdbSizes = BdbSizes { locks: 5000, lockers: 100, objects: 5000 };
 
-    /// The environment; none, and said so, if Berkeley DB is not installed.
+    /// The environment. `None`, with a message, if Berkeley DB is not installed.
     fn private() -> Option<Bdb> {
         match Bdb::private(SIZES) {
             Err(BdbError::NotInstalled) => {
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(env.counts().unwrap().locks, 1000);
         a.release_all().unwrap();
         let counts = env.counts().unwrap();
-        // A request that had to take room from another partition is counted again.
+        // A request that takes room from another partition is counted again.
         assert!(counts.requests >= 1004 && counts.locks == 0, "{counts:?}");
     }
 

@@ -1,4 +1,4 @@
-//! Berkeley DB 5.3's buffer pool, through its own C calls.
+//! Berkeley DB 5.3's buffer pool, used through its C interface.
 
 use core::ffi::{c_char, c_int};
 use core::fmt;
@@ -24,7 +24,7 @@ type Open = unsafe extern "C" fn(
     *mut *mut File,
 ) -> c_int;
 
-/// What the shim exports.
+/// The functions of the shim.
 struct Shim {
     open: Open,
     close: unsafe extern "C" fn(*mut Env, *mut File) -> c_int,
@@ -65,7 +65,7 @@ fn shim() -> Option<&'static Shim> {
     Some(&SHIM)
 }
 
-/// An environment that has nothing but a buffer pool, and one file in it.
+/// An environment with a buffer pool only, and one file in it.
 pub struct BdbPool {
     library: &'static raw::Library,
     shim: &'static Shim,
@@ -75,13 +75,13 @@ pub struct BdbPool {
 
 // SAFETY: the environment was opened with DB_THREAD, which makes its handles free-threaded.
 unsafe impl Send for BdbPool {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for BdbPool {}
 
 impl BdbPool {
     /// Opens a file of pages of `page` bytes in a pool of `cache` bytes; Berkeley DB adds a quarter
-    /// to small ones for its own needs. Processes that name the same directory as `home` share the
-    /// pool; without one it is this process's own.
+    /// to small pools for its own needs. Processes with the same `home` directory share the pool.
+    /// Without `home` the pool is private.
     ///
     /// # Errors
     ///
@@ -95,7 +95,7 @@ impl BdbPool {
         };
         let (name, home) = (terminated(file)?, home.map(terminated).transpose()?);
         let (mut env, mut opened) = (core::ptr::null_mut(), core::ptr::null_mut());
-        // SAFETY: a function of the library, names that end in zero, and two places to fill.
+        // SAFETY: a function of the library, names with a final zero, and two places to fill.
         let code = unsafe {
             (shim.open)(
                 library.create,
@@ -117,7 +117,7 @@ impl BdbPool {
         if code == 0 { Ok(()) } else { Err(error(self.library, call, code)) }
     }
 
-    /// Makes a page that holds a value.
+    /// Creates a page with a value.
     ///
     /// # Errors
     ///
@@ -140,7 +140,7 @@ impl BdbPool {
         self.done("memp_fget", code).map(|()| value)
     }
 
-    /// Adds one to a page's value. Its callers see to it that one thread has a page at a time.
+    /// Adds one to the value of a page. The callers ensure that one thread uses a page at a time.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl BdbPool {
 
 impl Drop for BdbPool {
     fn drop(&mut self) {
-        // SAFETY: both are open and are not used again.
+        // SAFETY: both are open and not used again.
         unsafe { (self.shim.close)(self.env.as_ptr(), self.file.as_ptr()) };
     }
 }

@@ -1,4 +1,5 @@
-//! The shim's functions, and the library's two that are not pointers in a structure.
+//! The functions of the shim, and the two functions of the library that are not pointers in a
+//! structure.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -7,7 +8,7 @@ use std::sync::OnceLock;
 #[repr(C)]
 pub(super) struct Env([u8; 0]);
 
-/// A `DB_LOCK`; the shim asserts that there is room.
+/// A `DB_LOCK`. The shim asserts its size.
 #[repr(C, align(8))]
 #[derive(Default)]
 pub(super) struct Handle([u64; 4]);
@@ -24,7 +25,7 @@ pub(super) struct Counts {
     pub(super) partitions: u64,
 }
 
-/// The library is of another release than the headers.
+/// The library and the headers are of different releases.
 pub(super) const OPEN_VERSION: c_int = -1;
 /// Berkeley DB's `DB_LOCK_NOTGRANTED`.
 pub(super) const NOT_GRANTED: c_int = -30992;
@@ -36,7 +37,7 @@ pub(super) type Create = unsafe extern "C" fn(*mut *mut Env, u32) -> c_int;
 type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int) -> *const c_char;
 type Strerror = unsafe extern "C" fn(c_int) -> *const c_char;
 
-/// What the library exports.
+/// The functions of the library.
 #[derive(Clone, Copy)]
 pub(super) struct Library {
     pub(super) create: Create,
@@ -44,7 +45,7 @@ pub(super) struct Library {
     pub(super) strerror: Strerror,
 }
 
-/// What the shim exports.
+/// The functions of the shim.
 pub(super) struct Shim {
     pub(super) open:
         unsafe extern "C" fn(Create, Version, *const c_char, u32, u32, u32, *mut *mut Env) -> c_int,
@@ -59,7 +60,7 @@ pub(super) struct Shim {
     pub(super) counts: unsafe extern "C" fn(*mut Env, Release, *mut Counts) -> c_int,
 }
 
-/// The library and the shim; none if either is missing.
+/// The library and the shim. `None` if either is missing.
 pub(super) fn load() -> Option<(&'static Library, &'static Shim)> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let library = LIBRARY.get_or_init(open_library).as_ref()?;
@@ -67,13 +68,14 @@ pub(super) fn load() -> Option<(&'static Library, &'static Shim)> {
 }
 
 fn open_library() -> Option<Library> {
-    // SAFETY: a name that ends in zero; the library's initialisers are the C library's affair.
+    // SAFETY: a name with a final zero; the library's initialisers are those of the system's
+    // package.
     let handle = unsafe { libc::dlopen(c"libdb-5.3.so".as_ptr(), libc::RTLD_NOW) };
     if handle.is_null() {
         return None;
     }
     let symbol = |name: &CStr| {
-        // SAFETY: the handle is open and stays so; the name ends in zero.
+        // SAFETY: the handle stays open; the name ends in zero.
         let at = unsafe { libc::dlsym(handle, name.as_ptr()) };
         (!at.is_null()).then_some(at)
     };
@@ -83,9 +85,9 @@ fn open_library() -> Option<Library> {
     Some(Library {
         // SAFETY: the function of this name has this type in every release 5.
         create: unsafe { core::mem::transmute::<*mut c_void, Create>(create) },
-        // SAFETY: as above.
+        // SAFETY: the same as for `create`.
         version: unsafe { core::mem::transmute::<*mut c_void, Version>(version) },
-        // SAFETY: as above.
+        // SAFETY: the same as for `create`.
         strerror: unsafe { core::mem::transmute::<*mut c_void, Strerror>(strerror) },
     })
 }

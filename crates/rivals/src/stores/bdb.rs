@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use super::symbols::{Library, functions};
 use super::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes};
 
-/// A structure of the library's.
+/// A structure of the library.
 #[repr(C)]
 pub(super) struct Opaque([u8; 0]);
 
@@ -86,7 +86,7 @@ const NOT_FOUND: c_int = -30988;
 const DEADLOCK: c_int = -30993;
 const BUFFER_SMALL: c_int = -30999;
 
-/// Bytes that a scan is handed at a time: a multiple of its page and of 1,024.
+/// Size of a scan's buffer: a multiple of the page size and of 1,024.
 const BULK: usize = 64 << 10;
 
 fn exports() -> StoreResult<&'static Exports> {
@@ -200,7 +200,7 @@ impl Store for Bdb {
 
 struct BdbSession<'b>(&'b Bdb);
 
-/// A transaction; none if the call has one of its own.
+/// A transaction. Null if the call has one of its own.
 struct Txn<'b> {
     bdb: &'b Bdb,
     txn: *mut Opaque,
@@ -247,7 +247,7 @@ impl Txn<'_> {
     }
 }
 
-/// What a scan calls for each record.
+/// The callback of a scan, called for each record.
 type EachRecord<'e> = &'e mut dyn FnMut(&[u8], &[u8]);
 
 unsafe extern "C" fn each_record(
@@ -257,11 +257,11 @@ unsafe extern "C" fn each_record(
     value: *const u8,
     size: usize,
 ) {
-    // SAFETY: the context is what `scan` passed, which is alone with it while it waits.
+    // SAFETY: the context was passed by `scan`, which does not use it while it waits.
     let each = unsafe { &mut *context.cast::<EachRecord<'_>>() };
-    // SAFETY: Berkeley DB's record lies in the buffer of the scan.
+    // SAFETY: the record lies in the buffer of the scan.
     let key = unsafe { core::slice::from_raw_parts(key, length) };
-    // SAFETY: as above.
+    // SAFETY: the same as for the key.
     let value = unsafe { core::slice::from_raw_parts(value, size) };
     each(key, value);
 }

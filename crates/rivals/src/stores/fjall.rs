@@ -29,7 +29,7 @@ impl Fjall {
         Ok(Self { tables: tables.map_err(failed("keyspace"))?, db, durable: options.durable })
     }
 
-    /// Waits for the disk, if a commit is to.
+    /// Waits for the disk if commits are durable.
     fn persist(&self) -> StoreResult {
         if !self.durable {
             return Ok(());
@@ -43,7 +43,7 @@ impl Store for Fjall {
         Ok(Box::new(FjallSession(self)))
     }
 
-    /// Writes the journal out; what is compacted, fjall's own threads decide.
+    /// Writes the journal. fjall's own threads decide about compaction.
     fn settle(&self) -> StoreResult {
         self.db.persist(PersistMode::SyncData).map_err(failed("persist"))
     }

@@ -1,7 +1,7 @@
-//! LMDB as a store, through its own C calls.
+//! LMDB as a store, used through its C interface.
 //!
-//! A session keeps one reading transaction, which it resets and renews: that is what LMDB's manual
-//! recommends, and safe wrappers have no word for it.
+//! A session keeps one read transaction, which it resets and renews, as LMDB's manual recommends.
+//! Safe wrappers do not support this.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::ptr::{null, null_mut};
@@ -13,7 +13,7 @@ use lmdb_master_sys as ffi;
 
 use super::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes};
 
-/// The map's size: far more than a benchmark stores, and only addresses.
+/// Size of the map: address space only, far more than a benchmark stores.
 const MAP: usize = 64 << 30;
 
 pub(super) fn release() -> String {
@@ -30,7 +30,7 @@ fn check(call: &'static str, result: c_int) -> StoreResult {
 
 #[cold]
 fn failure(call: &'static str, result: c_int) -> StoreError {
-    // SAFETY: a number; the text that comes back is static.
+    // SAFETY: a number; the returned text is static.
     let text = unsafe { ffi::mdb_strerror(result) };
     // SAFETY: LMDB's texts end in zero.
     let text = unsafe { CStr::from_ptr(text) };
@@ -43,9 +43,9 @@ pub(super) struct Lmdb {
     tables: Vec<ffi::MDB_dbi>,
 }
 
-// SAFETY: LMDB's environments may be used by all threads at a time.
+// SAFETY: LMDB's environments are thread-safe.
 unsafe impl Send for Lmdb {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Lmdb {}
 
 impl Lmdb {
@@ -56,24 +56,25 @@ impl Lmdb {
         // SAFETY: a pointer to fill.
         check("mdb_env_create", unsafe { ffi::mdb_env_create(&raw mut env) })?;
         let mut lmdb = Self { env, tables: Vec::new() };
-        // SAFETY: the environment was made and is not open.
+        // SAFETY: the environment was created and is not open.
         check("mdb_env_set_mapsize", unsafe { ffi::mdb_env_set_mapsize(env, MAP) })?;
-        // SAFETY: as above.
+        // SAFETY: the environment was created and is not open.
         check("mdb_env_set_maxdbs", unsafe {
             ffi::mdb_env_set_maxdbs(env, options.tables as c_uint)
         })?;
-        // SAFETY: as above.
+        // SAFETY: the environment was created and is not open.
         check("mdb_env_set_maxreaders", unsafe { ffi::mdb_env_set_maxreaders(env, 500) })?;
         let flags = ffi::MDB_NOTLS | if options.durable { 0 } else { ffi::MDB_NOSYNC };
-        // SAFETY: as above; the path ends in zero. No other code of this process opens it.
+        // SAFETY: the environment was created and is not open; the path ends in zero. No other code
+        // of this process opens it.
         check("mdb_env_open", unsafe { ffi::mdb_env_open(env, path.as_ptr(), flags, 0o600) })?;
         let txn = lmdb.begin(0)?;
         for number in 0..options.tables {
             let name = CString::new(format!("t{number}")).unwrap_or_default();
-            // A lone table is the main one: it needs no look-up by name, and no second root.
+            // A single table is the main database. It needs no look-up by name and no second root.
             let at = if options.tables == 1 { null() } else { name.as_ptr() };
             let mut table = 0;
-            // SAFETY: the transaction is open; a name that ends in zero, or none.
+            // SAFETY: the transaction is open; the name is null or ends in zero.
             check("mdb_dbi_open", unsafe {
                 ffi::mdb_dbi_open(txn, at, ffi::MDB_CREATE, &raw mut table)
             })?;
@@ -96,7 +97,7 @@ impl Lmdb {
 
 impl Drop for Lmdb {
     fn drop(&mut self) {
-        // SAFETY: the environment was made, and sessions borrow it.
+        // SAFETY: the environment was created, and sessions borrow it.
         unsafe { ffi::mdb_env_close(self.env) };
     }
 }
@@ -122,12 +123,12 @@ struct LmdbSession<'l> {
 
 impl Drop for LmdbSession<'_> {
     fn drop(&mut self) {
-        // SAFETY: the transaction was begun and is of this session alone.
+        // SAFETY: the transaction was begun and belongs to this session.
         unsafe { ffi::mdb_txn_abort(self.reader) };
     }
 }
 
-/// A transaction that is open.
+/// An open transaction.
 struct Txn<'l> {
     lmdb: &'l Lmdb,
     txn: *mut ffi::MDB_txn,
@@ -151,7 +152,7 @@ impl Reads for Txn<'_> {
         }
         check("mdb_get", result)?;
         to.clear();
-        // SAFETY: LMDB's value stays put until the transaction writes or ends.
+        // SAFETY: LMDB's value is valid until the transaction writes or ends.
         to.extend_from_slice(unsafe {
             core::slice::from_raw_parts(value.mv_data.cast(), value.mv_size)
         });
@@ -174,20 +175,20 @@ impl Reads for Txn<'_> {
         let (mut count, mut step) = (0, ffi::MDB_SET_RANGE);
         let mut result = 0;
         while count < limit {
-            // SAFETY: the cursor is open; the key outlives the call, or is what it left there.
+            // SAFETY: the cursor is open; the key outlives the call or was set by the cursor.
             result = unsafe { ffi::mdb_cursor_get(cursor, &raw mut key, &raw mut value, step) };
             if result != 0 {
                 break;
             }
             step = ffi::MDB_NEXT;
-            // SAFETY: the cursor stands at a record, which stays put while nobody writes.
+            // SAFETY: the cursor is at a record, which is valid until a write.
             let key = unsafe { core::slice::from_raw_parts(key.mv_data.cast(), key.mv_size) };
-            // SAFETY: as above.
+            // SAFETY: the same as for the key.
             let value = unsafe { core::slice::from_raw_parts(value.mv_data.cast(), value.mv_size) };
             each(key, value);
             count += 1;
         }
-        // SAFETY: the cursor is open, and its transaction too.
+        // SAFETY: the cursor and its transaction are open.
         unsafe { ffi::mdb_cursor_close(cursor) };
         if result != ffi::MDB_NOTFOUND {
             check("mdb_cursor_get", result)?;

@@ -1,28 +1,28 @@
-//! Other people's embedded stores, behind one face.
+//! Embedded stores of other projects behind one trait.
 //!
 //! | store | how it comes |
 //! |---|---|
-//! | Berkeley DB 5.3, RocksDB | the system's library, opened when asked for |
+//! | Berkeley DB 5.3, RocksDB | the system's library, opened on first use |
 //! | LMDB, SQLite | feature `stores`: their C sources |
 //! | redb, fjall | feature `stores` |
 //!
 //! Settings that matter:
 //!
-//! * Berkeley DB (its header is used at build time): a shared environment with transactions,
-//!   locks, log and pool; 4 KiB pages; deadlocks looked for at each wait, the youngest gives way;
-//!   not durable: `DB_TXN_NOSYNC`.
+//! * Berkeley DB (its header is used at build time): a shared environment with transactions, locks,
+//!   log and pool; 4 KiB pages; deadlock detection at each wait, the youngest is the victim; not
+//!   durable: `DB_TXN_NOSYNC`.
 //! * RocksDB: `TransactionDB` (record locks), no compression, filter of 10 bits a key, LRU cache;
 //!   not durable: the log is written and not synced.
-//! * LMDB: no thread-local slots, no write map, one reading transaction a session that is reset
-//!   and renewed; not durable: `MDB_NOSYNC`.
+//! * LMDB: no thread-local slots, no write map, one read transaction per session that is reset and
+//!   renewed; not durable: `MDB_NOSYNC`.
 //! * redb: byte slices as keys; not durable: `Durability::None`.
 //! * fjall: `OptimisticTxDatabase` (serializable at commit), no compression; durable:
 //!   `persist(SyncData)`.
 //! * SQLite: WAL, tables without row ids, prepared statements, memory-mapped reads, writers begin
 //!   immediately; not durable: `synchronous=OFF`.
 //!
-//! Each does what its manual gives as the quick way that keeps its own promises. All copy a value
-//! that was read into memory of the caller.
+//! Each store is configured as its manual recommends for speed, with its guarantees intact. All
+//! copy a value that was read into memory of the caller.
 
 #[cfg(berkeley_db)]
 mod bdb;
@@ -46,8 +46,8 @@ use std::path::Path;
 const BDB_MISSING: StoreError =
     StoreError::Missing("Berkeley DB 5.3 is not installed (Debian: libdb5.3-dev, to build with)");
 
-/// How many times this process has asked the system to sync a file, where that is counted: only
-/// with the feature `stores`, and only of calls that go through the program's own C symbols.
+/// The number of file syncs of this process. Counted with the feature `stores` only, and only for
+/// calls through the program's own C symbols.
 pub fn syncs() -> Option<u64> {
     #[cfg(feature = "stores")]
     return Some(syncs::count());
@@ -55,7 +55,7 @@ pub fn syncs() -> Option<u64> {
     None
 }
 
-/// Which store.
+/// A store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreKind {
@@ -74,11 +74,11 @@ pub enum StoreKind {
 }
 
 impl StoreKind {
-    /// All of them.
+    /// All stores.
     pub const ALL: [Self; 6] =
         [Self::BerkeleyDb, Self::Lmdb, Self::Redb, Self::RocksDb, Self::Fjall, Self::Sqlite];
 
-    /// Its name in rows and on the command line.
+    /// The name in rows and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::BerkeleyDb => "berkeley-db",
@@ -90,12 +90,12 @@ impl StoreKind {
         }
     }
 
-    /// Whether several processes can have it open at a time, to write.
+    /// Whether several processes can open it for writing at the same time.
     pub fn is_shared(self) -> bool {
         matches!(self, Self::BerkeleyDb | Self::Lmdb | Self::Sqlite)
     }
 
-    /// The release that is linked or found.
+    /// The release that is linked or installed.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl StoreKind {
             Self::Lmdb => Ok(lmdb::release()),
             #[cfg(feature = "stores")]
             Self::Sqlite => Ok(rusqlite::version().to_owned()),
-            // The crates do not tell at run time; the lock file has the whole number.
+            // These crates have no version at run time. The lock file has the full number.
             #[cfg(feature = "stores")]
             Self::Redb => Ok("4".to_owned()),
             #[cfg(feature = "stores")]
@@ -123,7 +123,7 @@ impl StoreKind {
         }
     }
 
-    /// Opens the store in this folder, and makes it if there is none.
+    /// Opens the store in this directory, or creates it.
     ///
     /// # Errors
     ///
@@ -147,44 +147,45 @@ impl StoreKind {
     }
 }
 
-/// How a store is opened.
+/// Options of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
-    /// Bytes of its cache, where it has one of its own.
+    /// Size of the cache in bytes, if the store has one.
     pub cache: usize,
-    /// Whether a commit returns only when it is on the disk.
+    /// Whether a commit returns only when it is on disk.
     pub durable: bool,
-    /// How many tables there are; they are numbered from 0.
+    /// Number of tables, which are numbered from 0.
     pub tables: usize,
-    /// Whether reading transactions of Berkeley DB read a snapshot (`DB_MULTIVERSION`) and do not
-    /// lock. The other stores' always do.
+    /// Whether read transactions of Berkeley DB read a snapshot (`DB_MULTIVERSION`) instead of
+    /// locking. Those of the other stores always do.
     pub snapshots: bool,
-    /// Bytes of log after which ours makes a checkpoint; `None` for its default. No other store of
-    /// these is told.
+    /// Bytes of log between two checkpoints of our store. `None` for its default. The other stores
+    /// ignore it.
     pub budget: Option<u64>,
-    /// Bytes of log that ours keeps for snapshots; `None` for its default. As above.
+    /// Bytes of log that our store keeps for snapshots. `None` for its default. The other stores
+    /// ignore it.
     pub history: Option<u64>,
-    /// Whether the processes that had the store open were killed, all of them: what Berkeley DB's
-    /// manual has an application know (`DB_RECOVER`).
+    /// Whether all processes that had the store open were killed. Berkeley DB requires the
+    /// application to know this (`DB_RECOVER`).
     pub recover: bool,
 }
 
-/// Why a store did not do as asked.
+/// Errors of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// It is not installed, or not built in: why.
+    /// The store is not installed or not built in, with the reason.
     Missing(&'static str),
-    /// The transaction was rolled back for the sake of others, and may be run again.
+    /// The transaction was rolled back because of others and can be retried.
     Again,
-    /// The snapshot needs a version that is not kept any more.
+    /// The snapshot needs a version that no longer exists.
     TooOld,
-    /// Anything else: the call, and what the store says.
+    /// Any other error: the call, and the message of the store.
     Failed(&'static str, String),
 }
 
 impl StoreError {
-    /// What a call failed with.
+    /// The error of a call.
     pub(crate) fn failed(call: &'static str) -> impl Fn(&dyn fmt::Display) -> Self {
         move |why| Self::Failed(call, why.to_string())
     }
@@ -203,40 +204,39 @@ impl fmt::Display for StoreError {
 
 impl core::error::Error for StoreError {}
 
-/// The result of a store's call.
+/// The result of a call.
 pub type StoreResult<T = ()> = Result<T, StoreError>;
 
-/// A store that is open.
+/// An open store.
 pub trait Store: Send + Sync {
-    /// What one thread works with.
+    /// Opens a session for one thread.
     ///
     /// # Errors
     ///
     /// [`StoreError`].
     fn session(&self) -> StoreResult<Box<dyn Session + '_>>;
 
-    /// Does what the store would do sooner or later anyway, after much was loaded: a checkpoint,
-    /// or a compaction.
+    /// Does the deferred work after a load: a checkpoint or a compaction.
     ///
     /// # Errors
     ///
     /// [`StoreError`].
     fn settle(&self) -> StoreResult;
 
-    /// How many times this process has synced a file of the store, where that is counted.
+    /// The number of syncs of the store's files by this process, if counted.
     fn syncs(&self) -> Option<u64> {
         syncs()
     }
 
-    /// Bytes of log that would be redone after a crash, where the store tells.
+    /// Bytes of log to replay after a crash, if the store reports them.
     fn to_redo(&self) -> Option<u64> {
         None
     }
 }
 
-/// A store as one thread uses it.
+/// A store as used by one thread.
 pub trait Session {
-    /// Reads one value in a transaction or snapshot of its own; `false` if there is none.
+    /// Reads one value in a transaction or snapshot of its own. Returns `false` if there is none.
     ///
     /// # Errors
     ///
@@ -254,29 +254,28 @@ pub trait Session {
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; what `body` returns.
+    /// [`StoreError`], and those of `body`.
     fn read(&mut self, body: &mut dyn FnMut(&mut dyn Reads) -> StoreResult) -> StoreResult;
 
-    /// Runs one transaction, again and again if it must be, and says how often it had to be run
-    /// once more.
+    /// Runs one transaction, with retries, and returns their number.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; what `body` returns, but for [`StoreError::Again`].
+    /// [`StoreError`], and those of `body` except [`StoreError::Again`].
     fn write(&mut self, body: &mut dyn FnMut(&mut dyn Writes) -> StoreResult) -> StoreResult<u64>;
 }
 
-/// A transaction that reads.
+/// A read transaction.
 pub trait Reads {
-    /// Reads one value; `false` if there is none.
+    /// Reads one value. Returns `false` if there is none.
     ///
     /// # Errors
     ///
     /// [`StoreError`].
     fn get(&mut self, table: usize, key: &[u8], to: &mut Vec<u8>) -> StoreResult<bool>;
 
-    /// Reads at most `limit` records from the first key that is not less than `from`, in order,
-    /// and says how many there were.
+    /// Reads at most `limit` records in order, from the first key not less than `from`, and returns
+    /// their number.
     ///
     /// # Errors
     ///
@@ -290,9 +289,9 @@ pub trait Reads {
     ) -> StoreResult<usize>;
 }
 
-/// A transaction that reads and writes.
+/// A read-write transaction.
 pub trait Writes: Reads {
-    /// Reads one value that this transaction means to write.
+    /// Reads one value that this transaction will write.
     ///
     /// # Errors
     ///
@@ -306,7 +305,7 @@ pub trait Writes: Reads {
     /// [`StoreError`].
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> StoreResult;
 
-    /// Writes one value, the last thing that the transaction does.
+    /// Writes one value as the last operation of the transaction.
     ///
     /// # Errors
     ///

@@ -9,7 +9,7 @@ use super::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes
 type Table = redb::ReadOnlyTable<&'static [u8], &'static [u8]>;
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
-/// A database and its tables' names.
+/// A database and the names of its tables.
 pub(super) struct Redb {
     db: Database,
     tables: Vec<Definition>,
@@ -25,7 +25,7 @@ impl Redb {
         let mut builder = Builder::new();
         builder.set_cache_size(options.cache);
         let db = builder.create(folder.join("redb")).map_err(failed("create"))?;
-        // A definition borrows its name for good; a benchmark opens few stores.
+        // A definition needs a `'static` name. A benchmark opens few stores.
         let name = |number| -> &'static str { Box::leak(format!("t{number}").into_boxed_str()) };
         let tables = (0..options.tables).map(|number| Definition::new(name(number))).collect();
         let durability = if options.durable { Durability::Immediate } else { Durability::None };
@@ -44,7 +44,7 @@ impl Store for Redb {
         Ok(Box::new(RedbSession(self)))
     }
 
-    /// An empty durable transaction, which makes all before it durable.
+    /// An empty durable transaction, which makes all earlier ones durable.
     fn settle(&self) -> StoreResult {
         let txn = self.db.begin_write().map_err(failed("begin_write"))?;
         txn.commit().map_err(failed("commit"))
@@ -53,7 +53,7 @@ impl Store for Redb {
 
 struct RedbSession<'r>(&'r Redb);
 
-/// A reading transaction; a table is opened when it is first read.
+/// A read transaction. A table is opened on its first read.
 struct Snapshot<'r> {
     redb: &'r Redb,
     txn: redb::ReadTransaction,

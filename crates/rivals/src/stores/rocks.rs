@@ -1,4 +1,4 @@
-//! RocksDB's `TransactionDB` as a store: a column family for each table.
+//! RocksDB's `TransactionDB` as a store, with a column family per table.
 
 use core::ffi::c_int;
 use core::ptr::null_mut;
@@ -9,15 +9,15 @@ use std::path::Path;
 use super::rocks_raw::{Ptr, Rocks as Library, rocks};
 use super::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes};
 
-/// RocksDB 7's number for it.
+/// RocksDB 7's number of this setting.
 const NO_COMPRESSION: c_int = 0;
 
-/// Its C library does not tell its release.
+/// The C library has no version function.
 pub(super) fn release() -> StoreResult<String> {
     rocks().map(|_| "the system's".to_owned())
 }
 
-/// A database that is open.
+/// An open database.
 pub(super) struct Rocks {
     library: &'static Library,
     db: Ptr,
@@ -27,16 +27,16 @@ pub(super) struct Rocks {
     transaction: Ptr,
 }
 
-// SAFETY: RocksDB's databases, column families and options may be used by all threads at a time.
+// SAFETY: RocksDB's databases, column families and options are thread-safe.
 unsafe impl Send for Rocks {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Rocks {}
 
 /// Calls a function of the library.
 macro_rules! call {
     ($library:expr, $name:ident($($arg:expr),* $(,)?)) => {
-        // SAFETY: every pointer that goes in came from the library and is not freed yet, and every
-        // text and length describes memory that lives through the call.
+        // SAFETY: every pointer passed came from the library and is not freed, and every text and
+        // length describes memory that outlives the call.
         unsafe { ($library.$name)($($arg),*) }
     };
 }
@@ -92,7 +92,7 @@ impl Rocks {
         self.families[table + 1]
     }
 
-    /// Copies what was read.
+    /// Copies a value that was read.
     fn copy(&self, slice: Ptr, to: &mut Vec<u8>) -> bool {
         if slice.is_null() {
             return false;
@@ -100,13 +100,13 @@ impl Rocks {
         let mut length = 0;
         let at = call!(self.library, rocksdb_pinnableslice_value(slice, &raw mut length));
         to.clear();
-        // SAFETY: the library's value is that long and pinned until it is destroyed.
+        // SAFETY: the library's value has this length and is pinned until it is destroyed.
         to.extend_from_slice(unsafe { core::slice::from_raw_parts(at, length) });
         call!(self.library, rocksdb_pinnableslice_destroy(slice));
         true
     }
 
-    /// Walks an iterator, and destroys it.
+    /// Walks an iterator and destroys it.
     fn walk(
         &self,
         iterator: Ptr,
@@ -121,9 +121,9 @@ impl Rocks {
             let (mut length, mut size) = (0, 0);
             let key = call!(library, rocksdb_iter_key(iterator, &raw mut length));
             let value = call!(library, rocksdb_iter_value(iterator, &raw mut size));
-            // SAFETY: the iterator stands at a record, whose key is that long.
+            // SAFETY: the iterator is at a record whose key has this length.
             let key = unsafe { core::slice::from_raw_parts(key, length) };
-            // SAFETY: as above, for the value.
+            // SAFETY: the same for the value.
             let value = unsafe { core::slice::from_raw_parts(value, size) };
             each(key, value);
             count += 1;
@@ -148,7 +148,7 @@ impl Store for Rocks {
         Ok(Box::new(RocksSession { store: self, spent: null_mut() }))
     }
 
-    /// Writes the memory tables out; what is compacted, RocksDB's own threads decide.
+    /// Flushes the memory tables. RocksDB's own threads decide about compaction.
     fn settle(&self) -> StoreResult {
         let how = call!(self.library, rocksdb_flushoptions_create());
         for family in &self.families {
@@ -165,7 +165,7 @@ impl Store for Rocks {
 
 struct RocksSession<'r> {
     store: &'r Rocks,
-    /// A transaction that has ended, to be used again.
+    /// A finished transaction, kept for reuse.
     spent: Ptr,
 }
 
@@ -177,7 +177,7 @@ impl Drop for RocksSession<'_> {
     }
 }
 
-/// A snapshot: options for reading that name it.
+/// A snapshot: read options that contain it.
 struct Snapshot<'r> {
     store: &'r Rocks,
     reading: Ptr,

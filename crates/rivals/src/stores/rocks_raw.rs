@@ -1,4 +1,4 @@
-//! The functions of RocksDB's C library that are used; its release 7 and later have them.
+//! The functions of RocksDB's C library used here. Releases from 7 on have them.
 
 use core::ffi::{CStr, c_char, c_int, c_uchar};
 use std::sync::OnceLock;
@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::symbols::{Library, functions};
 use super::{StoreError, StoreResult};
 
-/// A structure of the library's.
+/// A structure of the library.
 #[repr(C)]
 pub(super) struct Opaque([u8; 0]);
 
@@ -67,7 +67,7 @@ functions!(Rocks {
     rocksdb_free: fn(*mut c_char);
 });
 
-/// The library, and the file that it was found in.
+/// The library, opened on first use.
 pub(super) fn rocks() -> StoreResult<&'static Rocks> {
     static ROCKS: OnceLock<Option<Rocks>> = OnceLock::new();
     const NAMES: [&CStr; 3] = [c"librocksdb.so.7.8", c"librocksdb.so.8", c"librocksdb.so"];
@@ -76,7 +76,7 @@ pub(super) fn rocks() -> StoreResult<&'static Rocks> {
 }
 
 impl Rocks {
-    /// What a call said was wrong, if anything.
+    /// The error of a call, if any.
     #[inline]
     pub(super) fn check(&self, call: &'static str, fault: *mut c_char) -> StoreResult {
         if fault.is_null() { Ok(()) } else { Err(self.failure(call, fault)) }
@@ -86,9 +86,9 @@ impl Rocks {
     fn failure(&self, call: &'static str, fault: *mut c_char) -> StoreError {
         // SAFETY: the library's texts end in zero.
         let text = unsafe { CStr::from_ptr(fault) }.to_string_lossy().into_owned();
-        // SAFETY: the library allocated it, and nobody uses it any more.
+        // SAFETY: the library allocated it, and it is not used afterwards.
         unsafe { (self.rocksdb_free)(fault) };
-        // Its C calls tell of errors in words only. A lock that is not had in time, or a deadlock.
+        // The C interface reports errors as text only. These mean a lock timeout or a deadlock.
         let again = ["Operation timed out", "Resource busy", "Operation aborted"];
         if again.iter().any(|sign| text.starts_with(sign)) {
             StoreError::Again

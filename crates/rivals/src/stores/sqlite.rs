@@ -1,4 +1,4 @@
-//! SQLite as a store: a connection for each session, a table of blobs for each table.
+//! SQLite as a store, with a connection per session and a table of blobs per table.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::{Reads, Session, Store, StoreError, StoreOptions, StoreResult, Writes};
 
-/// Where it is, and how it is opened.
+/// The path and the options.
 pub(super) struct Sqlite {
     path: PathBuf,
     texts: Vec<Texts>,
@@ -81,7 +81,7 @@ struct SqliteSession<'s> {
     db: Connection,
 }
 
-/// A transaction, or the connection between two.
+/// A transaction, or the connection between two transactions.
 struct Txn<'t> {
     sqlite: &'t Sqlite,
     db: &'t Connection,

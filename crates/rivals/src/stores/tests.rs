@@ -1,4 +1,4 @@
-//! The same laws for every store that is there.
+//! The same tests for every available store.
 
 use super::{StoreError, StoreKind, StoreOptions};
 
@@ -12,7 +12,7 @@ const OPTIONS: StoreOptions = StoreOptions {
     recover: false,
 };
 
-/// Does something with each store that is installed or built in; says which are not.
+/// Runs a test with each store that is installed or built in, and names the missing ones.
 fn with_each(test: &str, mut operation: impl FnMut(StoreKind, &std::path::Path)) {
     for kind in StoreKind::ALL {
         if let Err(StoreError::Missing(why)) = kind.release() {
@@ -42,7 +42,7 @@ fn every_store_keeps_what_it_is_told() {
             assert_eq!(value.len(), 100, "{name}");
             assert!(!session.get(1, &7u64.to_be_bytes(), &mut value).unwrap(), "{name}");
 
-            // A transaction of several; then one that fails and leaves nothing.
+            // A transaction of several operations; then one that fails and leaves no trace.
             let moved = session.write(&mut |txn| {
                 assert!(txn.get_for_update(0, &1u64.to_be_bytes(), &mut value)?);
                 txn.put(1, b"one", &value)?;
