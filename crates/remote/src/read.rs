@@ -205,7 +205,8 @@ impl<'r> ReadOps<'r> for &'r ReadTxn<'_> {
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<Rows<'r, K, V>, Error> {
         let range = bounds(table, &range)?;
-        Ok(ReadTxn::rows(*self, table, range))
+        let tx = *self;
+        Ok(tx.rows(table, range))
     }
 
     fn prefix<P: Key, K: StartsWith<P>, V: Value>(
@@ -214,7 +215,8 @@ impl<'r> ReadOps<'r> for &'r ReadTxn<'_> {
         prefix: P::Of<'_>,
     ) -> Result<Rows<'r, K, V>, Error> {
         let range = prefixed::<P, K>(table.name(), &prefix)?;
-        Ok(ReadTxn::rows(*self, table, range))
+        let tx = *self;
+        Ok(tx.rows(table, range))
     }
 
     fn first<K: Key, V: Value>(

@@ -197,8 +197,8 @@ pub trait WriteOps: ReadOps<'static> {
     ///
     /// # Errors
     ///
-    /// Those of [`get`](ReadOps::get); [`Error::ValueTooLong`]. An engine that sends the write with a
-    /// later call reports its failure from that call, or from the commit.
+    /// Those of [`get`](ReadOps::get); [`Error::ValueTooLong`]. An engine that sends the write
+    /// with a later call reports its failure from that call, or from the commit.
     fn put<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,

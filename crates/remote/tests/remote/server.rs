@@ -39,6 +39,13 @@ fn user() -> Option<(u32, u32)> {
     Some(of("postgres").or_else(|| of("nobody")).expect("a user that is not root"))
 }
 
+/// Has the kernel end this process when the thread ends that has started it.
+fn ends_with_parent() -> std::io::Result<()> {
+    // SAFETY: the call reads no memory.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGQUIT) };
+    Ok(())
+}
+
 fn run(mut command: Command) {
     let done = command.output().unwrap();
     let said = String::from_utf8_lossy(&done.stderr);
@@ -98,13 +105,8 @@ impl Server {
         command.arg("-D").arg(self.folder.join("data"));
         let log = fs::File::create(self.folder.join("log")).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log).stdin(Stdio::null());
-        // SAFETY: the call is safe between fork and exec, and reads nothing.
-        unsafe {
-            command.pre_exec(|| {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGQUIT);
-                Ok(())
-            });
-        }
+        // SAFETY: the function makes one system call, which is safe between fork and exec.
+        unsafe { command.pre_exec(ends_with_parent) };
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
         while !self.is_ready() {
