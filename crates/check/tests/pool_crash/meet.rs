@@ -1,6 +1,6 @@
-//! Threads that meet the dead, and are stopped between the look and the repair: meanwhile a sweep
-//! frees the dead thread's slot, and a newcomer gets it and takes the same latch. What is the
-//! newcomer's must stay so.
+//! Threads that find a dead thread's page and are stopped between the check and the repair.
+//! Meanwhile a sweep frees the killed thread's slot, and a new thread claims it and takes the same
+//! latch. The new thread's page must not be affected.
 
 use std::cell::RefCell;
 use std::mem::forget;
@@ -17,7 +17,7 @@ use latchwork_region::Thread;
 use super::kills::start;
 use super::place::{self, PAGES, Place};
 
-/// Where a thread stops: it says so, and goes on when told.
+/// A stop of a thread: it reports its arrival and waits to be continued.
 pub(super) struct Stop {
     at: &'static str,
     reached: Sender<()>,
@@ -41,7 +41,7 @@ pub(super) fn at_step(step: &'static str) {
     }
 }
 
-/// The other end of a stop: where it is waited for, and ended.
+/// The other side of a stop.
 pub(super) struct Stopped {
     pub(super) reached: Receiver<()>,
     pub(super) go: Sender<()>,
@@ -53,25 +53,25 @@ pub(super) fn stop(at: &'static str) -> (Stop, Stopped) {
     (Stop { at, reached, go: told }, Stopped { reached: wait, go })
 }
 
-/// Time for a waiter to do what it must not.
+/// Time for a waiter to do something wrong.
 fn pause() {
     std::thread::sleep(Duration::from_millis(150));
 }
 
-/// A child that dies at this step; returns when it is dead.
+/// Starts a child that dies at this step, and waits for its death.
 fn die(folder: &Folder, step: &str) {
     let ended = start(&folder.0, step, 1, 20_000, 5).wait().unwrap();
     assert_eq!(ended.code(), None, "{step}: not killed");
 }
 
-/// The page that a thread slot has latched.
+/// The page latched by a thread slot.
 fn latched(place: &Place, slot: u32) -> u64 {
     let held = place.pool.list().unwrap().find(|frame| frame.holder == Some(slot));
     held.expect("a page is latched").page.1
 }
 
-/// One waits for `page`, which the thread of `slot` left latched. Before it takes the latch over,
-/// `free` repairs that, and a newcomer has the slot and the page.
+/// A thread waits for `page`, which the thread of `slot` left latched. Before it takes the latch
+/// over, `free` repairs the page, and a new thread claims the slot and latches the page.
 fn newcomer_keeps_its_page(
     place: &Place,
     waits: Thread<Shared>,
@@ -137,7 +137,7 @@ fn a_page_is_not_taken_from_who_has_the_slot_of_one_that_forgot_it() {
         assert_eq!(work.handle.repair(&[slot]), Ok(1));
     });
     work.check().unwrap();
-    // And without a newcomer it is taken over.
+    // Without a new thread the latch is taken over.
     let (forgets, waits) = (place.region.thread().unwrap(), place.region.thread().unwrap());
     {
         let work = place.work(&forgets);
@@ -167,7 +167,7 @@ fn a_page_that_a_living_thread_changes_is_not_poisoned_for_a_dead_one() {
             drop(work.handle.write(work.file, page).unwrap());
         });
         stopped.reached.recv().unwrap();
-        // The slot of the dead thread is free from here on, and the page another's.
+        // The slot of the killed thread is free from here on, and the page belongs to another.
         assert_eq!(place.sweep(), 1);
         let mut held = work.handle.write(work.file, page).unwrap();
         let lsn = held.lsn();
@@ -246,7 +246,7 @@ fn a_free_page_that_went_and_came_back_leads_elsewhere() {
             have(&place.work(&other))
         });
         stopped.reached.recv().unwrap();
-        // It has seen that 1 leads to 2.
+        // It has seen that 1 links to 2.
         let had = (have(&work), have(&work));
         work.handle.free_page(work.file, 1).unwrap();
         stopped.go.send(()).unwrap();
@@ -261,7 +261,7 @@ fn buckets_whose_holder_died_open() {
         let folder = Folder::new(&format!("meet-sparse-{swept}"));
         let place = Place::open(&folder.0, false);
         let thread = place.region.thread().unwrap();
-        // The pages of the file are there, and this pool has none of them yet.
+        // The pages of the file exist, and this pool has none of them yet.
         std::fs::write(folder.0.join("data"), vec![0; 512 * PAGES as usize]).unwrap();
         die(&folder, "hash.latched");
         let newcomer = swept.then(|| {
@@ -274,7 +274,7 @@ fn buckets_whose_holder_died_open() {
         std::thread::spawn(move || {
             let handle = place.pool.handle(&thread).unwrap();
             let file = handle.file(&spec).unwrap();
-            // So many that each latch is needed.
+            // Enough pages to need each latch.
             for page in 0..1_000 {
                 let mut page = handle.create(file, page * page).unwrap();
                 page.begin(0);
@@ -282,7 +282,7 @@ fn buckets_whose_holder_died_open() {
             }
             drop(done);
         });
-        // As below: no limit that anything comes near.
+        // Far above any expected time, as below.
         let ended = told.recv_timeout(Duration::from_secs(60));
         assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{swept}: waits for ever");
         assert!(newcomer.is_none_or(|thread| thread.number() == 1));
@@ -299,11 +299,11 @@ fn a_table_whose_holder_died_opens() {
         if step == "table.latched" {
             die(&folder, step);
         } else {
-            // The pages of the file are there, and this pool has no chunk for them yet.
+            // The pages of the file exist, and this pool has no chunk for them yet.
             std::fs::write(folder.0.join("data"), vec![0; 512 * PAGES as usize]).unwrap();
             die(&folder, step);
         }
-        // A sweep frees the slot; then it is a living thread's, which has no latch.
+        // A sweep frees the slot, and a living thread without a latch claims it.
         let newcomer = swept.then(|| {
             assert_eq!(place.sweep(), 1);
             place.region.thread().unwrap()
@@ -318,7 +318,7 @@ fn a_table_whose_holder_died_opens() {
             page.commit();
             drop(done);
         });
-        // Not a limit that anything comes near: a thread that waits for ever is to be a failure.
+        // Far above any expected time: waiting forever must be a failure.
         let ended = told.recv_timeout(Duration::from_secs(60));
         assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{step}: waits for ever");
         assert!(newcomer.is_none_or(|thread| thread.number() == 1));

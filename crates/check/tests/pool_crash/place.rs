@@ -1,8 +1,8 @@
-//! A pool of a test, the log beside it, and what a thread does there.
+//! The pool and the log of a test, and the operations of a thread.
 //!
-//! Each change sets all words of a page to one value, after a record of it is in a log: here one
-//! word for each page, in an area. So a page is right if all its words are the value that the log
-//! has, or the one before it if the process died before it marked the page.
+//! Each change sets all words of a page to one value, after a record in the log, which has one word
+//! per page in an area. A page is valid if all its words are the value in the log, or the value
+//! before it if the process died before it marked the page.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU32;
@@ -21,7 +21,7 @@ use super::ahead::{Log, RECORD, WORDS, Watch};
 pub(super) const PAGES: u64 = 96;
 pub(super) const FRAMES: u32 = 32;
 
-/// The step at which this process is to die, and how often it comes there before.
+/// The step at which this process is killed, and the number of earlier arrivals there.
 pub(super) static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
@@ -33,27 +33,27 @@ pub(super) fn at_step(step: &'static str) {
         && name == step
         && PASSED.fetch_add(1, Relaxed) + 1 == *nth
     {
-        // SAFETY: signals this very process.
+        // SAFETY: signals this process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     }
 }
 
-/// Makes pages anew from the log, which has for each page the value of its newest record.
+/// Rebuilds pages from the log, which has the value of each page's newest record.
 struct Rebuilder {
     log: Log,
-    /// The control: a rebuild that knows nothing of the log.
+    /// The control: a rebuild that ignores the log.
     forgets: bool,
     authors: Authors,
 }
 
-/// The thread slots that this process was told had begun the changes of pages that it made anew.
+/// The thread slots reported as the authors of the changes of rebuilt pages.
 type Authors = Arc<Mutex<Vec<Option<u32>>>>;
 
 impl Rebuild for Rebuilder {
     fn rebuild(&self, lost: &Lost, base: Option<&[u64]>, into: &mut [u64]) -> Result<u64, String> {
         self.authors.lock().unwrap().push(lost.dead_slot);
         if lost.file != 0 {
-            // A page of the spare file: nobody logs those, and nobody needs what was in one.
+            // A page of the spare file: it is not logged, and its contents are not needed.
             return Ok(0);
         }
         let base = base.map(|base| base[2]);
@@ -80,7 +80,8 @@ impl Place {
         Self::over(folder, forgets, false)
     }
 
-    /// With a log that says that it is durable when it is not: the control of who watches the disk.
+    /// With a log that reports records as durable when they are not: the control of the check at
+    /// the disk.
     pub(super) fn with_a_log_that_lies(folder: &Path) -> Self {
         Self::over(folder, false, true)
     }
@@ -118,7 +119,7 @@ impl Place {
         Work { handle, file, spare, log: self.log.clone(), slot, file_path, peer: None }
     }
 
-    /// Has the region's layers repair what the dead left, and frees their slots.
+    /// Lets the region's layers repair the state of dead threads and frees their slots.
     pub(super) fn sweep(&self) -> usize {
         self.region.sweep().unwrap()
     }
@@ -129,10 +130,10 @@ pub(super) struct Work<'t> {
     pub(super) file: FileId,
     spare: FileId,
     pub(super) log: Log,
-    /// The number of its thread's slot, and where the pages are.
+    /// Its thread slot, and the file of the pages.
     slot: u32,
     file_path: PathBuf,
-    /// Which of the peers it is, if it is one: it counts its rounds.
+    /// The number of the peer, if it is one. A peer counts its rounds.
     pub(super) peer: Option<u64>,
 }
 
@@ -146,7 +147,7 @@ impl Work<'_> {
         self.handle.sync(u64::MAX, &mut |_| {}).unwrap();
     }
 
-    /// The page's value, which all of its words are.
+    /// The value of a page, which all of its words have.
     pub(super) fn value(&self, page: u64) -> u64 {
         let value = self.handle.read(self.file, page, |view| {
             let first = view.word(2)?;
@@ -155,7 +156,7 @@ impl Work<'_> {
         value.unwrap_or_else(|error| panic!("page {page}: {error}"))
     }
 
-    /// Pins a page for a moment, reads some ahead, or gives the pool another size.
+    /// Pins a page for a moment, reads some ahead, or resizes the pool.
     fn keep(&self, page: u64, chance: u64) {
         match chance {
             0 => match self.handle.resize(FRAMES - (page % 8) as u32) {
@@ -170,7 +171,7 @@ impl Work<'_> {
         }
     }
 
-    /// Makes a page and frees it: nobody else has it meanwhile.
+    /// Creates a page and frees it. No other thread uses it in between.
     fn borrow(&self, seed: u64) {
         let mut held = self.handle.new_page(self.spare).unwrap();
         let page = held.page();
@@ -183,8 +184,8 @@ impl Work<'_> {
         self.handle.free_page(self.spare, page).unwrap();
     }
 
-    /// Makes a temporary file, its thread's alone, and removes it. One that a dead thread left may
-    /// be there: it is used on.
+    /// Creates a temporary file used by one thread and removes it. If a killed thread left one, it
+    /// is used.
     pub(super) fn scratch(&self, seed: u64) {
         let pool = self.handle.pool();
         let name = format!("temporary-{}", self.slot);
@@ -209,8 +210,8 @@ impl Work<'_> {
         assert_eq!(pool.file_id(file.number()).map(drop), gone.map(drop));
     }
 
-    /// Temporary files on the disk that the pool does not know: their removal was begun, and is not
-    /// ended.
+    /// Temporary files on disk that the pool does not know: their removal was begun and not
+    /// finished.
     pub(super) fn forgotten(&self) -> Vec<PathBuf> {
         let known: Vec<PathBuf> =
             self.handle.pool().files().unwrap().into_iter().map(|(_, path)| path).collect();
@@ -224,7 +225,7 @@ impl Work<'_> {
         let mut held = self.handle.write(self.file, page).unwrap();
         let next = self.log.append();
         held.intend();
-        // The record: Release, for a process that dies after it.
+        // The record: Release, in case the process dies after it.
         let older = self.log.area.word(page).unwrap().swap(next, Release);
         assert!(older < next, "two change page {page}: {older} and {next}");
         held.begin(next * RECORD);
@@ -243,7 +244,7 @@ impl Work<'_> {
             if let Some(peer) = self.peer {
                 self.log.beat(peer);
             }
-            // Half of it on four pages, so that others wait for who dies.
+            // Half of the changes are on four pages, so that other threads wait for a killed one.
             let page = if random.below(2) == 0 { random.below(4) } else { random.below(PAGES) };
             if random.below(256) == 0 {
                 self.scratch(seed);
@@ -258,12 +259,12 @@ impl Work<'_> {
         }
     }
 
-    /// Every page is whole, and as the log has it.
+    /// Checks that every page is valid and agrees with the log.
     pub(super) fn check(&self) -> Result<(), String> {
         self.check_after(100)
     }
 
-    /// The same, after so many deaths at most. Each may lose a spare page, and no more.
+    /// The same after at most `deaths` deaths, each of which may lose one spare page.
     pub(super) fn check_after(&self, deaths: u64) -> Result<(), String> {
         for page in 0..PAGES {
             let (seen, logged) =

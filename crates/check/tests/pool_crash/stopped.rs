@@ -1,5 +1,5 @@
-//! Threads that are stopped in the middle of a write, a read or a failed sync, and what the others
-//! of the process do meanwhile.
+//! Threads that are stopped in the middle of a write, a read or a failed sync, while other threads
+//! continue.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn disk() -> Simulated {
     disk
 }
 
-/// A pool in memory of its own, and a thread of it. All stays until the program ends.
+/// A pool in private memory and a thread of it, kept until the program ends.
 struct Scene {
     region: &'static Region<Native>,
     pool: &'static Pool<Native>,
@@ -26,7 +26,7 @@ struct Scene {
     file: FileId,
 }
 
-/// The pool, as a process of its own has it.
+/// The pool as opened by another process.
 fn opened(region: &'static Region<Native>, disk: &Simulated) -> Pool<Native> {
     let options = Options { frames: 16, frames_max: 16, frame_bytes: 512, ..Options::default() };
     Pool::open(region, Arc::new(disk.clone()), &options).unwrap()
@@ -44,12 +44,12 @@ impl Scene {
         Self { region, pool, handle, file }
     }
 
-    /// What a thread of its own does with this, that stops there.
+    /// A new thread's work with the pool, which stops there.
     fn other(&self) -> Other {
         Other { region: self.region, pool: self.pool, file: self.file }
     }
 
-    /// The same by another process, which has not opened the file yet.
+    /// The same in another process that has not opened the file yet.
     fn late(&self, disk: &Simulated) -> Other {
         Other { pool: Box::leak(Box::new(opened(self.region, disk))), ..self.other() }
     }
@@ -91,7 +91,7 @@ impl Other {
     }
 }
 
-/// The bug of several pools: a write that began early ends late, over a newer one.
+/// A known bug of other pools: a write that began early ends late, over a newer one.
 #[test]
 fn an_old_copy_never_ends_over_a_newer_page() {
     let disk = disk();
@@ -118,8 +118,8 @@ fn an_old_copy_never_ends_over_a_newer_page() {
     assert_eq!(value, Ok(2), "the old copy ended over the newer page");
 }
 
-/// A thread that found a page with a writer claims it when that one has ended, unless another has
-/// claimed it by then: with two, the one that was slow ends with an old copy over a newer page.
+/// A thread that found a page with a writer claims it after that writer, unless another thread has
+/// claimed it. With two writers, the slower one would write an old copy over a newer page.
 #[test]
 fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
     let disk = disk();
@@ -149,8 +149,8 @@ fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
     });
 }
 
-/// The system tells the failure of a sync once. A thread that syncs after that, and before the
-/// first one has told the others, must not hear of a success.
+/// The system reports the failure of a sync once. A thread that syncs afterwards, before the first
+/// one has recorded the failure, must not succeed.
 #[test]
 fn a_sync_during_a_failed_one_is_no_success() {
     let disk = disk();
@@ -164,7 +164,7 @@ fn a_sync_during_a_failed_one_is_no_success() {
         let first = scope.spawn(move || other.syncs(vec![place]));
         stopped.reached.recv().unwrap();
         let second = scope.spawn(move || other.syncs(Vec::new()));
-        // Time for it to be told what is not so.
+        // Time for a wrong success to be reported.
         std::thread::sleep(Duration::from_millis(150));
         stopped.go.send(()).unwrap();
         let first = first.join().unwrap();
@@ -173,8 +173,8 @@ fn a_sync_during_a_failed_one_is_no_success() {
     });
 }
 
-/// The system tells the failure of a sync to the files that were open by then. A process that opens
-/// the file after that, and syncs it before the first one has told the others, asks for more.
+/// The system reports the failure of a sync to the files open at that time. A process that opens
+/// the file afterwards and syncs it, before the first one has recorded the failure, requests more.
 #[test]
 fn a_file_opened_during_a_failed_sync_hears_of_no_success() {
     let disk = disk();
@@ -195,8 +195,7 @@ fn a_file_opened_during_a_failed_sync_hears_of_no_success() {
     assert_eq!(scene.sync(), Err(Error::SyncFailed { file: 0 }));
 }
 
-/// That it asks for more ends with the first sync that is a success: it costs all files of the
-/// system.
+/// The larger request ends with the first successful sync: it syncs all files of the system.
 #[test]
 fn a_file_opened_during_a_sync_is_in_doubt_once() {
     let disk = disk();
@@ -219,8 +218,8 @@ fn a_file_opened_during_a_sync_is_in_doubt_once() {
     assert_eq!(whole(), 1, "who had the file open before is in no doubt");
 }
 
-/// Between the failure of a sync and its mark the system may give what it had before: what is read
-/// then is not served, if the mark is there when it was read.
+/// Between the failure of a sync and its record the system may return old data. Data read in this
+/// time is not served if the record exists after the read.
 #[test]
 fn what_is_read_while_a_sync_fails_is_not_believed() {
     let disk = disk();

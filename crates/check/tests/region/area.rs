@@ -1,4 +1,4 @@
-//! Areas: long runs of words beside a region, in memory and in files, and files that are none.
+//! Areas: long runs of words beside a region, in memory and in files, and invalid files.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use latchwork_region::{Area, AreaOptions, Error, Options, Plain, Region};
 
 const SMALL: AreaOptions = AreaOptions { first: 1 << 16, limit: 1 << 22, huge: false };
 
-/// The file of the only area of a region in this folder.
+/// The file of the only area of a region in this directory.
 fn area_of(folder: &Folder) -> PathBuf {
     let mut files = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path());
     files.find(|path| path.extension().is_some()).unwrap()
@@ -74,7 +74,7 @@ fn a_file_is_the_same_area_in_every_opening() {
     assert_eq!(second.word(3).unwrap().load(Relaxed), 9);
     second.grow(1 << 15).unwrap();
     second.word((1 << 15) - 1).unwrap().store(4, Relaxed);
-    // The first opening has not mapped what the second one added.
+    // The first handle has not mapped what the second one added.
     assert_eq!(first.word((1 << 15) - 1).unwrap().load(Relaxed), 4);
     let larger = AreaOptions { first: 1 << 20, limit: 1 << 30, huge: true };
     assert_eq!(one.area("frames", &larger).unwrap().limit(), 1 << 19, "made once");
@@ -127,11 +127,11 @@ fn released_words_read_zero_and_serve_again() {
     assert_eq!(area(&open(&folder.at("region"))).unwrap().word(519).unwrap().load(Relaxed), 3);
 }
 
-/// Whether the system has huge pages or not, what is stored stays as an area grows, what is new is
-/// zero, and others that have the same file mapped see both.
+/// With or without huge pages of the system, stored words remain as an area grows, new words are
+/// zero, and other mappings of the file see both.
 #[test]
 fn words_of_an_area_in_huge_pages_stay() {
-    // Of one the memory is a disk's file, as a rule, which is in no huge pages.
+    // The memory of the other one is usually a file on disk, which has no huge pages.
     let in_memory = format!("/dev/shm/latchwork-area-huge-{}", std::process::id());
     for folder in [Folder::new("area-huge"), Folder(in_memory.into())] {
         if fs::create_dir_all(&folder.0).is_err() {
@@ -174,16 +174,16 @@ fn a_view_reads_an_area_and_cannot_store() {
     let seen = area(&Region::view(folder.at("region"), &options()).unwrap()).unwrap();
     assert_eq!(seen.word(3).unwrap().load(Acquire), 9);
     assert_eq!(seen.grow(1 << 16).err(), Some(Error::View));
-    // SAFETY: the child only stores to a word, and ends.
+    // SAFETY: the child only stores to a word and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // A fork has no areas, so the test is another view in the child.
+        // The child of a fork has no areas, so it opens another view.
         let seen = area(&Region::view(folder.at("region"), &options()).unwrap()).unwrap();
         let quiet = libc::SIG_DFL;
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(libc::SIGSEGV, quiet) };
         seen.word(3).unwrap().store(1, Relaxed);
-        // SAFETY: ends the child without running what belongs to its parent.
+        // SAFETY: ends the child without running its parent's destructors.
         unsafe { libc::_exit(0) };
     }
     let mut status = 0;
@@ -196,12 +196,12 @@ fn a_view_reads_an_area_and_cannot_store() {
 fn a_fork_has_no_area() {
     let region = Region::private(&options()).unwrap();
     let area = region.area("frames", &SMALL).unwrap();
-    // SAFETY: the child looks at a word of its own, and ends.
+    // SAFETY: the child reads a word of its own and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let refused = area.word(0).err() == Some(Error::Forked)
             && area.grow(1 << 14).err() == Some(Error::Forked);
-        // SAFETY: ends the child without running what belongs to its parent.
+        // SAFETY: ends the child without running its parent's destructors.
         unsafe { libc::_exit(i32::from(!refused)) };
     }
     let mut status = 0;
@@ -254,10 +254,10 @@ fn files_that_are_no_area_are_refused() {
 
 #[test]
 fn latches_in_an_area_wait_in_the_regions_slots() {
-    /// A mutex in an area, and what it guards.
+    /// A mutex in an area and the data that it guards.
     #[repr(C)]
     struct Guarded(ShflMutex<Shared>, AtomicU64);
-    // SAFETY: its words are atomic, and all bytes are values of them.
+    // SAFETY: its words are atomic, and all bytes are valid values.
     unsafe impl Plain for Guarded {}
     fn guarded(area: &Area<Shared>) -> &Guarded {
         // SAFETY: these words are a `Guarded` in every use.
@@ -291,10 +291,10 @@ fn latches_in_an_area_wait_in_the_regions_slots() {
     // SAFETY: it is refused.
     assert_eq!(unsafe { area.resolve::<Aligned>(64) }.err(), Some(Error::OutOfArea(64)));
 
-    /// A value that begins at multiples of 4,096 bytes.
+    /// A value aligned to 4,096 bytes.
     #[repr(C, align(4096))]
     #[derive(Debug)]
     struct Aligned(AtomicU64);
-    // SAFETY: an atomic word, and nothing but padding behind it.
+    // SAFETY: an atomic word followed by padding.
     unsafe impl Plain for Aligned {}
 }

@@ -1,4 +1,4 @@
-//! Arbitrary bytes as a region: whatever they are, no call panics, hangs or leaves the memory.
+//! Arbitrary bytes as a region: no call panics, hangs or accesses other memory.
 
 use std::fs;
 use std::sync::atomic::AtomicU64;
@@ -18,7 +18,7 @@ fn options() -> Options {
     Options { processes: 3, threads: 4, waiters: 1, limit: 4 << 20, mode: 0o600 }
 }
 
-/// A region that has been used, and in which somebody died, cut to the blocks it uses.
+/// A used region in which a thread died, truncated to the used blocks.
 fn image() -> Vec<u8> {
     let region = Region::<Native>::heap(&options()).unwrap();
     let doomed = region.another().unwrap();
@@ -32,7 +32,7 @@ fn image() -> Vec<u8> {
     let mut image = cell::image(&region);
     image.truncate(BLOCK * 6);
     image[1024..1032].copy_from_slice(&(BLOCK as u64 * 6).to_ne_bytes());
-    // Nobody holds a process slot: those who did are gone.
+    // No process slot is locked: the processes have ended.
     for slot in 0..3 {
         let held = (12_288 + Shared::overhead(1)).next_multiple_of(4096) + slot * 128 + 24;
         image[held..held + 4].fill(0);
@@ -40,7 +40,7 @@ fn image() -> Vec<u8> {
     image
 }
 
-/// Everything that can be done to a region, by one who trusts nothing that comes back.
+/// Every operation of a region, by a caller that trusts no result.
 fn use_it(image: &[u8]) -> Result<(), Error> {
     let region = Region::<Native>::from_image(image)?;
     let _ = region.audit();
@@ -117,7 +117,7 @@ fn arbitrary_bytes_are_refused() {
     for _ in 0..10_000 {
         let mut bytes = vec![0; dice.roll(20_000)];
         bytes.iter_mut().for_each(|byte| *byte = dice.roll(256) as u8);
-        // Half of them begin well.
+        // Half of them begin with valid bytes.
         let kept = dice.roll(80).min(bytes.len()) * dice.roll(2);
         bytes[..kept].copy_from_slice(&whole[..kept]);
         assert!(use_it(&bytes).is_err());
@@ -142,7 +142,7 @@ fn damaged_files_are_opened_or_refused() {
     for _ in 0..1_000 {
         let mut bytes = whole.clone();
         for _ in 0..=dice.roll(4) {
-            // With the waiter slots, which come before the processes.
+            // With the waiter slots, which precede the processes.
             let at = [dice.roll(80), 1024 + dice.roll(16), 12_288 + dice.roll(64)][dice.roll(3)];
             bytes[at] ^= 1 << dice.roll(8);
         }

@@ -1,4 +1,4 @@
-//! Regions in one process: cells, slots, growth, death as threads play it.
+//! Regions in one process: cells, slots, growth, and deaths simulated by threads.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +27,7 @@ fn cells_are_lent_out_zeroed_and_taken_back() {
     assert_eq!(region.audit().unwrap().used(), 1);
     cell::free(&thread, offset).unwrap();
     assert_eq!(cell::free(&thread, offset), Err(Error::NotInUse(offset.raw())));
-    // The last one freed is the next one lent out.
+    // The last cell freed is the next one allocated.
     let again = thread.alloc::<Words>().unwrap();
     assert_eq!((again.offset(), again.generation()), (offset, generation + 1));
     assert!(again.iter().all(|word| word.load(Relaxed) == 0), "a cell is lent out zeroed");
@@ -88,13 +88,13 @@ fn offsets_that_lead_nowhere_are_refused() {
         assert_eq!(value(&region, offset).err(), Some(Error::OutOfRange(raw)));
         assert_eq!(cell::free(&thread, offset), Err(Error::OutOfRange(raw)));
     }
-    // Of another size, between two cells, never lent out.
+    // Of another size, between two cells, never allocated.
     let raw = cell.offset().raw();
     let wide = cell.offset().cast::<[AtomicU64; 20]>();
     assert_eq!(cell::free(&thread, wide), Err(Error::NotInUse(raw)));
     let inside = Offset::<Words>::from_raw(raw + 1);
     assert_eq!(cell::free(&thread, inside), Err(Error::NotInUse(raw + 1)));
-    // What looks like the link of a cell that is lent out, within another cell.
+    // A false link of an allocated cell, within another cell.
     let large = thread.alloc::<[AtomicU64; 20]>().unwrap();
     value(&region, large.offset()).unwrap().iter().for_each(|word| word.store(u64::MAX, Relaxed));
     let inside = Offset::<Words>::from_raw(large.offset().raw() + 1);
@@ -119,7 +119,7 @@ fn a_region_grows_to_its_limit_and_not_beyond() {
     assert_eq!(full, Error::Full(8 << 20));
     assert!(offsets.len() > 100_000 && region.len() > first, "{} cells", offsets.len());
     assert_eq!(region.audit().unwrap().used(), offsets.len() as u64);
-    // Full, and yet all goes on: another size is refused too, what is freed comes back.
+    // The full region stays usable: another size is refused too, and freed cells return.
     assert_eq!(thread.alloc::<[AtomicU64; 100]>().err(), Some(Error::Full(8 << 20)));
     let count = offsets.len();
     for offset in offsets.drain(..) {
@@ -149,7 +149,7 @@ fn many_threads_allocate_and_free_each_others_cells() {
                 for round in 0..20_000 {
                     let cell = thread.alloc::<Words>().unwrap();
                     for word in cell.iter() {
-                        // Two that have one cell would see each other's mark.
+                        // Two owners of one cell would see each other's mark.
                         assert_eq!(word.swap(me + 1, Relaxed), 0, "round {round}");
                     }
                     sender.send(cell.publish()).unwrap();
@@ -250,7 +250,7 @@ fn a_sweepers_death_leaves_the_corpse_to_the_next() {
     let next = region.thread().unwrap();
     assert_eq!(next.number(), dead.number(), "the slot was not freed");
     std::mem::forget(dead);
-    // One that is dropped half way is found again, too.
+    // One dropped half way is found again too.
     let third = region.another().unwrap();
     std::mem::forget(third.thread().unwrap());
     third.die();

@@ -1,9 +1,9 @@
-//! Counts of the region near their ends.
+//! Counters of the region near their limits.
 
 use latchwork_machine::Native;
 use latchwork_region::{Options, Region};
 
-/// The count of a process slot's owners passes over zero, which never lives: each owner is alive
+/// The counter of a process slot's owners skips zero, which is never alive. Each owner is alive
 /// until it leaves, and its threads are not swept.
 #[test]
 fn a_process_lives_whatever_its_number_is() {

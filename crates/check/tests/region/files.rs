@@ -1,4 +1,4 @@
-//! Files that are no regions, or that cannot be: each is an error by its name.
+//! Files that are not regions or cannot be: each gives its own error.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::{AsRawFd, FromRawFd};
@@ -27,7 +27,7 @@ fn open(path: &Path) -> Option<Error> {
 }
 
 fn is_root() -> bool {
-    // SAFETY: it has no preconditions.
+    // SAFETY: no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
 
@@ -51,7 +51,7 @@ fn a_region_is_made_private_and_found_again() {
     region.root(0).unwrap().store(u64::from(cell.publish().raw()), Relaxed);
     let creation = region.creation();
     drop((thread, region));
-    // All have gone; the bytes stayed.
+    // All processes have ended; the bytes remain.
     let region = Region::open_or_create(&path, &small()).unwrap();
     assert_eq!(region.creation(), creation);
     let offset = Offset::<Words>::from_raw(region.root(0).unwrap().load(Relaxed) as u32);
@@ -80,7 +80,7 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     assert_eq!(view.dead_threads().err(), Some(Error::View));
     assert!(view.processes()[0].alive && view.processes().len() == 1);
     assert_eq!(view.audit().unwrap().used(), 1);
-    // What was added since is found, without being told.
+    // Later growth is found without a message.
     let first = region.len();
     let mut last = offset;
     while region.len() == first {
@@ -90,7 +90,7 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     assert_eq!(value(&view, last).unwrap()[1].load(Relaxed), 8);
     assert_eq!(image(&view).len() as u64, region.len());
     drop((thread, region));
-    // The child of another test has the file, too, between its fork and its exec.
+    // The child of another test also has the file open between its fork and its exec.
     let mut waits = 0..10_000;
     while view.processes()[0].alive {
         waits.next().expect("nobody has it any more");
@@ -124,12 +124,14 @@ fn links_and_other_things_are_refused() {
     assert_eq!(open(&fifo), Some(Error::NotRegular));
 }
 
-/// Each is what a kind of filesystem lacks: so the system is told to lack it.
+/// Each error is that of a kind of file system without a feature. The system is made to refuse the
+/// feature.
 #[test]
 fn filesystems_without_what_is_needed_are_refused() {
     let mapping = Call { number: libc::SYS_mmap, only: Some((3, libc::MAP_SHARED as u32)) };
     let space = Call { number: libc::SYS_fallocate, only: None };
-    // The commands for locks of open files are 36 to 38: no other that is used here has this bit.
+    // The commands for open file description locks are 36 to 38. No other command used here has
+    // this bit.
     let locks = Call { number: libc::SYS_fcntl, only: Some((1, 0x20)) };
     for (call, errno, expected) in [
         (mapping, libc::ENODEV, Error::NoMmap),
@@ -144,7 +146,7 @@ fn filesystems_without_what_is_needed_are_refused() {
             let opened = Region::<Shared>::open(&path, &small()).err();
             (Region::<Shared>::create(&other, &small()).err(), opened, fs::exists(&other).unwrap())
         });
-        // Who opens a file needs no more space.
+        // Opening a file needs no more space.
         let opened = (expected != Error::NoFallocate).then_some(expected);
         assert_eq!(said.join().unwrap(), (Some(expected), opened, false));
     }
@@ -195,7 +197,7 @@ fn damaged_headers_say_what_is_wrong() {
     let sum = Error::Corrupt { what: "checksum of the header", at: 72 };
     check(24, &9u32.to_ne_bytes(), sum);
     check(72, &[1, 2, 3, 4], sum);
-    // With a checksum that fits, as a forger has it.
+    // With a valid checksum, like a forger's.
     let forged = |at: usize, value: &[u8]| {
         let mut fixed = whole[..80].to_vec();
         fixed[at..at + value.len()].copy_from_slice(value);
@@ -260,7 +262,7 @@ fn a_peer_that_truncates_stops_growth_with_an_error() {
     }
     let needed = one.len();
     OpenOptions::new().write(true).open(&path).unwrap().set_len(first).unwrap();
-    // The one that has not mapped the new part yet is told; a touch would have been a signal.
+    // The handle that has not mapped the new part gets an error. An access would be a signal.
     assert_eq!(value(&two, last).err(), Some(Error::Truncated { needed, found: first }));
     assert_eq!(
         Region::open(&path, &small()).err(),
@@ -294,7 +296,7 @@ fn a_full_disk_is_an_error_and_takes_nothing() {
     };
     assert_eq!(Region::create(disk.join("second"), &small()).err(), Some(Error::NoSpace));
     let names = fs::read_dir(&disk).unwrap().count();
-    // The region goes on within what it has.
+    // The region stays usable within its mapped part.
     for offset in offsets.drain(..) {
         value(&region, offset).unwrap()[6].store(1, Relaxed);
         cell::free(&thread, offset).unwrap();
@@ -316,25 +318,25 @@ fn a_full_disk_is_an_error_and_takes_nothing() {
 
 #[test]
 fn places_where_nothing_can_be_made_are_named() {
-    // procfs and sysfs: nothing can be made there, and their files cannot be mapped.
+    // procfs and sysfs: no file can be created there, and their files cannot be mapped.
     let made = Region::create("/proc/latchwork", &small()).err();
     assert!(matches!(made, Some(Error::NotFound | Error::Permission)), "{made:?}");
     let made = Region::create("/nowhere/at/all", &small()).err();
     assert_eq!(made, Some(Error::NotFound));
 }
 
-/// A file of its own may have the number that its parent's had.
+/// A file of the child may have a descriptor number that its parent used.
 #[test]
 fn the_child_of_a_fork_keeps_its_own_files() {
     let of_parent = Unforked::new(File::open("/dev/null").unwrap()).unwrap();
     let number = of_parent.as_raw_fd();
     let status = in_child(|| {
         let other = File::open("/dev/zero").unwrap();
-        // SAFETY: numbers of files; what had this one was closed at the fork.
+        // SAFETY: descriptor numbers; the one of this number was closed at the fork.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
-        // SAFETY: made just now, and nobody else's.
+        // SAFETY: just created, with no other owner.
         let own = Unforked::new(unsafe { File::from_raw_fd(number) }).unwrap();
-        // SAFETY: the child makes no other use of it.
+        // SAFETY: the child does not use it otherwise.
         drop(unsafe { std::ptr::read(&of_parent) });
         let mut byte = [1];
         own.read_exact_at(&mut byte, 0).unwrap();

@@ -1,5 +1,5 @@
-//! Layers that live in a region: a dead thread's slot is free only after each of them has put right
-//! what the thread left there, in their order.
+//! Layers of a region: a dead thread's slot is free only after each layer has repaired the thread's
+//! state, in order.
 
 use std::mem::forget;
 use std::sync::atomic::AtomicU64;
@@ -19,17 +19,17 @@ fn region() -> Region<Native> {
     Region::heap(&options).unwrap()
 }
 
-/// What all layers of a test did: whose it was, and the slots.
+/// The repairs of all layers of a test: the layer and the slots.
 type Done = Arc<Mutex<Vec<(Layer, Vec<u32>)>>>;
 
-/// A layer that notes a cell in its first intent word before it publishes it.
+/// A layer that notes a cell in its first intent word before publishing it.
 struct Fake {
     layer: Layer,
     region: Region<Native>,
     done: Done,
     /// The slot that it cannot repair.
     fails_at: Mutex<Option<u32>>,
-    /// The cells that it leads to.
+    /// The cells reachable from it.
     leads: Mutex<Vec<Offset<()>>>,
 }
 
@@ -66,7 +66,7 @@ impl Repair for Fake {
 fn layer(region: &Region<Native>, layer: Layer, done: &Done) -> (Arc<Fake>, Arc<dyn Repair>) {
     let fake = Arc::new(Fake {
         layer,
-        // Not the same handle, which would keep itself.
+        // Another handle: the same one would keep itself alive.
         region: region.another().unwrap(),
         done: done.clone(),
         fails_at: Mutex::default(),
@@ -77,7 +77,7 @@ fn layer(region: &Region<Native>, layer: Layer, done: &Done) -> (Arc<Fake>, Arc<
     (fake, repair)
 }
 
-/// A process with so many threads, each with a cell that each of these layers has noted, dead.
+/// A dead process with `threads` threads, each with a cell noted by each of these layers.
 fn dead(region: &Region<Native>, threads: usize, layers: &[Layer]) {
     let process = region.another().unwrap();
     for _ in 0..threads {
@@ -129,7 +129,7 @@ fn who_lacks_a_layer_frees_nothing() {
         assert_eq!(dead.finish(|_| Fate::Free), Err(Error::NoRepair(Layer::Log)));
     }
     assert_eq!((region.threads().count(), done.lock().unwrap().len()), (2, 0));
-    // A repair that nobody keeps any more does not count.
+    // A repair whose handle was dropped does not count.
     other.register(&log).unwrap();
     drop(pool);
     assert_eq!(other.sweep(), Err(Error::NoRepair(Layer::Pool)));
@@ -156,8 +156,8 @@ fn a_slot_that_cannot_be_repaired_stops_no_other() {
     assert!(!region.is_dead(thread.number()));
 }
 
-/// A layer that puts a thread right with what a certain one of the dead holds, which it has opened
-/// first as any thread that waits for it does. That one itself it cannot put right.
+/// A layer that, to repair a thread, needs a resource of another dead thread and repairs that one
+/// first, like any thread that waits for it. The other thread itself cannot be repaired.
 struct Needy {
     region: Region<Native>,
     holder: u32,
@@ -187,8 +187,8 @@ impl Repair for Needy {
     }
 }
 
-/// What cannot be put right is claimed by nobody while the others are: they would wait for ever for
-/// what it holds, and so would all who look for the dead.
+/// A thread that cannot be repaired is not claimed while the others are repaired. Otherwise they,
+/// and all that sweep, would wait forever for its resource.
 #[test]
 fn one_that_cannot_be_repaired_is_not_kept_from_others() {
     let region = region();
@@ -209,7 +209,7 @@ fn a_sweep_claims_sixteen_at_a_time() {
     assert_eq!(sizes, [16, 16, 8]);
 }
 
-/// A sweep with a deadline does one batch at least, and no other when it has passed.
+/// A sweep with a deadline does at least one batch, and no other after the deadline.
 #[test]
 fn a_deadline_ends_a_sweep_after_sixteen() {
     let (region, done) = (region(), Done::default());
@@ -236,7 +236,7 @@ fn a_waiter_has_the_layers_up_to_its_own_repair_one_thread() {
     assert_eq!(region.repair_upto(&pool, 1), Ok(true));
     let told = vec![(Layer::Log, vec![1]), (Layer::Pool, vec![1])];
     assert_eq!(std::mem::take(&mut *done.lock().unwrap()), told);
-    // The slot is dead as before: nobody gets it, and a sweep finds it.
+    // The slot is still dead: no thread claims it, and a sweep finds it.
     assert!(region.is_dead(1) && region.threads().count() == 3);
     let alive = region.thread().unwrap();
     assert_eq!(region.repair_upto(&pool, alive.number()), Ok(false));
@@ -288,7 +288,7 @@ fn a_cell_in_hand_is_kept_if_any_layer_leads_to_it() {
     assert!(region.audit().unwrap().is_sound());
 }
 
-/// Slots set aside for sweepers: the last ones are left when the dead have all others.
+/// Slots reserved for sweepers: the last ones remain when dead threads have all others.
 #[test]
 fn sweepers_have_slots_of_their_own() {
     let region = region();

@@ -1,7 +1,7 @@
-//! Regions under loom: cells, batches, blocks and slots that go from thread to thread.
+//! Regions under loom: cells, batches, blocks and slots that move from thread to thread.
 //!
-//! After each execution every cell is somewhere, and nowhere twice. The long form is
-//! `cargo test --release -p latchwork-check --test region models:: -- --ignored`.
+//! After each execution every cell is in exactly one place. The long form is `cargo test --release
+//! -p latchwork-check --test region models:: -- --ignored`.
 
 use std::mem::ManuallyDrop;
 use std::ops::RangeInclusive;
@@ -19,11 +19,11 @@ struct Large {
     words: [<Overlaid as Machine>::AtomicU64; 300],
 }
 
-// SAFETY: it is made of words, and nothing else.
+// SAFETY: it consists of words only.
 unsafe impl Plain for Large {}
 
 impl Large {
-    /// The last user's mark; relaxed, for what makes it seen is what is tested.
+    /// The mark of the last user. Relaxed: its visibility is what is tested.
     fn mark(&self) -> u64 {
         self.words[9].load(Relaxed)
     }
@@ -46,17 +46,17 @@ fn cell(thread: &Thread<Overlaid>, mark: u64) -> Offset<Large> {
     cell.publish()
 }
 
-/// Every cell is somewhere, so many of them with a user.
+/// Checks that every cell is in one place and `used` of them are allocated.
 fn look(region: &Handle, used: u64) {
     let audit = region.audit().unwrap();
     assert!(audit.is_sound() && audit.used() == used, "{audit:?}");
 }
 
-/// What a thread of a model does with the region, its own handle or a shared one.
+/// The work of a thread of a model with the region, through its own handle or a shared one.
 type Life = fn(&Handle, Option<Thread<Overlaid>>, &[Offset<Large>]);
 
-/// A model: cells that are lent out, threads with slots (or that claim their own), and how many
-/// cells are lent out at the end, at least and at most.
+/// A model: allocated cells, threads with slots or without, and the least and greatest number of
+/// cells allocated at the end.
 struct Play {
     cells: usize,
     slots: u32,
@@ -101,7 +101,7 @@ models! {
         death(2), 3, 4, [Flaw::Lax, Flaw::Torn];
 }
 
-/// One frees batches, the other takes cells: from a depot, if they are there.
+/// One thread frees batches, the other takes cells, from a depot if possible.
 fn depot() -> impl Fn() + Send + Sync + 'static {
     let lives: Vec<Life> = vec![
         |_, thread, cells| {
@@ -116,7 +116,7 @@ fn depot() -> impl Fn() + Send + Sync + 'static {
     Play { cells: 6, slots: 2, own: false, lives, left: 3..=3 }.model()
 }
 
-/// Two take what a third gives, each a batch: the one from where the other left the depot.
+/// Two threads take batches that a third gives: one of them from where the other left the depot.
 fn third() -> impl Fn() + Send + Sync + 'static {
     let takes: Life = |_, thread, _| _ = cell(&thread.unwrap(), 2);
     let gives: Life = |_, thread, cells| {
@@ -126,13 +126,13 @@ fn third() -> impl Fn() + Send + Sync + 'static {
     Play { cells: 6, slots: 3, own: false, lives: vec![gives, takes, takes], left: 2..=2 }.model()
 }
 
-/// One thread gives its slot back while another claims one: the two slots that are then had are the
-/// lowest, so that no free one is passed by.
+/// One thread releases its slot while another claims one. The two slots claimed at the end are the
+/// lowest, so no free one was passed by.
 fn lowest() -> impl Fn() + Send + Sync + 'static {
     let region = region(1, 4);
     move || {
-        // By number, so that the hint says 0 before the slot is free and after it: that there was
-        // one freed the count alone tells.
+        // By number, so that the hint is 0 before and after the slot is free. Only the counter
+        // shows that one was freed.
         let at = |number| region.thread_at(number).unwrap().unwrap();
         let (first, _second) = (at(0), at(1));
         let got = std::cell::OnceCell::new();
@@ -146,7 +146,7 @@ fn lowest() -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// A process comes to a slot that another had, and claims a thread: who sweeps then lets it live.
+/// A process takes a slot that another had and claims a thread. A concurrent sweep leaves it alive.
 fn newcomer() -> impl Fn() + Send + Sync + 'static {
     let first = region(2, 2);
     cell(&first.another().unwrap().thread().unwrap(), 1);
@@ -168,7 +168,7 @@ fn newcomer() -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// One gives its slot back, the other claims it if it can.
+/// One releases its slot, the other claims it if possible.
 fn slot() -> impl Fn() + Send + Sync + 'static {
     let life: Life = |region, _, _| match region.thread() {
         Ok(thread) => _ = cell(&thread, 2),
@@ -177,13 +177,13 @@ fn slot() -> impl Fn() + Send + Sync + 'static {
     Play { cells: 1, slots: 1, own: true, lives: vec![life; 2], left: 2..=3 }.model()
 }
 
-/// Two who have nothing take a block each.
+/// Two threads without cells take a block each.
 fn blocks() -> impl Fn() + Send + Sync + 'static {
     let life: Life = |_, thread, _| _ = cell(&thread.unwrap(), 2);
     Play { cells: 0, slots: 2, own: false, lives: vec![life; 2], left: 2..=2 }.model()
 }
 
-/// One frees a cell and gets it again; who reads the new generation reads nothing that is older.
+/// One frees a cell and allocates it again. A reader of the new generation reads no older data.
 fn generation() -> impl Fn() + Send + Sync + 'static {
     let lives: Vec<Life> = vec![
         |region, thread, cells| {
@@ -203,14 +203,13 @@ fn generation() -> impl Fn() + Send + Sync + 'static {
     Play { cells: 1, slots: 2, own: false, lives, left: 1..=1 }.model()
 }
 
-/// A process dies with a cell in hand and one on its list; those who sweep meanwhile see all it
-/// did.
+/// A process dies with a cell in hand and one on its list. Concurrent sweeps see all its stores.
 fn death(sweepers: usize) -> impl Fn() + Send + Sync + 'static {
     let first = region(1 + sweepers as u32, 2);
     let offset = cell(&first.thread().unwrap(), 1);
     drop(first.thread().unwrap());
     move || {
-        // Nothing is dropped that is dead, nor anything at all if the execution fails.
+        // Dead threads are not dropped, and nothing is if the execution fails.
         let dying = ManuallyDrop::new(first.another().unwrap());
         let living: Vec<_> = (0..sweepers).map(|_| first.clone()).collect();
         let dead: Action<'_> = Box::new(|| {
@@ -231,8 +230,7 @@ fn death(sweepers: usize) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// A dead thread's only slot is swept, and claimed: its next owner finds the lists as they were
-/// mended.
+/// A dead thread's only slot is swept and claimed. Its next owner finds repaired lists.
 fn swept() -> impl Fn() + Send + Sync + 'static {
     let first = region(2, 1);
     let offset = cell(&first.thread().unwrap(), 1);
@@ -256,8 +254,8 @@ fn swept() -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// A slot that was swept is the next process's, which dies, too: no two sweep it at a time, of whom
-/// one is another thread of the process that swept it first, and that is just at the end of it.
+/// A swept slot is claimed by the next process, which dies too. No two threads sweep it at the same
+/// time, even if one of them belongs to the process of the first sweep and is at its end.
 fn again() -> impl Fn() + Send + Sync + 'static {
     let first = region(3, 1);
     let dying = first.another().unwrap();

@@ -1,4 +1,4 @@
-//! Thread slots come and go, and each that is free is found, whatever the hint says.
+//! Thread slots are claimed and released. Every free slot is found, whatever the hint is.
 
 use std::mem::forget;
 use std::sync::atomic::AtomicU32;
@@ -19,7 +19,7 @@ fn claim(region: &Region<Native>, count: u32) -> Vec<Thread<Native>> {
     (0..count).map(|_| region.thread().unwrap()).collect()
 }
 
-/// All slots can be had, and not one more.
+/// Claims all slots and checks that there is no further one.
 fn all(region: &Region<Native>) -> Vec<Thread<Native>> {
     let threads = claim(region, SLOTS);
     let mut numbers: Vec<_> = threads.iter().map(Thread::number).collect();
@@ -29,7 +29,7 @@ fn all(region: &Region<Native>) -> Vec<Thread<Native>> {
     threads
 }
 
-/// The word that says where to look: behind the length, the blocks, and three other words.
+/// The hint of the next free slot: after the length, the blocks, and three other words.
 fn hint(region: &Region<Native>) -> &AtomicU32 {
     let places = region.places();
     let (header, ..) = places.iter().find(|(.., name)| name == "header").unwrap();
@@ -76,7 +76,7 @@ fn all_but(region: &Region<Native>, held: u32) -> Vec<Thread<Native>> {
     claim(region, SLOTS - held)
 }
 
-/// A hint that is rubbish, or one that a thread was killed before it stored.
+/// A wrong hint, or one that a killed thread did not store.
 #[test]
 fn the_hint_may_be_wrong() {
     let region = region();
@@ -91,14 +91,14 @@ fn the_hint_may_be_wrong() {
             all(&region);
         }
     }
-    // It is that word.
+    // `hint` returns that word.
     let threads = claim(&region, 20);
     assert_eq!(hint(&region).load(Relaxed) & 0xffff, 20);
     drop(threads);
     assert_eq!(hint(&region).load(Relaxed) & 0xffff, 0);
 }
 
-/// What is kept free for a moment, and what a layer claims by its number, is not lost.
+/// Slots that are briefly kept free, and slots that a layer claims by number, are not lost.
 #[test]
 fn slots_that_are_claimed_by_number_come_back() {
     let region = region();
@@ -114,7 +114,7 @@ fn slots_that_are_claimed_by_number_come_back() {
     all(&region);
 }
 
-/// Threads claim and give back at the same time: no slot has two owners, and none is lost.
+/// Threads claim and release concurrently: no slot has two owners, and none is lost.
 #[test]
 fn many_come_and_go() {
     let region = region();

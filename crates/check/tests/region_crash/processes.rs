@@ -1,4 +1,4 @@
-//! Regions that several processes have open, and what is left when some are killed.
+//! Regions opened by several processes, and their state after some are killed.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +13,7 @@ use latchwork_region::{Error, Fate, Offset, Options, Plain, Region, Thread};
 type Words = [AtomicU64; 7];
 type Wide = [AtomicU64; 40];
 
-/// A region's file that goes away with the test.
+/// A region's file, removed with the test.
 struct Path(PathBuf);
 
 impl Path {
@@ -36,12 +36,12 @@ fn small() -> Options {
     Options { processes: 16, threads: 32, waiters: 32, limit: 256 << 20, ..Options::default() }
 }
 
-/// A process of its own that runs `body`.
+/// A process that runs `body`.
 struct Child(libc::pid_t);
 
 impl Child {
     fn new(body: impl FnOnce()) -> Self {
-        // SAFETY: the child runs `body`, which opens what it needs anew, and ends by `_exit`.
+        // SAFETY: the child runs `body`, which opens its own handles, and ends with `_exit`.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
@@ -49,25 +49,25 @@ impl Child {
             // SAFETY: it does not return.
             unsafe { libc::_exit(i32::from(done.is_err())) };
         }
-        // What the body owns is the child's to drop, not this process's.
+        // The child drops the captures of the body, not this process.
         std::mem::forget(body);
         Self(pid)
     }
 
     fn kill(self) {
-        // SAFETY: a child of ours that nobody has waited for.
+        // SAFETY: a child of this process that was not waited for.
         assert_eq!(unsafe { libc::kill(self.0, libc::SIGKILL) }, 0);
         assert_eq!(self.status(), libc::SIGKILL);
     }
 
     fn status(&self) -> i32 {
         let mut status = 0;
-        // SAFETY: a child of ours, and a place for its status.
+        // SAFETY: a child of this process, and a place for its status.
         assert_eq!(unsafe { libc::waitpid(self.0, &mut status, 0) }, self.0);
         status
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, which must be successful.
     fn join(self) {
         assert_eq!(self.status(), 0, "the child failed");
     }
@@ -110,7 +110,7 @@ fn one_grows_and_the_other_follows() {
         }
         region.root(1).unwrap().store(last, Release);
     });
-    // Meanwhile this one allocates, too.
+    // This process allocates concurrently.
     let thread = region.thread().unwrap();
     let mine: Vec<_> = (0..50_000).map(|_| thread.alloc::<Words>().unwrap().publish()).collect();
     let mut at = root(&region, 1);
@@ -133,14 +133,14 @@ fn one_grows_and_the_other_follows() {
     assert!(audit.is_sound() && audit.used() == 0, "{audit:?}");
 }
 
-/// A latch in a cell, and what it protects.
+/// A latch in a cell and the data that it guards.
 #[repr(C)]
 struct Counter {
     latch: ShflMutex<Shared>,
     count: AtomicU64,
 }
 
-// SAFETY: a latch is a word of the machine, and any value of it is one.
+// SAFETY: a latch is a word of the machine, and any value of it is valid.
 unsafe impl Plain for Counter {}
 
 #[test]
@@ -176,7 +176,7 @@ fn the_kernel_says_who_lives() {
         assert!(eyes.alive(me.0, me.1) && eyes.alive(again.0, again.1));
     }
     drop(twice);
-    // The child of another test has the file, too, for a moment after its fork.
+    // The child of another test also has the file for a moment after its fork.
     let mut waits = 0..10_000;
     while region.alive(again.0, again.1) {
         waits.next().expect("nobody has it any more");
@@ -214,7 +214,7 @@ fn pids_prove_nothing() {
         region.root(0).unwrap().store(0, Release);
         if keep { Some(child) } else { (child.kill(), None).1 }
     };
-    // The pid of a dead process belongs to a living one by now: ours.
+    // The pid of a dead process now belongs to a living one: this one.
     child(false);
     let slot = 1;
     let pid_at = (12_288 + Shared::overhead(32)).next_multiple_of(4096) + slot * 128 + 4;
@@ -226,7 +226,7 @@ fn pids_prove_nothing() {
     };
     forge(std::process::id());
     assert_eq!(region.sweep(), Ok(1), "a pid that came back hid a corpse");
-    // A living process whose pid means nothing here is left alone.
+    // A living process whose pid is of another namespace is left alone.
     let child = child(true).unwrap();
     forge(0x3fff_fff0);
     assert_eq!(region.sweep(), Ok(0), "a clean-up hurt the living");
@@ -241,7 +241,7 @@ fn another_pid_namespace_is_seen() {
     let path = Path::new("namespace");
     let region = path.open();
     let outer = Child::new(|| {
-        // SAFETY: it has no preconditions.
+        // SAFETY: no preconditions.
         if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
             region.root(0).unwrap_err();
             path.open().root(0).unwrap().store(2, Release);
@@ -264,7 +264,7 @@ fn another_pid_namespace_is_seen() {
     assert_ne!(here.namespace, there.namespace);
     assert!(there.alive);
     assert_eq!(region.sweep(), Ok(0));
-    // The namespace goes with its first process, which is the outer one's child.
+    // The namespace ends with its first process, a child of the outer one.
     let children = format!("/proc/{0}/task/{0}/children", outer.0);
     let inner: i32 = std::fs::read_to_string(children).unwrap().trim().parse().unwrap();
     // SAFETY: a child of our child, which waits for it.
@@ -294,7 +294,7 @@ fn the_child_of_a_fork_is_told() {
         assert_eq!(region.audit().err(), Some(Error::Forked));
         assert_eq!(value(&private, mine).err(), Some(Error::Forked));
         assert!(region.threads().next().is_none() && region.is_empty());
-        // It may open the region itself, and let the inherited one go.
+        // It may open the region itself and drop the inherited handle.
         let anew = path.open();
         assert!(anew.alive(process.0, process.1));
         assert!(value(&anew, offset).is_ok());
@@ -317,18 +317,18 @@ fn a_surviving_child_does_not_keep_its_parent_alive() {
         sleep_for_ever();
     });
     let grandchild = root(&region, 0) as i32;
-    // Its handler for forks runs before anything else; give it the time.
+    // Its fork handler runs first; this gives it time.
     std::thread::sleep(Duration::from_millis(20));
     assert_eq!(region.sweep(), Ok(0));
     parent.kill();
-    // SAFETY: signal 0 asks whether the process is there.
+    // SAFETY: signal 0 only checks whether the process exists.
     assert_eq!(unsafe { libc::kill(grandchild, 0) }, 0, "the grandchild is gone, too");
     assert_eq!(region.sweep(), Ok(1), "a child's copy of the file kept its parent alive");
-    // SAFETY: a grandchild of ours, which was adopted and sleeps.
+    // SAFETY: a grandchild of this process, which was adopted and sleeps.
     assert_eq!(unsafe { libc::kill(grandchild, libc::SIGKILL) }, 0);
 }
 
-/// A user of regions: keeps cells, each noted in an intent word before it is published.
+/// A user of regions: it keeps cells, each noted in an intent word before it is published.
 struct Keeper<'t> {
     thread: &'t Thread<Shared>,
     state: u64,
@@ -347,7 +347,7 @@ impl Keeper<'_> {
             free(self.thread, noted, wide);
             word.store(0, Release);
         } else if self.state & 0x1000 == 0 {
-            // In hand for a moment, and given back.
+            // In hand for a moment, and freed.
             drop(self.thread.alloc::<Words>().unwrap());
         } else if wide {
             let cell = self.thread.alloc::<Wide>().unwrap();
@@ -375,7 +375,7 @@ fn free(thread: &Thread<Shared>, noted: u64, wide: bool) {
     }
 }
 
-/// Sweeps as a layer above does: frees what the intent words lead to, then the rest.
+/// Sweeps like a layer above: frees the cells of the intent words, then the rest.
 fn sweep(region: &Region<Shared>, thread: &Thread<Shared>) -> usize {
     let mut count = 0;
     for dead in region.dead_threads().unwrap() {
@@ -435,8 +435,8 @@ fn kills(name: &str, kills: u64) {
     }
     println!("{kills} kills: {torn} tore a list, {held} left cells in use, {swept} slots swept");
     assert_eq!(swept, 2 * kills);
-    // The control: without a sweep the counts would be wrong. That a kill falls between two stores
-    // of one list is rare; `stores.rs` dies between every two.
+    // The control: without a sweep the counts would be wrong. A kill seldom falls between two
+    // stores of one list; `stores.rs` dies between any two.
     assert!(held > kills / 2, "the kills hit nothing: {torn}, {held}");
     assert!(region.len() < 8 << 20, "kills cost memory: {} bytes", region.len());
 }
@@ -445,13 +445,13 @@ fn kills(name: &str, kills: u64) {
 fn other_users_are_kept_out() {
     let path = Path::new("users");
     drop(path.open());
-    // SAFETY: it has no preconditions.
+    // SAFETY: no preconditions.
     if unsafe { libc::geteuid() } != 0 {
         println!("skipped: only root can become another user");
         return;
     }
     Child::new(|| {
-        // SAFETY: the child becomes nobody, and ends as such.
+        // SAFETY: the child becomes the user nobody and ends as such.
         assert_eq!(unsafe { libc::setuid(65534) }, 0);
         assert_eq!(Region::open(&path.0, &small()).err(), Some(Error::Permission));
         assert_eq!(Region::create("/latchwork", &small()).err(), Some(Error::Permission));

@@ -1,9 +1,9 @@
-//! Death between any two stores: a machine whose words stop obeying at a given store, and all
-//! that a region does, cut off at each of them in turn.
+//! Death between any two stores: a machine whose words ignore stores from a given one on, and all
+//! operations of a region, cut off at each store in turn.
 //!
-//! Each death comes in two forms. In the second the relaxed stores that follow the first lost one
-//! are not lost, for nothing keeps them behind it: that is what Release is for, on each store whose
-//! place matters to who sweeps.
+//! Each death has two forms. In the second one the relaxed stores after the first lost store are
+//! not lost, because nothing orders them after it. This tests the Release on each store whose
+//! position matters to a sweep.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -18,28 +18,28 @@ use latchwork_machine::{
 };
 use latchwork_region::{Error, Fate, Offset, Options, Region, Thread};
 
-/// The native machine, on which a thread may run out of stores.
+/// The native machine with a limited number of stores per thread.
 #[derive(Default)]
 struct Mortal;
 
-/// What becomes of relaxed stores behind the first lost one.
+/// Relaxed stores after the first lost one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ahead {
     /// They are lost.
     Never,
-    /// They will be made: none is lost yet.
+    /// They will be made; no store is lost yet.
     Soon,
-    /// They are made, until a store is lost that they cannot pass in both directions.
+    /// They are made, up to a lost store that they cannot pass in either direction.
     Now,
 }
 
 thread_local! {
-    /// How many more stores this thread makes; those after that change nothing.
+    /// Remaining stores of this thread; later ones have no effect.
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
     static AHEAD: Cell<Ahead> = const { Cell::new(Ahead::Never) };
 }
 
-/// Spends a store; false if there is none left.
+/// Counts a store. Returns false if none remains.
 fn spend() -> bool {
     LEFT.with(|left| {
         let now = left.get();
@@ -50,7 +50,7 @@ fn spend() -> bool {
     })
 }
 
-/// Whether a store is made, though others before it were lost.
+/// Whether a store is made although others before it were lost.
 fn runs_ahead(order: Ordering) -> bool {
     let (now, next) = match AHEAD.get() {
         Ahead::Soon => (false, Ahead::Now),
@@ -61,11 +61,11 @@ fn runs_ahead(order: Ordering) -> bool {
     now
 }
 
-/// Runs `body` with so many stores; how many it did not need.
+/// Runs `body` with this number of stores, and returns how many it did not need.
 fn live_for(stores: u64, ahead: Ahead, body: impl FnOnce()) -> u64 {
     LEFT.set(stores);
     AHEAD.set(ahead);
-    // The dead go on executing, without effect: what they then find may make them panic.
+    // A dead thread continues without effect. What it then reads may make it panic.
     let end = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let left = LEFT.replace(u64::MAX);
     assert!(end.is_ok() || left == 0, "it failed, and not of death");
@@ -89,7 +89,7 @@ macro_rules! words {
             fn compare_exchange(
                 &self, old: $value, new: $value, success: Ordering, failure: Ordering,
             ) -> Result<$value, $value> {
-                // The dead believe that they succeed, and so come to an end.
+                // A dead thread's exchanges appear to succeed, so that it ends.
                 if spend() { return self.0.compare_exchange(old, new, success, failure); }
                 runs_ahead(success);
                 Ok(old)
@@ -159,7 +159,7 @@ impl ConstMachine for Mortal {
     const U64: W64 = W64(AtomicU64::new(0));
 }
 
-/// 56 cells to a block and 16 to a batch: lists, spares, depots and new blocks all come up soon.
+/// 56 cells to a block and 16 to a batch: lists, spares, depots and new blocks are all used soon.
 type Words = [AtomicU64; 120];
 
 fn region() -> Region<Mortal> {
@@ -167,7 +167,7 @@ fn region() -> Region<Mortal> {
     Region::heap(&options).unwrap()
 }
 
-/// Takes and frees enough to come through every step of the slab at least twice.
+/// Allocates and frees enough to pass every step of the slab at least twice.
 fn work(thread: &Thread<Mortal>, cells: u64) -> Result<(), Error> {
     let mut offsets = Vec::new();
     for _ in 0..cells {
@@ -188,7 +188,7 @@ fn deaths_at(step: usize) -> impl Iterator<Item = (u64, Ahead)> {
     (0..).step_by(step).flat_map(|stores| [Ahead::Never, Ahead::Soon].map(|ahead| (stores, ahead)))
 }
 
-/// How many cells are in use without being a dead thread's in-hand cell or a structure's.
+/// The number of allocated cells that are neither a dead thread's cell in hand nor a structure's.
 fn audit(region: &Region<Mortal>, at: u64) -> u64 {
     let audit = region.audit().unwrap();
     assert!(audit.is_sound(), "died before store {at}: {audit:?}");
@@ -202,13 +202,13 @@ fn a_thread_dies_before_each_of_its_stores() {
     for (stores, ahead) in deaths_at(1) {
         let region = region();
         let doomed = region.another().unwrap();
-        // A second slot leaves batches in the depots, so that they are taken from there, too.
+        // A second slot leaves batches in the depots, from which they are then taken.
         let other = region.another().unwrap();
         work(&other.thread().unwrap(), 40).unwrap();
         let mut thread = None;
         let left = live_for(stores, ahead, || {
             let thread = &*thread.insert(doomed.thread().unwrap());
-            // One at a time, so that no more than the cell in hand is in use at death.
+            // One at a time, so that at most the cell in hand is allocated at death.
             for _ in 0..2 {
                 let cell = ManuallyDrop::new(thread.alloc::<Words>().unwrap());
                 drop(ManuallyDrop::into_inner(cell));
@@ -218,11 +218,11 @@ fn a_thread_dies_before_each_of_its_stores() {
         doomed.die();
         drop(thread);
         torn += u64::from(!region.audit().unwrap().is_sound());
-        // What was published is the structure's to find; here, the highest number of cells.
+        // Published cells belong to the structure: here, the largest number of cells.
         region.sweep().unwrap();
         let kept = audit(&region, stores);
         assert!(kept <= 70, "{kept} cells in use");
-        // And all can be lent out and freed as if nothing had been.
+        // All cells can be allocated and freed as before.
         let thread = region.thread().unwrap();
         work(&thread, 200).unwrap();
         assert_eq!(audit(&region, stores), kept);
@@ -236,7 +236,7 @@ fn a_thread_dies_before_each_of_its_stores() {
     assert!(deaths > 900 && torn > 100, "{deaths} deaths, {torn} torn: the machine does not kill");
 }
 
-/// A region in which a thread died so.
+/// A region in which a thread died in this way.
 fn torn(stores: u64, ahead: Ahead) -> Region<Mortal> {
     let region = region();
     let doomed = region.another().unwrap();
@@ -257,7 +257,7 @@ fn torn(stores: u64, ahead: Ahead) -> Region<Mortal> {
 fn a_sweeper_dies_before_each_of_its_stores() {
     let (mut deaths, mut sweeps, mut batches) = (0, 0, 0);
     for (stores, ahead) in deaths_at(1).take_while(|(stores, _)| *stores < 1400) {
-        // Every 84th death of the first, and all that leave a batch torn; every death of the
+        // Every 84th death of the first form, and all that leave a batch torn; every death of the
         // second.
         let found = torn(stores, ahead).audit().unwrap();
         let batch = found.lost + found.doubled > 7;
@@ -301,10 +301,10 @@ fn a_cell_in_hand_is_asked_about_once_at_every_death() {
             let thread = &*thread.insert(doomed.thread().unwrap());
             let cell = ManuallyDrop::new(thread.alloc::<Words>().unwrap());
             noted = cell.offset();
-            // The structure: a root that leads to the cell.
+            // The structure: a root with a link to the cell.
             region.root(0).unwrap().store(u64::from(noted.raw()), Release);
             ManuallyDrop::into_inner(cell).publish();
-            // And out of it again, noted: from then on the cell may be free.
+            // Removed from it again, and noted: from then on the cell may be free.
             region.root(1).unwrap().store(1, Release);
             region.root(0).unwrap().store(0, Release);
             let _ = cell::free(thread, noted);
