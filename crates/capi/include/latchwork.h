@@ -665,16 +665,16 @@ int lw_store_reopen(const struct lw_store *of,
                     struct lw_store **store,
                     struct lw_error **error);
 
-// Closes a store, and frees the object, whatever it returns but for `LW_BUSY`. Transactions, snapshots and cursors
-// that are still open go on; the store is closed when the last of them has ended. The last process
-// that closes a store makes a checkpoint, so that the next `lw_open` is quick; this may take time.
-// In the child of a fork it frees this process's memory alone, and returns `LW_OK`. NULL is
-// allowed.
+// Closes a store, and frees the object, whatever it returns but for `LW_BUSY`. Transactions,
+// snapshots and cursors that are still open go on; the store is closed when the last of them has
+// ended. The last process that closes a store makes a checkpoint, so that the next `lw_open` is
+// quick; this may take time. In the child of a fork it frees this process's memory alone, and
+// returns `LW_OK`. NULL is allowed.
 //
 // Errors:
 // `LW_BUSY` if a call of another thread uses the store, or the call in whose callback this one is:
-// it stays open. `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: it is closed, and the next `lw_open` recovers
-// the changes that could not be written.
+// it stays open. `LW_IO`, `LW_NO_SPACE`, `LW_DAMAGED`: it is closed, and the next `lw_open`
+// recovers the changes that could not be written.
 //
 // The caller ensures:
 // The store is NULL or alive.

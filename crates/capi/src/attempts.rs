@@ -2,7 +2,7 @@
 //!
 //! | state | `next` | `end(0)` | `end(error)` |
 //! |---|---|---|---|
-//! | Ready | begins the first attempt, or takes the one that `end` has begun: Running | misuse | misuse |
+//! | Ready | begins an attempt, or takes the next one that `end` began: Running | misuse | misuse |
 //! | Running | misuse | commits: Over; Ready if that is retryable | Ready if retryable, else Over |
 //! | Over | `LW_DONE`, or the code that it ended with | misuse | misuse |
 
@@ -127,7 +127,7 @@ impl Attempts {
     fn again(&mut self, last: Error) -> Answer {
         let time = self.left();
         if !time.is_zero() {
-            // At once, and not by the next call: the caller may wait before that, and others for the
+            // At once, and not by the next call, before which the caller may wait: it frees the
             // locks.
             // SAFETY: the handle that this object has made.
             let restarted = unsafe { alone(self.tx)? }.get().restart(Some(time));

@@ -5,12 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use latchwork_store::{Error, KEY_MAX, VALUE_MAX};
 
-use crate::codes::lw_code;
 use crate::codes::lw_code::*;
 use crate::error::{lw_error, report};
+pub(crate) use crate::failure::Answer;
 use crate::failure::{Failure, misuse};
-
-pub(crate) type Answer = Result<lw_code, Failure>;
 
 /// Runs the body of a call, which ends in an answer, an error, or a panic, which it catches.
 /// `*error` is NULL after an answer.

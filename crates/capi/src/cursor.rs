@@ -47,7 +47,7 @@ impl lw_row {
         Self { key: core::ptr::null(), key_len: 0, value: core::ptr::null(), value_len: 0 };
 }
 
-/// What a cursor reads.
+/// A snapshot or a transaction that a cursor reads.
 enum Source {
     /// A snapshot, and the generation of its handle.
     Snapshot(*mut lw_snapshot, u64),
@@ -58,14 +58,14 @@ enum Source {
 // SAFETY: handles last for ever, and `alone` says whether they may be used.
 unsafe impl Send for Source {}
 
-/// What a cursor reads, for a call.
+/// The same, in use by a call.
 enum Borrowed<'h> {
     Snapshot(Alone<'h, lw_snapshot>),
     Txn(Alone<'h, lw_txn>),
 }
 
 impl Source {
-    /// Takes it, if it is the one that the cursor was opened on.
+    /// Takes the object, if the cursor was opened on it and it has not ended since.
     ///
     /// # Safety
     ///
@@ -208,7 +208,7 @@ impl Cursor {
         self.at = at;
     }
 
-    /// Goes somewhere else, where the limit counts again.
+    /// Moves the cursor. The limit counts again from there.
     ///
     /// # Safety
     ///

@@ -9,6 +9,9 @@ use latchwork_store::{Error, Refusal};
 use crate::codes::lw_code;
 use crate::codes::lw_code::*;
 
+/// What a call returns.
+pub(crate) type Answer = Result<lw_code, Failure>;
+
 /// Why a call failed.
 pub(crate) enum Failure {
     Store(Error),

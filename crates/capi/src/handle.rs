@@ -1,9 +1,9 @@
-//! What a pointer of the caller's refers to: an object with a kind, an owner and a mark of use.
+//! Objects that pointers of the caller refer to: each has a kind, an owner and a mark of use.
 //!
 //! ```text
 //! kind          the type; CLOSED after `_close`, `_free`, `lw_commit`, `lw_roll_back`
-//! busy          an object that one thread uses at a time: 1 while a call uses it, else 0;
-//!               a store or a lock manager: how many callbacks of other calls use it, see `using.rs`
+//! busy          of an object for one thread at a time: 1 while a call uses it, else 0;
+//!               of a store or a lock manager: the number of callbacks that use it, see `using.rs`
 //! generation    grows when the object ends: a cursor remembers that of its transaction
 //! token         the process that made it, see `fork.rs`
 //! value         the Rust object, while the kind is not CLOSED
@@ -25,9 +25,8 @@ use std::sync::{Mutex, PoisonError};
 
 use latchwork_machine::{Machine, Native};
 
-use crate::call::Answer;
 use crate::codes::lw_code::{LW_BUSY, LW_OK};
-use crate::failure::{Failure, misuse};
+use crate::failure::{Answer, Failure, misuse};
 use crate::fork;
 use crate::using::{self, Word};
 
@@ -41,9 +40,9 @@ const LATER: usize = 64;
 
 /// A type of handle: the name that it has in C.
 pub(crate) trait Kind: Sized + 'static {
-    /// What a handle of this kind refers to.
+    /// The object that a handle of this kind refers to.
     type Value: Send;
-    /// What is in the first word of its handles.
+    /// The first word of its handles.
     const KIND: u32;
     /// Its name in C.
     const NAME: &'static str;
@@ -200,13 +199,13 @@ impl<K: Kind> Handle<K> {
     ///
     /// # Safety
     ///
-    /// The object is there, and no other thread uses or ends it.
+    /// The object exists, and no other thread uses or ends it.
     unsafe fn take(&self) -> K::Value {
         // SAFETY: the caller's promise; from here on the kind says that there is none.
         let value = unsafe { (*self.value.get()).assume_init_read() };
         // Release: with the Acquire of `checked`.
         self.kind.store(CLOSED, Release);
-        // Relaxed: who ends it orders it.
+        // Relaxed: the caller orders it.
         self.generation.fetch_add(1, Relaxed);
         value
     }
@@ -218,7 +217,8 @@ impl<K: Kind> Handle<K> {
     }
 }
 
-/// An object that all threads may use, a store or a lock manager: it does not end while this exists.
+/// An object that all threads may use, a store or a lock manager. It does not end while this value
+/// exists.
 pub(crate) struct Used<'h, K: Kind> {
     handle: &'h Handle<K>,
     /// The thread's word; none if the handle counts this use.
@@ -230,22 +230,49 @@ pub(crate) struct Used<'h, K: Kind> {
 /// # Safety
 ///
 /// The pointer is null or refers to a handle of this library.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn used<'h, K: Kind>(pointer: *const K) -> Result<Used<'h, K>, Failure> {
-    loop {
+    // SAFETY: the caller's promise.
+    let used = Used::begin(unsafe { checked(pointer)? });
+    match used.is_alive() {
+        true => Ok(used),
         // SAFETY: the caller's promise.
-        let handle = unsafe { checked(pointer)? };
+        false => unsafe { used_later(used, pointer) },
+    }
+}
+
+/// As [`used`], where a close has begun meanwhile.
+#[cold]
+unsafe fn used_later<'h, K: Kind>(
+    mut used: Used<'h, K>,
+    pointer: *const K,
+) -> Result<Used<'h, K>, Failure> {
+    while !used.is_alive() {
+        // The close may see that no call uses it.
+        drop(used);
+        // SAFETY: the caller's promise.
+        used = Used::begin(unsafe { checked(pointer)? });
+    }
+    Ok(used)
+}
+
+impl<'h, K: Kind> Used<'h, K> {
+    /// Says that it is used; whether it is still there must be looked at behind that.
+    #[inline(always)]
+    fn begin(handle: &'h Handle<K>) -> Self {
         let word = using::begin(handle.address());
         if word.is_none() {
             // SeqCst: before the load below; with the load of `close`.
             handle.busy.fetch_add(1, SeqCst);
         }
-        let used = Used { handle, word };
         Native::light_barrier();
+        Self { handle, word }
+    }
+
+    #[inline(always)]
+    fn is_alive(&self) -> bool {
         // SeqCst: behind what says that it is used. A load as any other on x86-64.
-        if handle.kind.load(SeqCst) == K::KIND {
-            return Ok(used);
-        }
+        self.handle.kind.load(SeqCst) == K::KIND
     }
 }
 
@@ -279,7 +306,7 @@ pub(crate) unsafe fn close<K: Kind>(pointer: *mut K) -> Result<K::Value, Failure
     let handle = loop {
         // SAFETY: the caller's promise.
         let handle = unsafe { checked::<K>(pointer)? };
-        // SeqCst: before the looks below. Of several threads that close it one goes on.
+        // SeqCst: before the looks below. One of several closing threads continues.
         if handle.kind.compare_exchange(K::KIND, CLOSING, SeqCst, Relaxed).is_ok() {
             break handle;
         }
@@ -392,9 +419,8 @@ pub(crate) unsafe fn end<K: Kind>(pointer: *mut K) -> Result<K::Value, Failure> 
     Ok(unsafe { alone(pointer)? }.end())
 }
 
-/// Ends a handle that was taken for that, as all functions `_free` and `_close` do: null is nothing,
-/// and in the child of a fork the object is the parent's, so its memory is given up and nothing else
-/// is done. None if there is no object to end.
+/// Ends a handle as all functions `_free` and `_close` do. Null is allowed. In the child of a fork
+/// the object belongs to the parent, so only its memory is given up. None if no object was ended.
 ///
 /// # Safety
 ///

@@ -140,8 +140,8 @@ fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
     Bound::Unbounded
 }
 
-/// Behind all keys that begin with these parts: no part begins with FF. A key of the greatest length
-/// has no parts behind it.
+/// Behind all keys that begin with these parts: no part begins with FF. No key is longer than one
+/// of the greatest length.
 fn behind_parts(prefix: Vec<u8>) -> Bound<Vec<u8>> {
     match prefix.len() {
         KEY_MAX => Bound::Included(prefix),

@@ -34,6 +34,6 @@ pub mod tasks;
 pub mod tree_bytes;
 
 pub use crate::again::again;
-pub use crate::loom_machine::Loom;
+pub use crate::loom_machine::{Looking, Loom};
 pub use crate::overlaid::Overlaid;
 pub use crate::scattered::Scattered;

@@ -2,9 +2,9 @@
 //! return.
 //!
 //! Differences from a real machine: A word that threads can wait on contains a loom mutex and
-//! condition variable, so sizes differ. No thread spins; a waiter sleeps at once. A wait with a
-//! deadline times out at once, which races with every waker. `SeqCst` accesses are `AcqRel` in
-//! loom, so algorithms use fences where a store must precede a load.
+//! condition variable, so sizes differ. Waiters sleep at once; on [`Looking`] they look first. A
+//! wait with a deadline times out at once, which races with every waker. `SeqCst` accesses are
+//! `AcqRel` in loom, so algorithms use fences where a store must precede a load.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -15,28 +15,18 @@ use latchwork_machine::{
 use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use loom::sync::{Condvar, Mutex};
 
-/// The machine of the model checker, for use inside [`explore`].
-#[derive(Default)]
-pub struct Loom;
-
 /// Slots in a model's table: loom runs at most 4 threads beside the first.
 const SLOTS: usize = 8;
-
-struct Table {
-    table: SlotTable<Loom>,
-    slots: Vec<Slot<Loom>>,
-}
-
-loom::lazy_static! {
-    static ref TABLE: Table = Table {
-        table: SlotTable::default(),
-        slots: (0..SLOTS).map(|_| Slot::default()).collect(),
-    };
-}
 
 loom::thread_local! {
     static CHAIN: Cell<Chain> = Cell::new(0);
     static PLACE: Cell<Place> = Cell::new(Place::UNKNOWN);
+    static TIME: Cell<(u64, u64)> = Cell::new((0, 0));
+}
+
+/// Moves this thread to a node.
+fn stand_on(node: u32) {
+    PLACE.with(|place| place.set(Place::new(node, node, node, node)));
 }
 
 /// Runs `model` under every schedule with at most `preemptions` preemptions.
@@ -69,13 +59,6 @@ pub fn objects(preemptions: usize, model: impl Fn() + Sync + Send + 'static) -> 
         run(preemptions, model);
     }));
     result.is_err()
-}
-
-impl Loom {
-    /// Moves this thread to a node.
-    pub fn stand_on(node: u32) {
-        PLACE.with(|place| place.set(Place::new(node, node, node, node)));
-    }
 }
 
 /// Defines a word type around one of loom's and forwards both traits to it.
@@ -125,84 +108,140 @@ words! {
     Belled: AtomicU32, u32, bell: Mutex<()>, ring: Condvar
 }
 
-impl Machine for Loom {
-    type AtomicU8 = Byte;
-    type AtomicU16 = Short;
-    type AtomicU32 = Belled;
-    type AtomicU64 = Long;
+/// Defines a machine: a module, a type, and how long a waiter looks.
+macro_rules! machines {
+    ($($(#[$doc:meta])* $part:ident, $name:ident: $spin_ns:expr;)*) => {$(
+        mod $part {
+            use super::*;
 
-    const SPIN_NS: u64 = 0;
+            $(#[$doc])*
+            #[derive(Default)]
+            pub struct $name;
 
-    fn fence(order: Ordering) {
-        loom::sync::atomic::fence(order);
-    }
-
-    fn light_barrier() {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-    }
-
-    fn heavy_barrier() -> bool {
-        loom::sync::atomic::fence(Ordering::SeqCst);
-        true
-    }
-
-    fn relax() {
-        loom::hint::spin_loop();
-    }
-
-    fn yield_now() {
-        loom::thread::yield_now();
-    }
-
-    fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
-        loop {
-            let seen = word.load(order);
-            if done(seen) {
-                return seen;
+            struct Table {
+                table: SlotTable<$name>,
+                slots: Vec<Slot<$name>>,
             }
-            loom::thread::yield_now();
+
+            loom::lazy_static! {
+                static ref TABLE: Table = Table {
+                    table: SlotTable::default(),
+                    slots: (0..SLOTS).map(|_| Slot::default()).collect(),
+                };
+            }
+
+            impl $name {
+                /// Moves this thread to a node.
+                pub fn stand_on(node: u32) {
+                    stand_on(node);
+                }
+            }
+
+            impl Machine for $name {
+                type AtomicU8 = Byte;
+                type AtomicU16 = Short;
+                type AtomicU32 = Belled;
+                type AtomicU64 = Long;
+
+                const SPIN_NS: u64 = $spin_ns;
+
+                fn fence(order: Ordering) {
+                    loom::sync::atomic::fence(order);
+                }
+
+                fn light_barrier() {
+                    loom::sync::atomic::fence(Ordering::SeqCst);
+                }
+
+                fn heavy_barrier() -> bool {
+                    loom::sync::atomic::fence(Ordering::SeqCst);
+                    true
+                }
+
+                fn relax() {
+                    // A waiter that looks must not give way, or no budget is ever spent.
+                    if Self::SPIN_NS == 0 {
+                        loom::hint::spin_loop();
+                    }
+                }
+
+                fn yield_now() {
+                    loom::thread::yield_now();
+                }
+
+                fn spin_until<W: Word>(word: &W, order: Ordering, done: impl Fn(W::Value) -> bool) -> W::Value {
+                    loop {
+                        let seen = word.load(order);
+                        if done(seen) {
+                            return seen;
+                        }
+                        loom::thread::yield_now();
+                    }
+                }
+
+                fn wait(word: &Belled, expected: u32, deadline: Option<Deadline>) -> Waited {
+                    let bell = word.bell.lock().unwrap();
+                    // Relaxed: the mutex orders it after the store of the previous waker.
+                    if word.word.load(Ordering::Relaxed) != expected {
+                        return Waited::Woken;
+                    }
+                    if deadline.is_some() {
+                        return Waited::TimedOut;
+                    }
+                    drop(word.ring.wait(bell).unwrap());
+                    Waited::Woken
+                }
+
+                fn wake(word: &Belled) {
+                    let _bell = word.bell.lock().unwrap();
+                    word.ring.notify_all();
+                }
+
+                fn now(_: Clock) -> u64 {
+                    TIME.with(|time| {
+                        let (now, step) = time.get();
+                        time.set((now + step, step));
+                        now
+                    })
+                }
+
+                fn place() -> Place {
+                    PLACE.with(Cell::get)
+                }
+
+                fn spread(_: Level) -> bool {
+                    Self::place() != Place::UNKNOWN
+                }
+
+                fn slots<'a>(_: *const Belled) -> Slots<'a, Self> {
+                    Slots::new(&TABLE.table, &TABLE.slots)
+                }
+
+                fn chain(_: &Slots<'_, Self>) -> Chain {
+                    CHAIN.with(Cell::get)
+                }
+
+                fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
+                    CHAIN.with(|first| first.set(chain));
+                }
+            }
         }
-    }
+        pub use $part::$name;
+    )*};
+}
 
-    fn wait(word: &Belled, expected: u32, deadline: Option<Deadline>) -> Waited {
-        let bell = word.bell.lock().unwrap();
-        // Relaxed: the mutex orders it after the store of the previous waker.
-        if word.word.load(Ordering::Relaxed) != expected {
-            return Waited::Woken;
-        }
-        if deadline.is_some() {
-            return Waited::TimedOut;
-        }
-        drop(word.ring.wait(bell).unwrap());
-        Waited::Woken
-    }
+machines! {
+    /// The machine of the model checker. Use it inside [`explore`].
+    at_once, Loom: 0;
+    /// The same, but a waiter looks for two units of time before it yields or sleeps. Time stands
+    /// still until [`Looking::steps_by`].
+    after_looks, Looking: 2;
+}
 
-    fn wake(word: &Belled) {
-        let _bell = word.bell.lock().unwrap();
-        word.ring.notify_all();
-    }
-
-    fn now(_: Clock) -> u64 {
-        0
-    }
-
-    fn place() -> Place {
-        PLACE.with(Cell::get)
-    }
-
-    fn spread(_: Level) -> bool {
-        Self::place() != Place::UNKNOWN
-    }
-
-    fn slots<'a>(_: *const Belled) -> Slots<'a, Self> {
-        Slots::new(&TABLE.table, &TABLE.slots)
-    }
-
-    fn chain(_: &Slots<'_, Self>) -> Chain {
-        CHAIN.with(Cell::get)
-    }
-
-    fn set_chain(_: &Slots<'_, Self>, chain: Chain) {
-        CHAIN.with(|first| first.set(chain));
+impl Looking {
+    /// Each time that this thread asks for the time from now on, so much of it has passed. Two or
+    /// more: a yield shows that another thread wants its processor.
+    pub fn steps_by(step: u64) {
+        TIME.with(|time| time.set((0, step)));
     }
 }

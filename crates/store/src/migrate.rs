@@ -13,11 +13,12 @@
 //!
 //! The next call continues a migration whose process was killed, because the records in the old
 //! tree are the ones that must still be moved. A migration that cannot be finished is taken back in
-//! the same steps, from the hidden table to the old tree: the hidden table gets the old types first,
-//! so that a call which still moves records on sees it. A session that has looked up a table before the
-//! number cannot write to the old tree: it compares the number when it has its locks, and a record
-//! that it has locked earlier is not moved until its transaction ends. The old tree stays, without
-//! a record, for the next migration.
+//! the same steps, from the hidden table to the old tree. The hidden table gets the old types
+//! first, so that a call that still moves records to it fails.
+//!
+//! A session that has looked up a table before the number cannot write to the old tree: it compares
+//! the number when it has its locks, and a record that it has locked earlier is not moved until its
+//! transaction ends. The old tree stays, without a record, for the next migration.
 
 use core::ops::Bound;
 
@@ -135,8 +136,8 @@ impl<M: ConstMachine> Store<M> {
     /// one, and the table has its old types again. Returns how many records were moved by this
     /// call. For a [migration](Self::migrate) whose function fails for some record.
     ///
-    /// If no migration of the table is under way, nothing is done. A call of `migrate` that is under
-    /// way fails, with [`Error::Migrating`].
+    /// If no migration of the table is under way, nothing is done. A call of `migrate` that is
+    /// under way fails, with [`Error::Migrating`] or, later, [`Error::TableType`].
     ///
     /// # Errors
     ///

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use latchwork_check::Loom;
 use latchwork_check::law::{Broken, Latch};
 use latchwork_check::loom_machine::{explore, objects};
+use latchwork_check::{Looking, Loom};
 use latchwork_latch::{FetchAdd, LwLatch, Park, ParkDetached, Policy, Shfl, ShflRwLock};
 use latchwork_machine::{Clock, Deadline};
 use loom::cell::UnsafeCell;
@@ -99,6 +99,56 @@ fn loom_mutex_late_holder() {
 #[test]
 fn loom_mutex_two_threads_deeper() {
     explore("mutex, 2 threads", 4, counts::<LoomMutex>(2, |l| (l.lock(), true).1, Latch::unlock));
+}
+
+/// Looks for two budgets where no other thread wants its processor.
+#[derive(Default)]
+struct LooksTwice;
+
+impl Policy for LooksTwice {
+    const PARKS: bool = true;
+    const PATIENCE: u32 = 64;
+    const PATIENCE_APART: u32 = 1;
+    const BUDGETS: u32 = 2;
+}
+
+/// Each of `threads` threads takes the latch once, on a machine where yields of thread n show a
+/// wanted processor if bit n of `crowded` is set.
+fn looks(threads: usize, crowded: u32) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let guarded = Guarded::<Shfl<LooksTwice, Looking>>::new();
+        let work = move |thread: usize, guarded: &Guarded<Shfl<LooksTwice, Looking>>| {
+            Looking::stand_on(thread as u32 % 2);
+            Looking::steps_by(if crowded >> thread & 1 == 1 { 2 } else { 1 });
+            guarded.latch.lock();
+            guarded.count();
+            Latch::unlock(&guarded.latch);
+        };
+        let spawned = |thread| {
+            let guarded = guarded.clone();
+            loom::thread::spawn(move || work(thread, &guarded))
+        };
+        let others: Vec<_> = (1..threads).map(spawned).collect();
+        work(0, &guarded);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        guarded.latch.lock();
+        assert_eq!(guarded.read(), threads as u32);
+    }
+}
+
+/// A yield shows a free processor, and the waiter looks again; or a wanted one, and it sleeps.
+#[test]
+fn loom_mutex_looks_again() {
+    for crowded in 0..4 {
+        explore(&format!("looks again, {crowded:02b}"), 4, looks(2, crowded));
+    }
+}
+
+#[test]
+fn loom_mutex_looks_again_among_three() {
+    for crowded in [0b000, 0b110, 0b010] {
+        explore(&format!("looks again, {crowded:03b}"), 1, looks(3, crowded));
+    }
 }
 
 #[test]

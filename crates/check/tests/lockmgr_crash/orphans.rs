@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use latchwork_check::early::early;
 use latchwork_lockmgr::granular::{self, IS, IX, S, X};
-use latchwork_lockmgr::{Error, Manager, Options, OwnerId, OwnerOptions, Session, View, Wait};
+use latchwork_lockmgr::{
+    Error, Manager, Options, OwnerId, OwnerOptions, Session, Step, View, Wait,
+};
 use latchwork_machine::{Deadline, Native, Shared};
 use latchwork_region::Region;
 
@@ -585,6 +587,28 @@ fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
         all_is_well(&manager);
         let _ = std::fs::remove_file(&path);
     }
+}
+
+/// An owner waits for a weak lock of a process that dies: the sweep grants it.
+#[test]
+fn what_the_dead_held_weakly_is_granted() {
+    let region = heap();
+    let (manager, dies) = (
+        Manager::new(region.clone(), granular::modes(), early()).unwrap(),
+        Manager::new(region.another().unwrap(), granular::modes(), early()).unwrap(),
+    );
+    let (session, gone) = (manager.session().unwrap(), dies.session().unwrap());
+    let (waiter, owner) = (session.owner().unwrap(), gone.owner().unwrap());
+    owner.lock(b"a", IX).unwrap();
+    assert_eq!(waiter.request(b"a", S, Wait::Detect), Ok(Step::Waiting));
+    std::mem::forget(owner);
+    dies.region().die();
+    std::mem::forget(gone);
+    assert_eq!(session.sweep(), Ok(1));
+    assert_eq!(waiter.poll(), Ok(Some(Ok(()))));
+    drop(waiter);
+    drop(session);
+    all_is_well(&manager);
 }
 
 /// What a session noted and freed itself is not the spare request of the next session on its slot.

@@ -59,12 +59,14 @@ fn child() {
             forbid_membarrier();
             println!("said: {:?}", session.sweep());
         }
-        "dies" => {
+        "dies" | "dies behind" => {
             println!("said: ready");
             std::io::stdin().read_line(&mut String::new()).unwrap();
-            deaths::die_at("bias closed", 1);
+            let closes = part == "dies";
+            deaths::die_at(if closes { "bias closed" } else { "request linked" }, 1);
             // Not for ever: in one region of thousands `mine` has the bias of `x`, and closed it.
-            owner.lock_timeout(b"x", X, Duration::from_secs(30)).unwrap();
+            let mode = if closes { X } else { S };
+            owner.lock_timeout(b"x", mode, Duration::from_secs(30)).unwrap();
         }
         _ => {
             for mode in [S, X].repeat(50).into_iter().chain([S; 40]) {
@@ -102,7 +104,11 @@ fn says(path: &Path, part: &str) -> String {
 /// Has a child die behind its closing of the bias of `x`, before its barrier; `before` is done when
 /// it is ready for that.
 fn dies_closing(path: &Path, before: impl FnOnce()) {
-    let (mut child, mut out) = start(path, "dies");
+    dies_at(path, "dies", before);
+}
+
+fn dies_at(path: &Path, part: &str, before: impl FnOnce()) {
+    let (mut child, mut out) = start(path, part);
     assert_eq!(hears(&mut out), "ready");
     before();
     child.stdin.take().unwrap().write_all(b"now\n").unwrap();
@@ -184,6 +190,27 @@ fn a_closer_died_and_there_is_no_room() {
     owner.unlock(b"x").unwrap();
     other.try_lock(b"x", X).unwrap();
     drop((owner, other, filler));
+    left::nothing_in(&session);
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// A process dies in a partition where a strong request waits for a weak lock. The repair rebuilds
+/// the partition, and the strong request still waits.
+#[test]
+fn a_waiter_waits_for_a_weak_lock_after_a_repair() {
+    let path = PEERS.fresh("repaired");
+    let manager = open(&path).unwrap();
+    let session = manager.session().unwrap();
+    let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
+    owner.lock(b"x", S).unwrap();
+    dies_at(&path, "dies behind", || {
+        assert_eq!(other.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
+    });
+    assert_eq!(session.sweep(), Ok(1));
+    assert_eq!(other.poll(), Ok(None));
+    owner.unlock(b"x").unwrap();
+    assert_eq!(other.poll(), Ok(Some(Ok(()))));
+    drop((owner, other));
     left::nothing_in(&session);
     std::fs::remove_file(&path).unwrap();
 }

@@ -87,7 +87,7 @@ const OUTSIDE: [u64; 5] = [0, 200, 1500, 5000, 20_000];
 const QUICK_OUTSIDE: [u64; 2] = [0, 1500];
 
 /// The best rival's name, and the first latch's throughput over the rival's.
-struct Verdict {
+struct Comparison {
     threads: usize,
     rival: &'static str,
     ratio: f64,
@@ -97,7 +97,7 @@ struct Verdict {
 struct Part {
     scene: Scene,
     rows: Vec<Row>,
-    verdicts: Vec<Verdict>,
+    comparisons: Vec<Comparison>,
 }
 
 impl SweepArgs {
@@ -203,8 +203,8 @@ pub(super) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
             failed |= fault.is_failure();
         }
         let mut rows = Row::all(&scene, &cells, &points);
-        let verdicts = judge(&mut rows, latches[0].name, &threads.0);
-        parts.push(Part { scene, rows, verdicts });
+        let comparisons = judge(&mut rows, latches[0].name, &threads.0);
+        parts.push(Part { scene, rows, comparisons });
     }
     output::print(|out| match args.json {
         true => parts.iter().try_for_each(|part| row::json(&part.rows, out)),
@@ -217,9 +217,9 @@ pub(super) fn run(args: &SweepArgs) -> anyhow::Result<ExitCode> {
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The verdict at each number of threads, which the first latch's row also says.
-fn judge(rows: &mut [Row], first: &str, threads: &[usize]) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
+/// The comparison at each number of threads, which the first latch's row also says.
+fn judge(rows: &mut [Row], first: &str, threads: &[usize]) -> Vec<Comparison> {
+    let mut comparisons = Vec::new();
     for threads in threads.iter().copied() {
         let here = |row: &&Row| row.threads == threads;
         let rivals = rows.iter().filter(here).filter(|row| row.rival && row.subject != first);
@@ -229,9 +229,9 @@ fn judge(rows: &mut [Row], first: &str, threads: &[usize]) -> Vec<Verdict> {
         let Some(ours) = ours.filter(|_| theirs > 0.0) else { continue };
         let ratio = row::rounded(ours.ops_per_s / theirs);
         (ours.ratio, ours.ratio_to) = (Some(ratio), Some(rival));
-        verdicts.push(Verdict { threads, rival, ratio });
+        comparisons.push(Comparison { threads, rival, ratio });
     }
-    verdicts
+    comparisons
 }
 
 fn rivals(latches: &[Subject]) -> String {
@@ -257,25 +257,25 @@ fn print(parts: &[Part], latches: &[Subject], out: &mut impl Write) -> io::Resul
             ["pause", "threads"].into_iter().chain(names).chain(["ratio", "to"]).collect();
         let mut table = output::table(&header, 0..header.len(), colour);
         for part in group {
-            for verdict in &part.verdicts {
+            for comparison in &part.comparisons {
                 let speed = |latch: &Subject| {
                     let is_it =
-                        |row: &&Row| row.threads == verdict.threads && row.subject == latch.name;
+                        |row: &&Row| row.threads == comparison.threads && row.subject == latch.name;
                     let row = part.rows.iter().find(is_it);
                     Shown::new(row.map_or("-".into(), |row| format!("{:.2}", row.ops_per_s / 1e6)))
                 };
-                let ratio = Shown::new(format!("{:.2}", verdict.ratio));
-                let slower = verdict.ratio < 1.0;
+                let ratio = Shown::new(format!("{:.2}", comparison.ratio));
+                let slower = comparison.ratio < 1.0;
                 let ratio = if slower { ratio.add_attribute(Attribute::Bold) } else { ratio };
                 let pause = part.scene.workload.shape.outside;
-                let line = [Shown::new(pause), Shown::new(verdict.threads)].into_iter();
+                let line = [Shown::new(pause), Shown::new(comparison.threads)].into_iter();
                 let line = line.chain(latches.iter().map(speed));
-                table.add_row(line.chain([ratio, Shown::new(verdict.rival)]));
+                table.add_row(line.chain([ratio, Shown::new(comparison.rival)]));
             }
         }
         writeln!(out, "{table}")?;
     }
-    let all = || parts.iter().flat_map(|part| part.verdicts.iter().map(move |v| (part, v)));
+    let all = || parts.iter().flat_map(|part| part.comparisons.iter().map(move |v| (part, v)));
     let Some((part, lowest)) = all().min_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio)) else {
         return Ok(());
     };
@@ -304,7 +304,7 @@ fn panels(parts: &[Part]) -> Vec<plot::Panel> {
         let scene = &group[0].scene;
         let lines = group.iter().map(|part| plot::Line {
             name: format!("pause {}", part.scene.workload.shape.outside),
-            points: part.verdicts.iter().map(|v| (v.threads, v.ratio)).collect(),
+            points: part.comparisons.iter().map(|v| (v.threads, v.ratio)).collect(),
         });
         plot::ratios(&format!("{} on {}", scene.workload.name, scene.spec.name), lines.collect())
     };

@@ -100,7 +100,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     pub(super) fn own_holder(&self) -> Option<Box<Holder>> {
         let blocks = !self.in_steps;
         let patient = blocks && matches!(self.wait, Wait::Detect);
-        if !patient && !self.engine.is_nested() && !(blocks && runs_loop()) {
+        let may_wait_for_itself = patient || self.engine.is_nested() || blocks && runs_loop();
+        if !may_wait_for_itself {
             return None;
         }
         let is_own = |used| match used {
