@@ -17,8 +17,8 @@ use crate::output::{self, Absent};
   latchwork locks list locks.region --waiting
   latchwork locks list locks.region --owner 12.1 --json
 
-A mode with a + is held in the owner's own memory. An owner is a slot, and which of its owners.
-`kept` is a prepared transaction: it has no process.
+A mode with a + is held in the owner's own memory. An owner is named by its slot and its number in
+the slot. `kept` is a prepared transaction, which has no process.
 Exits with 1 if there is no such owner.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store

@@ -19,8 +19,8 @@ use crate::output;
   latchwork locks stat locks.region --partitions 5
   latchwork locks stat locks.region --json
 
-What a session requested and was granted, and how long it waited, it counts in its own memory; the
-engine can ask it. Here is what the region shows.")]
+A session counts its requests, grants and waits in its own memory, where only its program can read
+them. This command shows the counts of the region.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,

@@ -23,7 +23,7 @@ use crate::terminal::Pace;
   latchwork locks top locks.region --interval 0.2
   latchwork locks top locks.region | head           # one frame
 
-An object is the hotter the more owners wait for it, and then the more hold it.")]
+Objects are ordered by the number of waiting owners, then by the number of holders.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,

@@ -24,7 +24,7 @@ const TRIES: u32 = 8;
 #[command(after_help = "Example:
   latchwork locks verify locks.region && echo sound
 
-Exits with 0 if all is sound, 1 if something is wrong, 2 if that is not known.")]
+Exits with 0 if the region is valid, 1 if it is damaged, 2 if it could not be checked.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,

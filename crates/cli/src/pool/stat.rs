@@ -18,8 +18,9 @@ use crate::output;
   latchwork pool stat store.region --histograms
   latchwork pool stat store.region --json
 
-Reads, hits, faults, pages evicted and written, and waits for a thread that had the page are counted
-by file; faults, writes and waits are timed, in powers of two of a nanosecond. A handle stores its counts after some thousand reads, after some hundred evictions, and when it ends.")]
+Per file: reads, hits, faults, pages evicted and written, waits for a thread that held the page.
+Times of faults, writes and waits are in powers of two of a nanosecond. A handle stores its counts
+after some thousand reads, after some hundred evictions, and when it ends.")]
 pub(crate) struct Args {
     /// The region, or the folder of a store
     file: PathBuf,

@@ -13,16 +13,15 @@ use crate::output;
 
 /// Copy a store while others write it
 ///
-/// The copy contains every transaction that was committed when the command began, and is a store of
-/// its own.
+/// The copy is a store with every transaction that was committed when the command began.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store backup /tmp/shop /tmp/shop-monday
   latchwork store backup /tmp/shop /tmp/shop-monday --json
 
-It is made beside its place, as NAME.new, and gets its name when all of it is on the disk. Ctrl-C
-takes it away; if this is killed the next one of that name does. Exits with 0 if it is made, 2 if
-not, 128+n if signal n ended it.")]
+The copy is written to NAME.new and renamed when it is durable. Ctrl-C removes NAME.new; after a
+kill the next backup of that name removes it. Exits with 0 if the copy is complete, 2 if not,
+128+n if signal n ended it.")]
 pub(crate) struct BackupArgs {
     /// The store's folder
     path: PathBuf,
@@ -40,9 +39,9 @@ pub(crate) struct BackupArgs {
 #[command(after_help = "Example:
   latchwork store restore /tmp/shop-monday /tmp/shop
 
-The store is made beside its place, as NAME.new: its log is done again and each page is looked at
-before it gets its name. Ctrl-C takes it away as long as files are copied. Exits with 0 if it is
-made, 2 if not, 128+n if signal n ended it: then there is nothing at that place.")]
+The store is written to NAME.new. Its log is replayed and each page is checked before it is
+renamed. Ctrl-C removes it while files are copied. Exits with 0 if the store is complete, 2 if
+not, 128+n if signal n ended it; then nothing is at NAME.")]
 pub(crate) struct RestoreArgs {
     /// The copy
     from: PathBuf,

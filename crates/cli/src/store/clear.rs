@@ -17,9 +17,9 @@ use crate::output;
 #[command(after_help = "Example:
   latchwork store clear /tmp/shop cities
 
-A table without records is not listed, nor dumped. Exits with 0 if all records that it had at the
-beginning are removed, also if it had none; 1 if there never was such a table; 2 if it is not known
-whether all are removed; 128+n if signal n ended it when a part was removed.")]
+A table without records is neither listed nor dumped. Exits with 0 if all records present at the
+beginning are removed, also if there were none; 1 if the table never existed; 2 on an error, when
+some records may remain; 128+n if signal n ended it after some records were removed.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,

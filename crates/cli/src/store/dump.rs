@@ -52,10 +52,10 @@ pub(crate) struct DumpArgs {
   latchwork store dump /tmp/shop | latchwork store load /tmp/copy
   latchwork store load /tmp/copy shop.dump --merge    # also: go on after a kill
 
-A dump in a file is read twice: nothing is loaded of one that is damaged. One in a pipe is read
-once: what comes before the damage is loaded. When it returns all is on the disk; if Ctrl-C ends it,
-or it is killed, a beginning of the dump is there. Exits with 0 if all is loaded, 2 if not, 128+n if
-signal n ended it.")]
+A dump in a file is read twice: nothing is loaded from a damaged one. A dump in a pipe is read
+once: the records before the damage are loaded. When the command returns, all records are durable.
+After Ctrl-C or a kill the first part of the dump is loaded. Exits with 0 if all is loaded, 2 if
+not, 128+n if signal n ended it.")]
 pub(crate) struct LoadArgs {
     /// The store's folder
     path: PathBuf,

@@ -27,9 +27,9 @@ use crate::{locks, output};
   latchwork store locks /tmp/shop --watch --interval 0.5
   latchwork store locks /tmp/shop --json | jq '.blockers[].pid'
 
-The longest wait comes first. `locks kill /tmp/shop OWNER` ends a transaction, `kill -CONT PID` lets
-a stopped process go on. Of a key of more than 12 bytes the first four are known.
-Exits with 0, also if no transaction waits; 2 if the store cannot be looked at.")]
+The longest wait comes first. `locks kill /tmp/shop OWNER` ends a transaction; `kill -CONT PID`
+continues a stopped process. Of a key of more than 12 bytes the first four are known.
+Exits with 0, also if no transaction waits; 2 if the store cannot be read.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,

@@ -17,7 +17,7 @@ use crate::output;
   latchwork store metrics /tmp/shop
   latchwork store metrics /tmp/shop --json
 
-For the node exporter of Prometheus, write them now and then into its folder of text files:
+For the node exporter of Prometheus, write them periodically into its directory of text files:
   latchwork store metrics /tmp/shop > /var/lib/node_exporter/shop.new
   mv /var/lib/node_exporter/shop.new /var/lib/node_exporter/shop.prom
 

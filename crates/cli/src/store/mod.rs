@@ -107,9 +107,9 @@ pub(crate) enum What {
 #[command(after_help = "Example:
   latchwork store verify /tmp/shop
 
-The first that is wrong with each table is told, a line each. Exits with 0 if all is sound, 1 if
-something is wrong, also if the store is too damaged to be opened, 2 if that is not known. If it is
-killed when it has the store open alone, the next command goes on with the memory that it leaves.")]
+Prints the first defect of each table, one per line. Exits with 0 if the store is valid, 1 if it
+is damaged, also if it is too damaged to be opened, 2 if it could not be checked. If the command
+is killed while it has the store open alone, the next command uses the memory that it leaves.")]
 pub(crate) struct VerifyArgs {
     /// The store's folder
     path: PathBuf,
@@ -123,7 +123,8 @@ pub(crate) struct VerifyArgs {
 #[command(after_help = "Example:
   latchwork store checkpoint /tmp/shop
 
-The last process that closes a store does it, too, and so do all now and then as they write.")]
+The last process that closes a store makes a checkpoint too, and writing processes make one when
+enough log has been written.")]
 pub(crate) struct CheckpointArgs {
     /// The store's folder
     path: PathBuf,

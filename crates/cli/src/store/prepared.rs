@@ -22,10 +22,10 @@ use crate::output;
   latchwork store prepared /tmp/shop --commit 'transfer 1'
   latchwork store prepared /tmp/shop --roll-back 'transfer 1'
 
-A line each: the id, for how many seconds it is prepared, from where on it keeps the log, how many
-bytes that is. An id is given as it is, or as it is shown here. Who has coordinated it knows how it
-is to be decided.
-Exits with 0, 1 if there is no such id, 2 if it could not be done.")]
+One line per transaction: the id, its age in seconds, the log position from which it keeps the
+log, and the bytes of log kept. An id is given as it is, or as it is shown here. The coordinator
+knows the decision.
+Exits with 0, 1 if there is no such id, 2 on an error.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,

@@ -20,10 +20,10 @@ use crate::output;
 #[command(after_help = "Example:
   latchwork store salvage /tmp/shop /tmp/shop-again
 
-Pages that are sound are read, with what the log has of them; leaves whose parents are lost go to
-their table if the log says which that is, or to one named salvaged-... What has no commit in the
-log is taken back. It is made beside its place, as NAME.new: if this is killed the next one of that
-name clears it away. Exits with 0 if nothing is missing, 1 if something is, 2 if no store was made.")]
+Valid pages are read, with their changes in the log. Leaves without a parent go to their table if
+the log names it, otherwise to a table named salvaged-... Changes without a commit in the log are
+rolled back. The store is written to NAME.new; after a kill the next run of that name removes it.
+Exits with 0 if nothing is missing, 1 if something is, 2 if no store was made.")]
 pub(crate) struct SalvageArgs {
     /// The store's folder
     from: PathBuf,
@@ -42,13 +42,13 @@ pub(crate) struct SalvageArgs {
   latchwork store compact /tmp/shop /tmp/shop-small
   latchwork store compact /tmp/shop --in-place
 
-With a new folder: when no process has the old store open, and it is not needed any more, the new
-one can be given its name. Ctrl-C removes the new one as long as records are written.
-With --in-place: pages without records become free, and the file system gets the room of all free
-pages. The length of the file stays, and pages that are half empty stay so. Ctrl-C ends it; what was
-freed stays free, and the next run goes on.
-Bytes are those on the disk, as du reports them. Exits with 0 if it is done, 2 if not, 128+n if
-signal n ended it.")]
+With a new folder: once no process has the old store open, the new one can be renamed to it.
+Ctrl-C removes the new one while records are written.
+With --in-place: pages without records become free, and the space of all free pages is returned to
+the file system. The length of the file does not change, and half-empty pages remain. Ctrl-C ends
+the command; pages freed so far stay free, and the next run continues.
+Bytes are those on disk, as reported by du. Exits with 0 if it is done, 2 if not, 128+n if signal
+n ended it.")]
 pub(crate) struct CompactArgs {
     /// The store's folder
     path: PathBuf,

@@ -21,17 +21,16 @@ const LENGTH: u64 = 8 << 20;
 
 /// Measure how often a folder's disk makes data durable, and whether that is credible
 ///
-/// The result bounds the commits per second of one thread that waits for each; many threads share
-/// one sync.
+/// The result bounds the commits per second of one thread; concurrent threads share a sync.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork store sync-test /var/lib/shop
   latchwork store sync-test . --ms 2000 --size 4096,65536 --json
 
-Each way in turn: write and fdatasync, as stores here do; write and fsync; O_DSYNC; O_DIRECT and
-O_DSYNC. What the disk cannot do is left out. Exits with 0 if it is a disk to keep a store on, 1 if
-other machines write it, if it is memory, or if it answers too quickly to be true, 2 if it cannot be
-written to.")]
+Measures in turn: write and fdatasync, as used by stores; write and fsync; O_DSYNC; O_DIRECT and
+O_DSYNC. Unsupported ones are omitted. Exits with 0 if the disk is fit for a store; 1 if other
+machines write to it, if it is memory, or if it answers too fast to be durable; 2 if it is not
+writable.")]
 pub(crate) struct Args {
     /// The folder
     folder: PathBuf,

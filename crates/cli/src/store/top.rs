@@ -27,8 +27,8 @@ const BLOCKED: usize = 5;
   latchwork store top /tmp/shop --interval 0.2 --once
   latchwork store top /tmp/shop --json
 
-The oldest snapshot and the oldest write say how much of the log is kept for them, in bytes. Of
-transactions that are blocked the five that wait longest are shown: `store locks` shows all.")]
+The oldest snapshot and the oldest write are shown with the bytes of log kept for them. Of the
+blocked transactions the five with the longest wait are shown; `store locks` shows all.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,

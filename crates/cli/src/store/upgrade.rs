@@ -16,8 +16,8 @@ use crate::output;
   cp -a --reflink=auto /tmp/shop /tmp/shop-before
   latchwork store upgrade /tmp/shop
 
-No process may have the store open. Programs that write the older format cannot open it afterwards.
-A store that has the present format stays as it is.")]
+No process may have the store open. Programs of the older format cannot open it afterwards. A
+store in the present format is not changed.")]
 pub(crate) struct Args {
     /// The store's folder
     path: PathBuf,
