@@ -1,4 +1,4 @@
-//! Leaves that are empty: unlinked, beside a naive model, and under a reader on its way there.
+//! Empty leaves: unlinked in step with a naive model, and under a reader that is about to enter one.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -146,7 +146,7 @@ fn ghosts_are_cleared_where_a_leaf_stays() {
     });
 }
 
-/// A page that is not asked for is not forgotten: nobody else would have it.
+/// A page that is not asked for is not forgotten: no other thread would return it.
 #[test]
 fn a_tree_that_goes_forgets_no_page_that_its_journal_cannot_answer_for() {
     let house = House::new("dismantle", 400);
