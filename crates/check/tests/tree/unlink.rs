@@ -1,4 +1,4 @@
-//! Empty leaves: unlinked in step with a naive model, and under a reader that is about to enter one.
+//! Empty leaves: unlinked in step with a naive model, and while a reader is about to enter.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
