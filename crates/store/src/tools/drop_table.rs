@@ -54,7 +54,7 @@ impl<M: ConstMachine> Store<M> {
     /// # let path = std::env::temp_dir().join(format!("store-clear-{}", std::process::id()));
     /// let store = Store::open(&path)?;
     /// store.put(&FRUIT, "pear", 3)?;
-    /// assert_eq!(store.clear(FRUIT.name(), &mut |_| {})?, 1);
+    /// assert_eq!(store.drop_table(FRUIT.name(), &mut |_| {})?, 1);
     /// assert!(store.tables()?.is_empty());
     /// # drop(store);
     /// # std::fs::remove_dir_all(&path).unwrap();
