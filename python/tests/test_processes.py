@@ -240,6 +240,8 @@ def test_ctrl_c_ends_a_wait(folder: Path, script: Script) -> None:
     done = script(
         """
         import os, signal, sys, threading, time, latchwork
+        # A job in the background of a shell inherits that SIGINT is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         db = latchwork.open(sys.argv[1], mode="none")
         t = db["t"]
         held = []
