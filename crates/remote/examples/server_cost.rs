@@ -1,7 +1,7 @@
 //! What calls on a server cost, next to the bare client and to hand-written SQL, in one run.
 //!
 //! ```text
-//! cargo run --release -p latchwork-remote --example measure -- postgres://postgres@localhost/bench
+//! cargo run --release -p latchwork-remote --example server_cost -- postgres://postgres@localhost/bench
 //! ```
 //!
 //! The database must be empty; the program leaves its tables there. Rivals take turns, several
