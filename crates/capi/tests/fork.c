@@ -1,8 +1,26 @@
 /* In the child of a fork every call on an object of the parent says so, every _free releases the
  * child's memory alone, and lw_store_reopen opens the store. The parent notices nothing. */
 #include "calls.h"
+#include <pthread.h>
 
 static struct world world;
+static int entered[2], left[2];
+
+/* A value is read until the pipe `left` has a byte. */
+static void stays(void *context, const void *value, size_t len)
+{
+    char byte = 0;
+    (void)context, (void)value, (void)len;
+    CHECK(write(entered[1], &byte, 1) == 1);
+    CHECK(read(left[0], &byte, 1) == 1);
+}
+
+static void *reads(void *context)
+{
+    (void)context;
+    OK(lw_get_with(world.store, world.table, "parent", 6, stays, NULL, NULL));
+    return NULL;
+}
 
 /* Whether a call gets an object that belongs to one process. */
 static int is_of_process(const struct call *call)
@@ -88,6 +106,21 @@ int main(int argc, char **argv)
         OK(lw_cursor_next(world.cursor, &row, &error));
         clear(&world);
     }
+    /* Another thread is in a call at the fork: the child, which has no such thread, closes. */
+    pthread_t thread;
+    char byte = 0;
+    CHECK(!pipe(entered) && !pipe(left));
+    CHECK(!pthread_create(&thread, NULL, reads, NULL));
+    CHECK(read(entered[0], &byte, 1) == 1);
+    pid_t beside = fork();
+    if (beside == 0) {
+        OK(lw_close(world.store, &error));
+        _exit(0);
+    }
+    wait_for(beside);
+    IS(LW_BUSY, lw_close(world.store, &error));
+    CHECK(write(left[1], &byte, 1) == 1);
+    CHECK(!pthread_join(thread, NULL));
     /* A child of a child, which begins a transaction that dies with it. */
     pid_t child = fork();
     if (child == 0) {
