@@ -1,4 +1,4 @@
-//! What can go wrong, each by its name.
+//! Errors of the lock manager.
 
 use core::fmt;
 use core::ops::Deref;
@@ -6,45 +6,46 @@ use core::ops::Deref;
 use crate::ids::OwnerId;
 use crate::mode::{Mode, ModesError};
 
-/// One step of a cycle: an owner that waits, and for what.
+/// One edge of a cycle: an owner that waits, and the lock that it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// The owner that waits.
     pub owner: OwnerId,
-    /// The name of what it waits for, or its beginning.
+    /// The name of the lock, or its beginning.
     pub object: Vec<u8>,
     /// The length of the whole name, in bytes.
     pub length: usize,
-    /// What it holds there already, if it waits for a conversion.
+    /// The mode that it holds already, if it waits for a conversion.
     pub held: Option<Mode>,
-    /// What it waits for.
+    /// The mode that it waits for.
     pub wanted: Mode,
-    /// Whether the next owner of the cycle holds the object, or merely waits before this one.
+    /// Whether the next owner of the cycle holds the lock, rather than merely waiting before this
+    /// one.
     pub hard: bool,
 }
 
-/// A deadlock, as its victim is told: the victim first, then the owner that it waited for, and so
-/// on.
+/// A deadlock, as reported to its victim: the victim first, then the owner that it waited for, and
+/// so on.
 ///
-/// It derefs to its links. A cycle of up to 4,091 owners is told with all its links, and with whole
-/// names if they fit 64 KiB together. Otherwise, and where the region has no room to tell it, it
-/// says how much is missing: [`missing`](Self::missing), [`Link::length`].
+/// Dereferences to its links. A cycle of up to 4,091 owners has all its links, with whole names if
+/// they fit 64 KiB together. Otherwise, or if the region has no room for the report,
+/// [`missing`](Self::missing) and [`Link::length`] give the size of the missing part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cycle {
-    /// The links that are told, in the order of the cycle, the victim's first.
+    /// The reported links, in the order of the cycle, the victim's first.
     pub links: Vec<Link>,
-    /// How many owners the cycle had.
+    /// The number of owners in the cycle.
     pub owners: u32,
 }
 
 impl Cycle {
-    /// How many links are not told.
+    /// Returns how many links are missing.
     pub fn missing(&self) -> usize {
         (self.owners as usize).saturating_sub(self.links.len())
     }
 
-    /// Whether all links are told, with whole names.
+    /// Returns whether the report has all links, with whole names.
     pub fn is_whole(&self) -> bool {
         self.missing() == 0 && self.links.iter().all(|link| link.object.len() == link.length)
     }
@@ -67,69 +68,69 @@ impl<'a> IntoIterator for &'a Cycle {
     }
 }
 
-/// Why an owner's request fails though nothing is wrong with it.
+/// Why an owner is aborted, although its request is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Chosen as the victim of a deadlock.
+    /// The owner was chosen as the victim of a deadlock.
     Deadlock,
-    /// An older owner wanted what it holds, under wound-wait.
+    /// An older owner requested a lock that it holds, under wound-wait.
     Wounded,
-    /// Somebody asked for it.
+    /// An operator or another program aborted it.
     Killed,
 }
 
-/// Why a call failed. The owner keeps all locks that it had.
+/// Why an operation failed. The owner keeps all locks that it held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
     /// The mode is not in the manager's set.
     Mode(Mode),
-    /// The name is empty or longer than 4,000 bytes: this long.
+    /// The name is empty or longer than 4,000 bytes. Holds its length.
     Name(usize),
-    /// The name of a keyspace is empty or longer than 200 bytes: this long.
+    /// The name of a keyspace is empty or longer than 200 bytes. Holds its length.
     Keyspace(usize),
-    /// A key is longer than 2,000 bytes: this long.
+    /// A key is longer than 2,000 bytes. Holds its length.
     Key(usize),
-    /// No key lies in the range.
+    /// The range contains no key.
     EmptyRange,
-    /// The owner does not hold the object, or not in a mode that allows what was asked.
+    /// The owner does not hold the lock, or not in a mode that allows the operation.
     NotHeld,
-    /// It cannot be granted at once, and the caller did not want to wait.
+    /// The lock cannot be granted immediately, and the caller did not want to wait.
     NotGranted,
-    /// It was not granted in time.
+    /// The lock was not granted before the deadline.
     TimedOut,
-    /// A cycle of owners waited for each other, and this one is the victim.
+    /// The owner is the victim of a deadlock. Holds the cycle.
     Deadlock(Cycle),
-    /// Under wait-die: an older owner is in the way.
+    /// Under wait-die: an older owner blocks the request.
     Died(OwnerId),
-    /// Somebody decided that this owner is to fail. It must release its locks.
+    /// The owner was aborted. It must release its locks.
     Aborted(Reason),
-    /// The owner waits already; it can do nothing else until that ends.
+    /// The owner is already waiting. It must finish or cancel the wait before any other operation.
     Waiting,
-    /// No such owner: it has ended, or never was.
+    /// The owner does not exist: it has ended, or was never created.
     NoOwner(OwnerId),
-    /// The owner has children, or another relation that forbids it.
+    /// The owner has children or a parent, which this operation does not allow.
     Family,
-    /// A limit that was set: which, and how much.
+    /// A limit is reached: which, and its value.
     Cap(&'static str, u32),
-    /// A lock was taken 65,535 times.
+    /// The lock is already held 65,535 times.
     Count,
-    /// The thread that calls wakers cannot be started.
+    /// The thread that calls wakers could not be started.
     NoThread,
     /// The set of modes is wrong.
     Modes(ModesError),
-    /// The region belongs to a manager with other modes, or to something else.
+    /// The region belongs to a manager with other modes, or to another kind of object.
     Foreign,
-    /// This process may not call `membarrier(2)`, on which the others who use the region rely: a
-    /// filter of system calls forbids it, most likely.
+    /// This process may not call `membarrier(2)`, on which the other processes of the region rely.
+    /// Usually a filter of system calls forbids it.
     Barrier,
-    /// The memory is full, damaged or not to be used.
+    /// The memory is full, damaged or unusable.
     Region(latchwork_region::Error),
 }
 
 impl Error {
-    /// Whether the same work may succeed if another owner does it again: this one was chosen to
-    /// fail in favour of others, or was not served in time. It must release its locks first.
+    /// Returns whether a retry with another owner may succeed: this owner was aborted in favor of
+    /// others, or timed out. It must release its locks first.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Self::Deadlock(_) | Self::Died(_) | Self::Aborted(_) | Self::TimedOut)
     }
@@ -160,7 +161,7 @@ impl fmt::Display for Error {
             Self::Keyspace(length) => {
                 write!(f, "the name of a keyspace has {length} bytes: must have 1 to 200")
             }
-            Self::Key(length) => write!(f, "a key of {length} bytes: may have 2,000"),
+            Self::Key(length) => write!(f, "a key of {length} bytes: must have at most 2,000"),
             Self::EmptyRange => f.write_str("no key lies in the range"),
             Self::NotHeld => f.write_str("not held"),
             Self::NotGranted => f.write_str("not granted"),
@@ -194,7 +195,7 @@ impl fmt::Display for Error {
             Self::Modes(error) => write!(f, "modes: {error}"),
             Self::Foreign => f.write_str("the region belongs to a manager with other modes"),
             Self::Barrier => {
-                f.write_str("membarrier(2) is forbidden here, and others of the region rely on it")
+                f.write_str("membarrier(2) is forbidden here, and other processes rely on it")
             }
             Self::Region(error) => write!(f, "region: {error}"),
         }
@@ -211,7 +212,7 @@ impl core::error::Error for Error {
     }
 }
 
-/// Why an owner is told to fail, as a number and back.
+/// Converts the number of a reason to the error.
 pub(crate) fn reason(why: u32) -> Error {
     match why {
         1 => Error::Aborted(Reason::Deadlock),
@@ -228,12 +229,13 @@ pub(crate) fn reason_number(reason: Reason) -> u32 {
     }
 }
 
-/// A list that leads nowhere, round and round, or to what it cannot: the region is damaged.
+/// Reports a corrupt list: it contains a cycle, or leads to an impossible place. The region is
+/// damaged.
 pub(crate) fn corrupt_list<T>() -> Result<T, Error> {
     Err(Error::Region(latchwork_region::Error::Corrupt { what: "list of a lock table", at: 0 }))
 }
 
-/// Whether there was no room.
+/// Returns whether an operation failed because there was no room.
 pub(crate) fn is_short(error: &Error) -> bool {
     use latchwork_region::Error::{FileLimit, Full, NoSpace};
     matches!(error, Error::Region(Full(_) | NoSpace | FileLimit))

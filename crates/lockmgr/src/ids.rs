@@ -1,13 +1,13 @@
-//! What owners are called.
+//! The identity of owners.
 
 use core::fmt;
 
-/// Names an owner: a slot, and which of its owners. The same in every process.
+/// Identifies an owner: a slot, and its generation. The same in every process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OwnerId {
     /// The slot.
     pub index: u32,
-    /// How many owners the slot has had.
+    /// The number of owners that the slot has had.
     pub generation: u32,
 }
 

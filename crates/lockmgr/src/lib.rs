@@ -1,7 +1,7 @@
 //! Locks by name, for owners that wait for each other: the lock manager of a storage engine.
 //!
-//! A *lock* is transactional: it is named by bytes, taken in one of up to 16 modes, and kept by its
-//! owner until that ends. (A *latch* is short and physical: see `latchwork-latch`.)
+//! A *lock* is transactional: it is named by bytes, taken in one of up to 16 modes, and held until
+//! its owner releases it or ends. (A *latch* is short and physical: see `latchwork-latch`.)
 //!
 //! ```
 //! use latchwork_lockmgr::{Manager, granular::{self, IX, X}};
@@ -15,9 +15,9 @@
 //! # Ok::<(), latchwork_lockmgr::Error>(())
 //! ```
 //!
-//! All of it lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a
-//! file that many map. The code is the same. Dead owners' locks are released by the thread that
-//! meets them, after the engine had its say:
+//! A manager lies in a [`Region`](latchwork_region::Region): in memory of this process, or in a
+//! file that many processes map. The code is the same for both. When a process dies, a surviving
+//! process releases the locks of its owners. The engine's recovery callback runs first:
 //!
 //! ```
 //! use latchwork_lockmgr::{Manager, Options, shared::{self, X}};
@@ -35,32 +35,32 @@
 //! # Ok::<(), latchwork_lockmgr::Error>(())
 //! ```
 //!
-//! `latchwork bank` is a program that does so, with processes that are killed all the time:
-//! `crates/cli/src/bank`.
+//! `latchwork bank` is a program that does this, while its processes are killed again and again:
+//! see `crates/cli/src/bank`.
 //!
-//! Each folder knows those above it in this table alone; the house test holds that.
+//! Each folder uses only the folders above it in this table. The house test checks this.
 //!
-//! | folder or file | what |
+//! | folder or file | contents |
 //! |---|---|
-//! | `error`, `ids`, `mode`, `preset`, `set`, `options` | what is said to a manager, and by it |
-//! | `meter` | counters, times of waits, events: what a session notes of itself |
-//! | `memory` | what lies in the region, and what a thread has in hand to work there |
-//! | `table` | objects, their queues, granting; what is done when memory is short |
+//! | `error`, `ids`, `mode`, `preset`, `set`, `options` | arguments and results of a manager |
+//! | `meter` | what a session counts: operations, wait times, events |
+//! | `memory` | the cells in the region, and a thread's handle to them |
+//! | `table` | objects, their queues, granting, operations without room |
 //! | `fastpath` | locks that touch no shared line: weak, reserved, cached |
 //! | `range` | ranges of keys: kinds, claims, keyspaces, trees, stripes |
 //! | `deadlock` | finding cycles, choosing a victim, its report, the history |
-//! | `recovery` | the sweep, repair, releasing what the dead had, orphans |
+//! | `recovery` | the sweep, repair, releasing the locks of dead owners, orphans |
 //! | `owner` | requests, waits, releases, ranges, children, transfers, batches |
 //! | `wakeup` | waiting without a thread: the notifier and futures |
 //! | `observe` | snapshots, totals, views that take no latch, addresses |
-//! | `manager`, `session`, `stored` | what a program has in hand before an owner |
+//! | `manager`, `session`, `stored` | the objects that a program holds before it has an owner |
 //!
 //! # Events
 //!
-//! With the feature `tracing` there are events for a subscriber of the crate of that name. A
-//! request that is granted at once has none, and runs no code of theirs. All have the target
-//! `latchwork_lockmgr`. They are emitted on the thread that did the work, with no latch held; a
-//! subscriber must not use the session that is at work there.
+//! With the feature `tracing` the crate emits events for subscribers of the crate `tracing`. A
+//! request that is granted immediately emits none. All events have the target `latchwork_lockmgr`.
+//! They are emitted on the thread that did the work, without a latch held. A subscriber must not
+//! use the session that emits the event.
 //!
 //! | level | message | fields |
 //! |---|---|---|

@@ -1,52 +1,54 @@
-//! Modes are data: which conflict, what two of them make together, which are weak.
+//! Sets of modes, as data: which modes conflict, which mode two of them combine to, which are weak.
 //!
-//! Orientation, everywhere: **held against wanted**. `conflicts(held, wanted)` says that a request
-//! for `wanted` waits while another owner holds `held`. Most matrices are symmetric; Berkeley DB's
-//! is not (a held WRITE stops a wanted WAIT, a held WAIT stops nobody).
+//! All tables are **held against wanted**: `conflicts(held, wanted)` means that a request for
+//! `wanted` waits while another owner holds `held`. Most matrices are symmetric; Berkeley DB's is
+//! not (a held WRITE blocks a wanted WAIT, a held WAIT blocks nothing).
 
 use core::fmt;
 
 use crate::set;
 
-/// The most modes of one set.
+/// The largest number of modes in a set.
 pub const MODES_MAX: usize = 16;
 
-/// A mode, by its set and its number there.
+/// A mode: the number of its set, and its number in the set.
 ///
-/// A mode of one [preset](crate::granular) is none of another, nor of a set of one's own: a manager
-/// refuses it with [`Error::Mode`](crate::Error::Mode), although it may have a mode of that number.
-/// Sets that programs make themselves are not told apart.
+/// A mode of one [preset](crate::granular) belongs to no other preset and to no set that a program
+/// defines: a manager of another set refuses it with [`Error::Mode`](crate::Error::Mode), although
+/// it may have a mode of that number. Sets that programs define are not distinguished from each
+/// other.
 ///
 /// ```text
 ///  7    4 3      0
-/// | set   | number |     set 0: of a program's own
+/// | set   | number |     set 0: defined by a program
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Mode(pub(crate) u8);
 
 impl Mode {
-    /// The mode of this number in a set of one's own. A number beyond 15 makes a mode of no set.
+    /// Creates the mode of this number in a set that a program defines. A number beyond 15 gives a
+    /// mode of no set.
     pub const fn new(number: u8) -> Self {
         Self(if number < 16 { number } else { u8::MAX })
     }
 
-    /// The mode of this number in a preset.
+    /// Creates the mode of this number in a preset.
     pub(crate) const fn of(set: u8, number: u8) -> Self {
         Self(set | number)
     }
 
-    /// Its number in its set.
+    /// Returns its number in its set.
     pub const fn number(self) -> u8 {
         self.0 & 15
     }
 
-    /// The preset that it is of, and its name there; none if it is of a set of one's own.
+    /// Returns its preset and its name there, or `None` if a program defined its set.
     pub fn preset(self) -> Option<(&'static str, &'static str)> {
         let (preset, names) = set::names(self.0 & !15)?;
         Some((preset, names.get(self.at())?))
     }
 
-    /// The bit that stands for it in a mask of modes.
+    /// Returns its bit in a mask of modes.
     #[inline(always)]
     pub const fn bit(self) -> u16 {
         1 << (self.0 & 15)
@@ -58,7 +60,7 @@ impl Mode {
     }
 }
 
-/// The name that its preset gives it, or its number.
+/// Displays the name that its preset gives it, or its number.
 impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.preset() {
@@ -68,26 +70,26 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Why a set of modes is refused.
+/// Why [`Modes::new`] refused a set of modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ModesError {
-    /// None, or more than 16: this many.
+    /// The set has no modes, or more than 16. Holds the number.
     Count(usize),
-    /// A table is not total: its name, the entries that it needs, and those that it has.
+    /// A table has the wrong size: its name, the number of entries that it needs, and the number
+    /// that it has.
     NotTotal(&'static str, usize, usize),
     /// An entry of the conversion table names no mode: held, wanted.
     NoSuchMode(Mode, Mode),
-    /// What the conversion table makes of these two, held and wanted, conflicts with less than
-    /// they do.
+    /// The conversion of these two modes, held and wanted, conflicts with less than they do.
     TooWeak(Mode, Mode),
-    /// No table was given, and no mode conflicts with all that these two conflict with.
+    /// Without a conversion table: no mode conflicts with everything that these two conflict with.
     NoJoin(Mode, Mode),
-    /// These two are declared weak and conflict.
+    /// These two modes are declared weak, but conflict.
     WeakConflict(Mode, Mode),
-    /// These two are declared weak, and what they convert to is not.
+    /// These two modes are declared weak, but convert to one that is not.
     WeakConvert(Mode, Mode),
-    /// A mask names modes that are not there.
+    /// A mask names modes outside the set.
     Mask(u16),
 }
 
@@ -109,56 +111,56 @@ impl fmt::Display for ModesError {
             Self::WeakConvert(a, b) => {
                 write!(f, "weak modes {a} and {b} convert to one that is not weak")
             }
-            Self::Mask(mask) => write!(f, "mask {mask:#06x} names modes that are not there"),
+            Self::Mask(mask) => write!(f, "mask {mask:#06x} names modes outside the set"),
         }
     }
 }
 
 impl core::error::Error for ModesError {}
 
-/// What a set of modes is made from. Tables are row by row: row held, column wanted.
+/// The definition of a set of modes. Tables are row by row: row held, column wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct ModesSpec<'a> {
-    /// A name for each mode; their count is the count of modes.
+    /// A name for each mode; their number is the number of modes.
     pub names: &'a [&'static str],
-    /// Not zero where the held mode (row) stops the wanted one (column).
+    /// Not zero where the held mode (row) blocks the wanted one (column).
     pub conflicts: &'a [u8],
-    /// The mode that an owner of `held` (row) has after it was granted `wanted` (column). Without
-    /// it, the one with the fewest conflicts that has all conflicts of both.
+    /// The mode that an owner of `held` (row) has after it was granted `wanted` (column). Without a
+    /// table: the mode with the fewest conflicts that has all conflicts of both.
     pub convert: Option<&'a [u8]>,
-    /// A mask of modes none of which conflicts with another or itself, and of which each two
-    /// convert to one of them: the ones that are taken in the owner's own memory. Zero for none.
+    /// A mask of the modes that are locked in the owner's own memory. No two of them may conflict,
+    /// nor one with itself, and any two of them must convert to one of them. Zero for none.
     pub weak: u16,
-    /// A mask of modes that write: those that `release_reads` keeps, and that victims are counted
-    /// by.
+    /// A mask of the modes that write: `release_reads` keeps them, and two deadlock policies count
+    /// them.
     pub writes: u16,
 }
 
 /// A checked set of up to 16 modes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Modes {
-    /// Its number: see `set.rs`.
+    /// The number of the set: see `set.rs`.
     set: u8,
     names: Vec<&'static str>,
-    /// By held mode: the wanted ones that it stops.
+    /// By held mode: the wanted modes that it blocks.
     stops: [u16; MODES_MAX],
-    /// By wanted mode: the held ones that stop it.
+    /// By wanted mode: the held modes that block it.
     stopped_by: [u16; MODES_MAX],
     convert: [[u8; MODES_MAX]; MODES_MAX],
     weak: u16,
     writes: u16,
 }
 
-/// Changes when the manager comes to lie otherwise in its region, to hash otherwise, or to rely on
-/// what processes of an older build do not do.
+/// Must change when the layout of the manager in its region or the hash changes, or when the
+/// manager relies on behavior that processes of an older build do not have.
 const LAYOUT: u64 = 11;
 
 impl Modes {
-    /// Checks and builds a set.
+    /// Checks and builds a set of modes.
     ///
     /// # Errors
     ///
-    /// [`ModesError`], which names the entry.
+    /// [`ModesError`], which names the wrong entry.
     pub fn new(spec: &ModesSpec<'_>) -> Result<Self, ModesError> {
         let n = spec.names.len();
         if n == 0 || n > MODES_MAX {
@@ -194,7 +196,7 @@ impl Modes {
         modes.with_weak(spec.weak)
     }
 
-    /// The same modes, as those of a preset.
+    /// Returns the same modes as the modes of a preset.
     pub(crate) fn of_set(mut self, set: u8) -> Self {
         self.set = set;
         self
@@ -204,7 +206,7 @@ impl Modes {
         let n = self.len();
         let Some(table) = table else {
             let joins = self.each().filter(|c| self.covers(*c, a) && self.covers(*c, b));
-            // Prefer one of the two, then the one with the fewest conflicts.
+            // Prefer one of the two, then the mode with the fewest conflicts.
             let least =
                 joins.min_by_key(|c| (*c != a && *c != b, self.stops[c.at()].count_ones(), c.0));
             return least.map(Mode::number).ok_or(ModesError::NoJoin(a, b));
@@ -222,92 +224,94 @@ impl Modes {
         Ok(made.0)
     }
 
-    /// Whether `strong` conflicts with all that `other` conflicts with, held and wanted.
+    /// Returns whether `strong` conflicts with everything that `other` conflicts with, held and
+    /// wanted.
     pub fn covers(&self, strong: Mode, other: Mode) -> bool {
         let (strong, other) = (strong.at(), other.at());
         self.stops[other] & !self.stops[strong] == 0
             && self.stopped_by[other] & !self.stopped_by[strong] == 0
     }
 
-    /// How many modes there are.
+    /// Returns the number of modes.
     #[allow(clippy::len_without_is_empty, reason = "a set of modes is never empty")]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// All modes, by number.
+    /// Returns all modes, by number.
     pub fn each(&self) -> impl Iterator<Item = Mode> + use<> {
         let set = self.set;
         (0..self.names.len() as u8).map(move |number| Mode::of(set, number))
     }
 
-    /// Whether a mode is in the set.
+    /// Returns whether a mode is in the set.
     #[inline(always)]
     pub fn has(&self, mode: Mode) -> bool {
-        // One of another set has other high bits, and one of a lower set wraps.
+        // A mode of a higher set has other high bits, and the subtraction wraps for a mode of a
+        // lower set.
         usize::from(mode.0.wrapping_sub(self.set)) < self.names.len()
     }
 
-    /// A mode's name; `?` for one that is not in the set.
+    /// Returns a mode's name, or `?` if it is not in the set.
     pub fn name(&self, mode: Mode) -> &'static str {
         if self.has(mode) { self.names[mode.at()] } else { "?" }
     }
 
-    /// The mode with this name.
+    /// Returns the mode with this name.
     pub fn by_name(&self, name: &str) -> Option<Mode> {
         self.names.iter().position(|known| *known == name).map(|at| Mode::of(self.set, at as u8))
     }
 
-    /// Whether a request for `wanted` waits while another holds `held`.
+    /// Returns whether a request for `wanted` waits while another owner holds `held`.
     #[inline(always)]
     pub fn conflicts(&self, held: Mode, wanted: Mode) -> bool {
         self.stops[held.at()] & wanted.bit() != 0
     }
 
-    /// The held modes that stop `wanted`, as a mask.
+    /// Returns the held modes that block `wanted`, as a mask.
     #[inline(always)]
     pub fn stopped_by(&self, wanted: Mode) -> u16 {
         self.stopped_by[wanted.at()]
     }
 
-    /// The modes of which one of two requests waits for the other, as a mask: conflict in either
-    /// orientation. By this a request stays behind an earlier one.
+    /// Returns the modes that conflict with this one in either orientation, as a mask. A request
+    /// stays behind an earlier waiter for one of these modes.
     #[inline(always)]
     pub fn clash(&self, mode: Mode) -> u16 {
         self.stopped_by[mode.at()] | self.stops[mode.at()]
     }
 
-    /// What an owner of `held` has after it was granted `wanted`.
+    /// Returns the mode that an owner of `held` has after it was granted `wanted`.
     #[inline(always)]
     pub fn convert(&self, held: Mode, wanted: Mode) -> Mode {
         Mode::of(self.set, self.convert[held.at()][wanted.at()])
     }
 
-    /// Whether this mode is taken in the owner's own memory.
+    /// Returns whether this mode is locked in the owner's own memory.
     #[inline(always)]
     pub fn is_weak(&self, mode: Mode) -> bool {
         self.weak & mode.bit() != 0
     }
 
-    /// The weak modes.
+    /// Returns the weak modes, as a mask.
     pub(crate) fn weak_mask(&self) -> u16 {
         self.weak
     }
 
-    /// Whether all modes of a mask are weak.
+    /// Returns whether all modes of a mask are weak.
     #[inline(always)]
     pub(crate) fn all_weak(&self, mask: u16) -> bool {
         mask & !self.weak == 0
     }
 
-    /// Whether this mode writes.
+    /// Returns whether this mode writes.
     #[inline(always)]
     pub fn is_write(&self, mode: Mode) -> bool {
         self.writes & mode.bit() != 0
     }
 
-    /// The same modes, of which others are weak: for multi-granularity locks, say, IS and S where
-    /// whole objects are mostly read, in place of IS and IX.
+    /// Returns the same modes with other weak modes. For granular locks, for example, IS and S
+    /// instead of IS and IX pay off if whole objects are mostly read.
     ///
     /// # Errors
     ///
@@ -331,8 +335,8 @@ impl Modes {
         Ok(self)
     }
 
-    /// A number that differs for sets that differ and for layouts that do, so that processes with
-    /// different ones do not share a region. Never zero.
+    /// Returns a number that identifies the modes and the layout, so that processes with different
+    /// ones do not share a region. Never zero.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut sum = LAYOUT.rotate_left(48)
             ^ self.len() as u64

@@ -1,4 +1,4 @@
-//! What managers, owners and requests are told to do.
+//! Options of managers, owners and requests.
 
 use std::time::Duration;
 
@@ -8,34 +8,36 @@ use crate::ids::OwnerId;
 #[cfg(doc)]
 use crate::{Error, Owner, Session};
 
-/// What a manager may do; a process's own choice, not kept in the region.
+/// Options of a manager. Each process chooses its own; they are not stored in the region.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a waiter waits before it looks for a deadlock that it is part of. 200 us. One that
-    /// waits for an owner that waits, too, looks at once.
+    /// How long a waiter waits before it searches for a deadlock that it is part of. Default: 200
+    /// us. A waiter that is blocked by another waiter searches immediately.
     pub detect_after: Duration,
     /// Which owner a detector aborts.
     pub policy: Policy,
-    /// The most locks of one owner; none by default. Of weak locks only those that are in the table
-    /// count; the others are 32 at most.
+    /// The largest number of locks of one owner; unlimited by default. Weak locks count only while
+    /// they are in the table; an owner has at most 32 others.
     pub owner_locks: Option<u32>,
-    /// Whether weak modes are taken in the owner's own memory. True; if the system had no
-    /// asymmetric barrier when the manager was made it counts as false.
+    /// Whether weak modes are locked in the owner's own memory. Default: true. Without effect if
+    /// the system had no asymmetric barrier when the manager was created.
     pub weak: bool,
-    /// Whether the first weak lock of a name that nobody has locked is taken in the owner's own
-    /// memory. False: a name comes there when 32 weak locks of it, or of others that share its
-    /// bias, went through the table, so that a strong lock of a new name need not look at any
-    /// owner. After strong locks each part of the table learns when that is worth it.
+    /// Whether the first weak lock of a free name is stored in the owner's own memory. Default:
+    /// false. Then a name is opened to weak locks after 32 weak locks of that name, or of names
+    /// with the same bias, went through the table, so that a strong lock of a new name need not
+    /// inspect any owner. After strong locks each partition learns when opening pays off.
     pub opens_early: bool,
-    /// How often a session asks for a name before it is reserved for it: then its strong locks,
-    /// too, are taken in the owner's own memory until somebody else asks for it. 32; 0 is never.
+    /// How many times a session requests a name before the name is reserved for it. The session
+    /// then takes strong locks of that name in its own memory until another session requests it.
+    /// Default: 32; 0 disables reservations.
     pub keep_after: u32,
-    /// For how long other requests may go before one that waits and whose turn it is (*barging*).
-    /// Zero: never. A lock that is let go is held by the next waiter at once, as a rule, though
-    /// that one may have to be woken first: with more threads than processors the lock then costs
-    /// a switch of threads each time. With this the waiter is *called* and the lock stays free,
-    /// for the first that asks, until the waiter has come for it; a waiter that has waited so long
-    /// is given the lock. Only among modes that exclude themselves, and not among nested owners.
+    /// For how long a new request may overtake the next waiter in the queue (*barging*). Default:
+    /// zero, never. Without barging, a released lock usually passes to the next waiter immediately,
+    /// even if that waiter must first be woken. With more threads than processors, each lock then
+    /// costs a thread switch. With barging, the waiter is *called* and the lock stays free for the
+    /// first thread that requests it, until the called waiter takes it. A waiter that has waited
+    /// this long is granted the lock directly. Applies only to modes that conflict with themselves,
+    /// and not to nested owners.
     pub barge_for: Duration,
 }
 
@@ -53,48 +55,50 @@ impl Default for Options {
     }
 }
 
-/// Called with each dead owner that held locks, before they are released: true releases them,
-/// false keeps the owner as *orphaned*, until [`Session::release_orphan`].
+/// The recovery callback: called for each dead owner that held locks, before its locks are
+/// released. Returns true to release them, or false to keep the owner as an *orphan* until
+/// [`Session::release_orphan`].
 ///
-/// It is asked by its process's sweeps, about the dead that they meet, and about those that a
-/// process without a callback met before. Of several processes one asks at a time. Should that
-/// process die, or the callback panic, before all is done, the next sweep asks again.
+/// A sweep calls it for each dead owner that the sweep finds or that a process without a callback
+/// found earlier. One process at a time calls it. If that process dies, or the callback panics, the
+/// next sweep calls it again.
 pub type Recovery = Box<dyn Fn(OwnerId, &[u8]) -> bool + Send + Sync>;
 
-/// The policies of Berkeley DB. In each, owners with the lowest priority come first, and among
-/// those the policy decides; ties go to the younger.
+/// How a detector chooses the victim of a deadlock, as in Berkeley DB. Each policy considers only
+/// the owners of the lowest priority. Ties are resolved in favor of the older owner: the younger
+/// one is aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// The youngest: it has done least. The default.
+    /// The youngest owner, which has done the least work. The default.
     Youngest,
-    /// The oldest.
+    /// The oldest owner.
     Oldest,
-    /// Any.
+    /// Any owner.
     Random,
     /// The owner that holds the most locks.
     MaxLocks,
-    /// The owner that holds the fewest.
+    /// The owner that holds the fewest locks.
     MinLocks,
     /// The owner that holds the most locks in modes that write.
     MaxWrites,
-    /// The owner that holds the fewest of those.
+    /// The owner that holds the fewest locks in modes that write.
     MinWrites,
     /// The owner that has waited longest.
     Expire,
-    /// What this release thinks best: `Youngest`.
+    /// The recommended policy of this release: `Youngest`.
     Default,
 }
 
-/// What an owner is to be.
+/// Options of an owner.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnerOptions<'a> {
-    /// Victims are chosen from those with the lowest. 100.
+    /// Victims are chosen among the owners of the lowest priority. Default: 100.
     pub priority: u32,
-    /// For people: the first 32 bytes are kept.
+    /// A text for diagnostics. The first 32 bytes are stored.
     pub label: &'a str,
-    /// How old it is, if it is to be as old as it was at its last attempt: what
-    /// [`Owner::age`] said then.
+    /// The age of the owner. To retry a transaction, pass what [`Owner::age`] returned at the first
+    /// attempt, so that the retry does not become younger. `None` means now.
     pub age: Option<u64>,
 }
 
@@ -107,32 +111,33 @@ impl Default for OwnerOptions<'_> {
 /// How a request waits.
 #[derive(Clone, Copy, Debug)]
 pub enum Wait {
-    /// Until it is granted, or a deadlock is found and this owner is the victim.
+    /// Waits until the lock is granted, or a deadlock is found and this owner is the victim.
     Detect,
-    /// Not at all: [`Error::NotGranted`].
+    /// Does not wait: returns [`Error::NotGranted`].
     Never,
-    /// As `Detect`, but [`Error::TimedOut`] at this instant.
+    /// Waits as `Detect`, but returns [`Error::TimedOut`] at this instant.
     Until(Deadline),
-    /// Only for younger owners: [`Error::Died`] if an older one is in the way (Rosenkrantz,
-    /// Stearns and Lewis, 1978). Needs no detector if all do the same.
+    /// Waits only for younger owners; returns [`Error::Died`] if an older one is in the way
+    /// (Rosenkrantz, Stearns and Lewis, 1978). Needs no deadlock detector if all requests use this
+    /// mode.
     Die,
-    /// For older owners only: younger ones that are in the way are told to fail, with
-    /// [`Error::Aborted`], where they wait or when they next ask for a lock (same paper).
+    /// Waits only for older owners. Younger owners in the way are aborted: their waiting request,
+    /// or their next one, fails with [`Error::Aborted`] (same paper).
     Wound,
 }
 
 impl Wait {
-    /// Its deadline, if it has one.
+    /// Returns the deadline, if the wait has one.
     pub(crate) fn deadline(self) -> Option<Deadline> {
         if let Self::Until(deadline) = self { Some(deadline) } else { None }
     }
 }
 
-/// Where a request stands.
+/// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The lock is held.
     Granted,
-    /// It waits: [`Owner::finish`] or [`Owner::poll`] or [`Owner::cancel`] comes next.
+    /// The request waits. Continue with [`Owner::finish`], [`Owner::poll`] or [`Owner::cancel`].
     Waiting,
 }

@@ -1,16 +1,16 @@
-//! The sets of modes that systems have used, ready to take.
+//! Presets: the sets of modes of several systems.
 
 use crate::mode::{Mode, Modes, ModesSpec};
 use crate::set;
 
-/// Builds a preset; its tables are constants, and the tests build each.
+/// Builds a preset. Its tables are constants; the tests build each preset.
 fn build(set: u8, spec: &ModesSpec<'_>) -> Modes {
     let modes = Modes::new(spec).unwrap_or_else(|e| panic!("latchwork: a preset is wrong: {e}"));
     modes.of_set(set)
 }
 
-/// Multi-granularity locking (Gray, Lorie, Putzolu and Traiger, 1976), with U for those who read
-/// and may write: IS and IX are weak.
+/// Multi-granularity locking (Gray, Lorie, Putzolu and Traiger, 1976), with U for transactions that
+/// read and may write later. IS and IX are weak.
 pub mod granular {
     use super::{Mode, Modes, ModesSpec, build, set};
 
@@ -27,7 +27,8 @@ pub mod granular {
     #[allow(missing_docs)]
     pub const X: Mode = Mode::of(set::GRANULAR, 5);
 
-    /// IS, IX, S, SIX, U, X. U is compatible with S either way, and with no other U.
+    /// Returns IS, IX, S, SIX, U, X. U is compatible with S in both orientations, and conflicts
+    /// with itself.
     pub fn modes() -> Modes {
         #[rustfmt::skip]
         let conflicts = [
@@ -52,7 +53,7 @@ pub mod granular {
     }
 }
 
-/// Readers and writers: S is weak, X is not.
+/// Readers and writers. S is weak.
 pub mod shared {
     use super::{Mode, Modes, ModesSpec, build, set};
 
@@ -61,7 +62,7 @@ pub mod shared {
     /// Exclusive.
     pub const X: Mode = Mode::of(set::SHARED, 1);
 
-    /// S and X.
+    /// Returns S and X.
     pub fn modes() -> Modes {
         build(
             set::SHARED,
@@ -76,18 +77,18 @@ pub mod shared {
     }
 }
 
-/// Berkeley DB's nine modes, from its published conflict matrix (release 5.3), in which only WAIT
-/// is asymmetric.
+/// Berkeley DB's nine modes, from its published conflict matrix (release 5.3). Only WAIT is
+/// asymmetric.
 pub mod berkeley {
     use super::{Mode, Modes, ModesSpec, build, set};
 
-    /// Not granted: conflicts with nothing.
+    /// Not granted: conflicts with no mode.
     pub const NG: Mode = Mode::of(set::BERKELEY, 0);
     #[allow(missing_docs)]
     pub const READ: Mode = Mode::of(set::BERKELEY, 1);
     #[allow(missing_docs)]
     pub const WRITE: Mode = Mode::of(set::BERKELEY, 2);
-    /// Waits for a writer and stops nobody.
+    /// Waits for a writer and blocks no mode.
     pub const WAIT: Mode = Mode::of(set::BERKELEY, 3);
     #[allow(missing_docs)]
     pub const IWRITE: Mode = Mode::of(set::BERKELEY, 4);
@@ -95,13 +96,13 @@ pub mod berkeley {
     pub const IREAD: Mode = Mode::of(set::BERKELEY, 5);
     /// Intent to read and write.
     pub const IWR: Mode = Mode::of(set::BERKELEY, 6);
-    /// Reads what is not committed.
+    /// Reads uncommitted data.
     pub const DIRTY: Mode = Mode::of(set::BERKELEY, 7);
-    /// Was written, and dirty readers may see it.
+    /// Was written, and dirty readers may read it.
     pub const WWRITE: Mode = Mode::of(set::BERKELEY, 8);
 
-    /// NG, READ, WRITE, WAIT, IWRITE, IREAD, IWR, READ_UNCOMMITTED, WWRITE. READ and IREAD are
-    /// weak.
+    /// Returns NG, READ, WRITE, WAIT, IWRITE, IREAD, IWR, READ_UNCOMMITTED, WWRITE. READ and IREAD
+    /// are weak.
     pub fn modes() -> Modes {
         #[rustfmt::skip]
         let conflicts = [
@@ -128,8 +129,9 @@ pub mod berkeley {
         )
     }
 
-    /// Its concurrent data store: NG, READ, WRITE, WAIT, IWRITE, with the same numbers. One
-    /// intends to write beside all readers, and makes a WRITE of it when it does.
+    /// Returns the modes of the concurrent data store: NG, READ, WRITE, WAIT, IWRITE, with the same
+    /// numbers. One owner at a time holds IWRITE, concurrently with readers, and converts it to
+    /// WRITE when it writes.
     pub fn concurrent() -> Modes {
         #[rustfmt::skip]
         let conflicts = [
@@ -174,11 +176,12 @@ pub mod postgres {
     #[allow(missing_docs)]
     pub const ACCESS_EXCLUSIVE: Mode = Mode::of(set::POSTGRES, 7);
 
-    /// The eight, weakest first. The first three are weak.
+    /// Returns the eight modes, weakest first. The first three are weak.
     ///
-    /// PostgreSQL lets an owner hold several at once; here it holds one that covers them.
+    /// PostgreSQL lets an owner hold several modes at once. Here the owner holds one mode that
+    /// covers them.
     pub fn modes() -> Modes {
-        // By mode, from 1: which others it conflicts with.
+        // By mode, counted from 1: the modes that it conflicts with.
         const WITH: [&[usize]; 8] = [
             &[8],
             &[7, 8],

@@ -1,7 +1,7 @@
-//! The sets of modes that have numbers of their own, in the high bits of their modes, and the names
-//! of these modes. A mode says by it which set it is of, and what people call it, without that set.
+//! The numbers of the sets of modes, in the high bits of a mode, and the names of their modes. So a
+//! mode can name its set and itself without the set.
 
-/// Sets that programs make themselves.
+/// Sets that programs define.
 pub(crate) const OWN: u8 = 0;
 pub(crate) const GRANULAR: u8 = 1 << 4;
 pub(crate) const SHARED: u8 = 2 << 4;
@@ -23,7 +23,8 @@ pub(crate) const POSTGRES_NAMES: [&str; 8] = [
     "AccessExclusive",
 ];
 
-/// The preset of a set's number, and the names of its modes; none of a program's own.
+/// Returns the name of a preset and the names of its modes, or `None` for a set that a program
+/// defines.
 pub(crate) fn names(set: u8) -> Option<(&'static str, &'static [&'static str])> {
     match set {
         GRANULAR => Some(("granular", &GRANULAR_NAMES)),

@@ -1,24 +1,24 @@
-//! Biases: closing one, which moves the locks under it to the table, and opening it again.
+//! Biases: closing a bias, which moves the locks under it to the table, and opening it again.
 //!
-//! See `fastpath/weak.rs` for what they are. A bias begins closed, and opens when weak requests
-//! have come to the table for it often enough. So a strong lock on a name that nobody reads costs
-//! no look at others: in a transaction system that is nearly every strong lock.
+//! `fastpath/weak.rs` defines biases. A bias begins closed, and opens after enough weak requests
+//! for it went through the table. So a strong lock on a name that has no readers does not inspect
+//! other owners' entries. In a transaction system that is nearly every strong lock.
 //!
-//! # Which owners are looked at
+//! # Which owners a closer inspects
 //!
-//! To close an open bias is to look for the entries under it. Each page of owners has a *filter*:
-//! 64 bits, of which each bias has one. An owner sets its bit before it stores an entry, so a
-//! closer that misses the bit is seen by the owner, as one that misses an entry is. A bit stays set
-//! when the entry goes: an owner that releases all makes the filter of its page anew once it is a
-//! quarter full. So a closer reads one line for 31 owners, which few change, and more only of those
-//! who may have something.
+//! To close an open bias, a thread searches for the entries under it. Each page of owners has a
+//! *filter* of 64 bits; each bias maps to one of them. An owner sets its bit before it stores an
+//! entry, so an owner whose bit a closer missed sees the closed bias, as an owner whose entry a
+//! closer missed does. A bit stays set when the entry is freed: an owner that releases all its
+//! locks rebuilds the filter of its page once a quarter of the bits are set. So a closer reads one
+//! rarely written line for 31 owners, and reads more only of owners that may have an entry.
 //!
-//! # What is found again
+//! # Finding a moved request
 //!
-//! A closer leaves in the owner's page, beside the entry, which request it made of it; it does so
-//! before it links the request, so that one that is linked is always told. The owner, or who
-//! releases a dead one, believes this only of a request that says the same and is linked: a closer
-//! may have died in between.
+//! A closer stores next to an entry which request it created from that entry. It does so before it
+//! links the request, so every linked request is recorded. The owner, or the thread that releases a
+//! dead owner, accepts the record only if the request names the same owner and object and is
+//! linked, because a closer may have died in between.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -42,13 +42,13 @@ use crate::memory::typed::{Link, Stored};
 use crate::memory::{Memory, names};
 use crate::mode::Mode;
 
-/// Owners that a closer looks at before it asks for the time.
+/// Owners that a closer inspects between two checks of its deadline.
 const LOOKED: usize = 512;
-/// Bits of a filter that are set before it is looked whether they need to be.
+/// Number of set bits from which a filter is rebuilt.
 const FULL: u32 = 16;
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// The request that a closer made of an entry of an owner; null if it made none.
+    /// Returns the request that a closer created from an entry of an owner, or null.
     pub(crate) fn moved_of(
         &self,
         page: &WeakPage<M>,
@@ -57,7 +57,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: OwnerNumber,
     ) -> Result<RequestAt<M>, Error> {
         let at = get(&page.moved[entry]);
-        // A cell that was freed may be anything by now: then it is not the one.
+        // A freed cell may contain anything now; then it fails the comparison below.
         let (true, Ok(request)) = (!at.is_null(), self.memory.request(at)) else {
             return Ok(Offset::NULL);
         };
@@ -73,22 +73,28 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(if linked { at } else { Offset::NULL })
     }
 
-    /// Closes a bias, if it is not closed, and moves all locks that are under it to the table.
+    /// Closes a bias, if it is not closed, and moves all locks under it to the table.
     #[inline(always)]
     pub(crate) fn close(&self, bias: u32) -> Result<(), Error> {
         self.close_by(bias, None)
     }
 
-    /// The same until a deadline: if that comes before all are moved, the bias is open again, as it
-    /// was, after as long once more, and the error is [`Error::TimedOut`].
+    /// Closes a bias until a deadline.
+    ///
+    /// If the deadline passes before all locks are moved, the bias is restored and opened again,
+    /// which takes as long once more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TimedOut`] if the deadline passed.
     #[inline(always)]
     pub(crate) fn close_by(&self, bias: u32, deadline: Option<Deadline>) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let now = get(word);
         let mut learned = Learned::of(get(&self.learned));
         learned.strong(now.is_open());
-        // Also where it changes nothing: the number of steps of an acquisition must not depend on
-        // what others did before, or the models of it have no end.
+        // Stored even if unchanged: the number of steps of an acquisition must not depend on the
+        // actions of other threads, or its models do not terminate.
         put(&self.learned, learned.word());
         if now.is_closed() { Ok(()) } else { self.close_now(bias, deadline) }
     }
@@ -115,8 +121,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         })
     }
 
-    /// Moves all entries that were taken under a bias that is now closed. May be done again.
-    /// `reached` is one more than the last owner of whom one was moved, or was to be.
+    /// Moves all entries that were taken under a bias that is now closed. May be repeated.
+    /// `reached` is set to one more than the last owner that was inspected.
     pub(crate) fn collect(
         &self,
         bias: u32,
@@ -133,8 +139,8 @@ impl<M: ConstMachine> Latched<'_, M> {
                 return Err(Error::TimedOut);
             }
             *reached = owner.word() + 1;
-            // Acquire: synchronizes with the Release in `make_weak_page`, so that the page is seen
-            // as it was made, and not what lay there before.
+            // Acquire: synchronizes with the Release in `make_weak_page`, so that the page is
+            // visible as it was created, and not what the cell contained before.
             let page = cell.weak.load(Acquire);
             if page.is_null() {
                 continue;
@@ -158,11 +164,13 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Whether the closing of a bias had ended, for all we know: what its owners hold under it is
-    /// in the table, and what they seem to hold beside that they are about to take back.
+    /// Returns whether the closing of a bias is known to have ended. If so, all that its owners
+    /// hold under it is in the table, and the owners are about to take back any other entry that
+    /// seems to count.
     ///
-    /// Where it was open, a strong request is made only after that. Where it was reserved, somebody
-    /// has the name in the table only after that, whatever is held of other names.
+    /// If the bias was open, a strong request is created only after the end. If it was reserved, a
+    /// request for the reserved name enters the table only after the end; requests for other names
+    /// prove nothing.
     pub(crate) fn is_collected(&self, bias: u32, open: Bias) -> Result<bool, Error> {
         if open.is_open() {
             return Ok(get(&self.strong[(bias % BIASES) as usize]) != 0);
@@ -199,8 +207,9 @@ impl<M: ConstMachine> Latched<'_, M> {
         entry: Entry,
     ) -> Result<(), Error> {
         let (object_at, object) = self.find_or_make(name)?;
-        // One that is there already. Or one that was taken when the bias was closed, by an owner
-        // that died before it saw that: a repair looks again, when another may have the lock.
+        // The request exists already. Or the entry was stored after the bias was closed, by an
+        // owner that died before it noticed: a repair collects again, when another owner may hold
+        // the lock.
         if !self.moved_of(page, at, object_at, owner)?.is_null()
             || self.stopped(object, owner, entry.mode)?.is_some()
         {
@@ -219,14 +228,14 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// After a bias was closed and not all that was to be moved could be: takes out what was, and
-    /// opens it again, as it was. No strong request may be under it yet. Owners from `end` on were
-    /// not looked at.
+    /// Undoes a closing that could not move every entry: removes the requests that it created and
+    /// restores the bias. No strong request may be under the bias yet. Owners from `end` on were
+    /// not inspected.
     ///
-    /// The entries are the truth again. That the bias has an old value once more is no matter: none
-    /// of its entries was settled meanwhile, for that needs the latch. An owner that saw it closed
-    /// took back what it had done, and comes for the latch; it finds nothing moved, and its entry
-    /// as it left it. Should we die on the way, the bias is closed, and the sweeper collects again.
+    /// The entries are authoritative again. The bias may take an old value, because none of its
+    /// entries was settled since: that needs the latch. An owner that saw it closed took its entry
+    /// back and waits for the latch; it finds no moved request, and its entry as it left it. If
+    /// this thread dies on the way, the bias is closed, and the sweeper collects again.
     #[cold]
     pub(crate) fn reopen(&self, bias: u32, open: Bias, end: u32) -> Result<(), Error> {
         let memory = self.memory;
@@ -240,10 +249,10 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
             let page = cell_at(memory.region(), page)?;
             for at in 0..WEAK {
-                // Acquire: before the look at the entry, for which see below.
+                // Acquire: before the load of the entry; see below for the reason.
                 let told = page.moved[at].load(Acquire);
-                // Acquire: synchronizes with the Release in `weak_take`. What counts nothing any
-                // more may have been moved while it did.
+                // Acquire: synchronizes with the Release in `weak_take`. An entry that no longer
+                // counts may have been moved while it did.
                 let entry = page.states[at].load(Acquire);
                 let hash = get(&page.hashes[at]);
                 if entry.bias != open
@@ -263,7 +272,8 @@ impl<M: ConstMachine> Latched<'_, M> {
                     continue;
                 }
                 if get(&cell.head) == moved {
-                    // Its owner died as it made it its own: it goes with that one's list.
+                    // Its owner died while it took the request over: the request is released with
+                    // that owner's list.
                     continue;
                 }
                 let object = memory.object(object_at)?;
@@ -273,7 +283,7 @@ impl<M: ConstMachine> Latched<'_, M> {
                 if get(&object.head).is_null() {
                     self.retire(object_at, object)?;
                 }
-                // Or it would be taken for this entry's when it is lent out again.
+                // Otherwise the cell, once reused, would pass for this entry's request.
                 put(&page.moved[at], Offset::NULL);
                 memory.free_cell(moved)?;
             }
@@ -282,11 +292,12 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Clears what an owner's page tells of an entry, of which nothing is moved: a closer may have
-    /// died before it linked that, and what gets the cell next would be taken for it.
+    /// Clears the record of a moved request that does not exist: a closer may have died before it
+    /// linked the request, and a reused cell would pass for it.
     ///
-    /// Not what was told since it was looked at. An entry that counts nothing is its owner's to use
-    /// for another name, of which a closer with another latch may have told by now.
+    /// Keeps a record that was stored since it was read. The owner may reuse an entry that counts
+    /// nothing for another name, and a closer with another latch may have recorded a request for
+    /// that name.
     fn forget_moved(&self, moved: &Link<M, Request<M>>, told: RequestAt<M>) {
         self.memory.point("nothing moved found");
         if !told.is_null() {
@@ -295,8 +306,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
     }
 
-    /// Opens a bias under which nothing ever was, for a name that nobody has in the table, and
-    /// returns what it is then.
+    /// Opens a bias that was never used, if the name has no requests in the table, and returns the
+    /// new value of the bias.
     pub(crate) fn open_first(&self, name: &Name<'_>, bias: u32) -> Result<Bias, Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let object = self.find(name)?;
@@ -310,7 +321,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(get(word))
     }
 
-    /// Counts a weak request that had to come here, and opens its bias if many have.
+    /// Counts a weak request that went through the table, and opens its bias after enough of them.
     pub(crate) fn missed(&self, bias: u32) -> Result<(), Error> {
         let word = &self.memory.biases(self.number)?[(bias % BIASES) as usize];
         let closed = get(word);
@@ -336,35 +347,40 @@ impl<M: ConstMachine> Latched<'_, M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// The closer's half of the barrier; the owners' is in `weak_take`, `count_reserved` and
-    /// `drop_entry`. An error if owners rely on it and this process may not, for it is in a sandbox
-    /// by now.
+    /// Executes the closer's half of the barrier. The owners' half is in `weak_take`,
+    /// `count_reserved` and `drop_entry`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Barrier`] if owners rely on the barrier and this process may not execute it, for
+    /// example because it entered a sandbox.
     pub(crate) fn pass_barrier(&self) -> Result<(), Error> {
         let passed = M::heavy_barrier();
         if passed || !self.inner().relied_on { Ok(()) } else { Err(Error::Barrier) }
     }
 
-    /// Whether a closer has moved the lock of an entry that counts nothing any more, or is about
-    /// to, for it read the entry before that.
+    /// Returns whether a closer has moved the lock of an entry that no longer counts, or may still
+    /// move it because it read the entry earlier.
     pub(crate) fn may_be_moved(&self, page: &WeakPage<M>, at: usize) -> Result<bool, Error> {
         let (entry, spot) = (get(&page.states[at]), self.spot(get(&page.hashes[at])));
         let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);
         let latch = &self.partition(spot.partition)?.latch;
-        // Acquire: what a closer has moved, which has the latch no more, is seen below.
+        // Acquire: if a closer no longer has the latch, the requests that it recorded are visible
+        // below.
         let is_closing = bias != entry.bias && latch.load(Acquire) != 0;
         Ok(is_closing || !get(&page.moved[at]).is_null())
     }
 
-    /// Before an owner's first weak lock: from here on closers look at it.
+    /// Makes closers inspect an owner from now on. Called before its first weak lock.
     ///
-    /// Stored before the owner's page is, so that a death in between leaves an owner that is looked
-    /// at for nothing, and not one that is passed over. A closer that misses it is seen by the
-    /// owner, as one that misses an entry is; see `fastpath/weak.rs`.
+    /// Stored before the owner's page, so that a death in between leaves an owner that is inspected
+    /// in vain, never a skipped one. If a closer misses this store, the owner sees the
+    /// closed bias, as it does if the closer misses an entry; see `fastpath/weak.rs`.
     pub(crate) fn note_weak(&self, owner: OwnerNumber) -> Result<(), Error> {
         let Some(page) = self.page(owner.page())? else { return Ok(()) };
         let (mut seen, end) = (get(&page.weak_end), owner.at() as u32 + 1);
         while seen < end {
-            // Relaxed: as above. Owners of one page may be of several threads, that adopted them.
+            // Relaxed: as above. Several threads may have adopted owners of one page.
             match page.weak_end.compare_exchange(seen, end, Relaxed, Relaxed) {
                 Ok(_) => break,
                 Err(now) => seen = now,
@@ -373,7 +389,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// All owner cells that may have an entry under a bias, with their numbers.
+    /// Returns all owner cells that may have an entry under a bias, with their numbers.
     pub(crate) fn each_weak(
         &self,
         under: Spot,
@@ -381,8 +397,8 @@ impl<M: ConstMachine> Memory<M> {
         let bit = under.filter();
         (0..PAGES as u32)
             .map_while(|place| self.page(place).ok().flatten().map(|page| (place, page)))
-            // Acquire: synchronizes with the Release in `make_filter`, for what was done under a
-            // lock whose entry is passed by since.
+            // Acquire: synchronizes with the Release in `make_filter`: the closer skips an entry
+            // only after the writes under its lock are visible.
             .filter(move |(_, page)| page.filter.load(Acquire) & bit != 0)
             .flat_map(|(place, page)| {
                 let end = get(&page.weak_end) as usize;
@@ -393,7 +409,7 @@ impl<M: ConstMachine> Memory<M> {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Before an entry under a bias is stored: its bit is set.
+    /// Sets the bit of a bias in the filter. Called before an entry under the bias is stored.
     #[inline(always)]
     pub(crate) fn note_filter(&self, spot: Spot) {
         let bit = spot.filter();
@@ -403,8 +419,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
     }
 
-    /// Makes the filter of the owner's page anew, if it says of many biases what is no longer so.
-    /// The page is this session's: no other thread changes its entries.
+    /// Rebuilds the filter of the owner's page, if too many bits are set. The page belongs to this
+    /// session, so no other thread changes its entries.
     #[inline]
     pub(crate) fn refresh_filter(&self) -> Result<(), Error> {
         if get(self.filter).count_ones() < FULL { Ok(()) } else { self.make_filter() }
@@ -422,7 +438,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         for cell in owners.owners.iter().filter(|cell| !get(&cell.weak).is_null()) {
             let page = cell_at(memory.region(), get(&cell.weak))?;
             for at in 0..WEAK {
-                // A closer finds again what it has moved, should it have to take it back.
+                // If a closing is undone, the closer must find again the entries that it moved.
                 if get(&page.states[at]).count != 0 || memory.may_be_moved(page, at)? {
                     filter |= memory.spot(get(&page.hashes[at])).filter();
                 }
@@ -449,11 +465,11 @@ mod tests {
     #[cfg(feature = "points")]
     use crate::{Owner, Session};
 
-    /// An owner that has released all makes the filter of its page anew: it says of its neighbour's
-    /// locks what they need, and nothing more of its own, but for one that a closer is about to
+    /// After an owner has released its locks, it rebuilds the filter of its page: the bits for its
+    /// neighbour's locks stay, and of its own bits only the one for a lock that a closer may still
     /// move.
     #[test]
-    fn a_filter_that_is_made_anew_says_what_is_left() {
+    fn a_rebuilt_filter_has_the_bits_of_held_locks() {
         let region = Region::private(&Default::default()).unwrap();
         let options = Options { opens_early: true, ..Options::default() };
         let manager = Manager::new(region, modes(), options).unwrap();
@@ -475,8 +491,8 @@ mod tests {
             owner.unlock(&name).unwrap();
         }
         assert_eq!(get(owner.filter), set);
-        // One is given back as a closer has seen it and has the latch still. It is of this session,
-        // which so cannot have it again: that is an error.
+        // The owner releases a lock that a closer has seen while it holds the latch. The latch is
+        // held by this session, so taking it again is an error.
         let moves = names.next().unwrap();
         owner.lock(&moves, IS).unwrap();
         let spot = memory.spot(memory.named(&moves).unwrap().hash);
@@ -495,7 +511,7 @@ mod tests {
 
     #[cfg(feature = "points")]
     thread_local! {
-        /// What happens between two looks of a closer.
+        /// The action between two reads of a closer.
         static THEN: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
     }
 
@@ -508,16 +524,16 @@ mod tests {
         }
     }
 
-    /// A closing is taken back. A lock that was given back under it is none of its business any
-    /// more: its entry is another name's by now, and another closer has moved that.
+    /// A closing is undone. It must leave alone an entry whose lock was released during the
+    /// closing: the entry now belongs to another name, and another closer has moved that lock.
     #[cfg(feature = "points")]
     #[test]
-    fn what_is_told_of_another_name_meanwhile_stays() {
+    fn undoing_a_closing_keeps_the_record_of_another_name() {
         crate::set_point_hook(at_point);
         let region = Region::private(&Default::default()).unwrap();
         let options = Options { opens_early: true, ..Options::default() };
         let manager = Manager::new(region, modes(), options).unwrap();
-        // For the hook, which outlives them for all that is known.
+        // For the hook, whose lifetime is not bounded.
         let sessions: &[Session; 3] =
             Box::leak(Box::new([(); 3].map(|()| manager.session().unwrap())));
         let owners = Box::leak(Box::new([0, 1, 2].map(|at| sessions[at].owner().unwrap())));
@@ -546,7 +562,7 @@ mod tests {
         let latched = first.memory.latch(spot.partition).unwrap();
         let open = get(&memory.biases(spot.partition).unwrap()[spot.bias as usize]);
         latched.reopen(spot.bias, open, u32::MAX).unwrap();
-        assert!(THEN.take().is_none(), "it did not come there");
+        assert!(THEN.take().is_none(), "the crash point was not reached");
         drop(latched);
         assert_eq!(owner.holds(&after), Ok(Some((IS, 1))));
         owner.unlock(&after).unwrap();

@@ -1,4 +1,4 @@
-//! Places of the region that an owner remembers, so that it need not look them up again.
+//! References into the region that an owner caches.
 
 use latchwork_machine::ConstMachine;
 
@@ -7,25 +7,26 @@ use crate::memory::cells::{Request, RequestAt, get};
 use crate::memory::handle::{Known, Last, LastKnown, Owner};
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Remembers a place of the session's region, whose references are all as long as this one.
+    /// Caches a reference into the session's region. All such references live as long as the
+    /// session.
     #[inline(always)]
     pub(crate) fn note<T>(&self, place: &'s T) -> Known<T> {
         Known(place)
     }
 
-    /// The place, again.
+    /// Returns a cached reference.
     ///
     /// # Safety
     ///
-    /// It was noted by this owner.
+    /// It was cached by this owner.
     #[inline(always)]
     pub(crate) unsafe fn at<T>(&self, known: Known<T>) -> &'s T {
-        // SAFETY: it was a reference good for as long as the owner's session; `Owner` is covariant
-        // in that lifetime, so that `'s` now is no longer than `'s` was then.
+        // SAFETY: it was a reference valid for the lifetime of the owner's session; `Owner` is
+        // covariant in that lifetime, so `'s` now is no longer than `'s` was then.
         unsafe { &*known.0 }
     }
 
-    /// Keeps a request that holds as the last one.
+    /// Caches a held request as the last one.
     #[inline]
     pub(crate) fn remember(&self, at: RequestAt<M>, request: &'s Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);
@@ -45,19 +46,19 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.last.set(None);
     }
 
-    /// The request that was remembered last, if it still holds.
+    /// Returns the request that was cached last.
     #[inline(always)]
     pub(crate) fn last(&self) -> Option<Last<'s, M>> {
         let LastKnown { at, object_at, request, object } = self.last.get()?;
-        // SAFETY: it was noted by `remember_as`.
+        // SAFETY: `remember_as` stored it with `note`.
         let request = unsafe { self.at(request) };
         // SAFETY: as above.
         let object = unsafe { self.at(object) };
         Some(Last { at, object_at, request, object })
     }
 
-    /// Takes a request that is in no queue out of the owner's list, and keeps it, noted, for the
-    /// next lock of this session.
+    /// Removes a request that is in no queue from the owner's list, and keeps it, recorded, as the
+    /// spare for the session's next lock.
     #[inline]
     pub(crate) fn discard(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         self.memory.discard(self.cell, at, request)?;

@@ -1,20 +1,21 @@
-//! Entries of a weak page: which of them a name may be in, and what came of taking one.
+//! Entries of a weak page: the entries possible for a name, and the result of taking one.
 
 use crate::memory::cells::{GROUP, WEAK};
 use crate::memory::entry::Entry;
 
-/// What came of an attempt to take a weak lock.
+/// The result of an attempt to take a weak lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It is held.
+    /// The lock is held.
     Yes,
-    /// It needs more than was tried.
+    /// The lock cannot be taken on this path.
     No,
-    /// The bias was closed meanwhile: the entry is to be given back. Which one, and what it was.
+    /// The bias was closed during the attempt: the entry must be restored. Holds its index and its
+    /// old value.
     Closed(usize, Entry),
 }
 
-/// The entries in which a name may be, as a mask.
+/// Returns the entries in which a name may be, as a mask.
 #[inline(always)]
 pub(crate) fn group_of(hash: u64) -> u32 {
     const ONE: u32 = (1 << GROUP) - 1;

@@ -1,10 +1,11 @@
-//! A name that an owner has in two places, made one request.
+//! Merging the two parts of a lock that its owner has in two places.
 //!
-//! A weak lock that is taken while its bias is closed goes to the table. When the bias is open, the
-//! next one of the same name is an entry of the owner's page. Both are one lock, with one count and
-//! one mode: what is given back first must leave the mode of both. So where one count decides they
-//! are made one before, under the latch of the partition, by which no closer is at work. That needs
-//! no room, and closes no bias: what two weak modes make is weak (`Modes::new`).
+//! A weak lock that is taken while its bias is closed is in the table. After the bias opens, the
+//! next lock of the same name is an entry of the owner's page. Both are one lock, with one count
+//! and one mode: releasing either part must leave the mode of both. So before an operation that
+//! needs the total count, they are merged under the latch of the partition, which excludes closers.
+//! The merge needs no memory and closes no bias, because two weak modes combine to a weak mode
+//! (`Modes::new`).
 
 use latchwork_machine::ConstMachine;
 
@@ -15,30 +16,30 @@ use crate::memory::latch::Latched;
 use crate::memory::names;
 use crate::memory::names::Name;
 
-/// A name's bit of [`Owner::in_table`], by that half of its hash which an object has.
+/// Returns a name's bit of [`Owner::in_table`], from the half of its hash that an object has.
 #[inline(always)]
 fn bit_of(hash: u64) -> u64 {
     1 << (hash as u32 >> 26)
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Notes that the owner may have a name in the table in a weak mode.
+    /// Records that the owner may hold a name in the table in a weak mode.
     #[inline(always)]
     pub(crate) fn note_in_table(&self, hash: u64) {
         self.in_table.set(self.in_table.get() | bit_of(hash));
     }
 
-    /// Whether the owner may have any name in both places.
+    /// Returns whether the owner may hold any name in both places.
     #[inline(always)]
     pub(crate) fn has_two_places(&self) -> bool {
         self.in_table.get() != 0 && self.entries.get() != 0
     }
 
-    /// Makes one request of what the owner has of a name.
+    /// Merges the owner's locks on a name into one request.
     pub(crate) fn gather(&self, latched: &Latched<'_, M>, name: &Name<'_>) -> Result<(), Error> {
         let Some(page) = self.weak_page()? else { return Ok(()) };
         let Some(at) = self.entry_of(page, name) else { return Ok(()) };
-        // What a closer has moved becomes one with the request.
+        // A moved request is merged with the own one.
         self.settle(latched, page, at)?;
         let object_at = latched.find(name)?;
         if object_at.is_null() || get(&page.states[at]).count == 0 {
@@ -53,7 +54,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// The same, if the name may be in both places: false if not.
+    /// Merges the owner's locks on a name that may be in both places. Returns false if it cannot
+    /// be.
     #[cold]
     #[inline(never)]
     pub(crate) fn gather_one(&self, name: &Name<'_>, spot: Spot) -> Result<bool, Error> {
@@ -67,7 +69,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(true)
     }
 
-    /// The same for all names.
+    /// Merges the locks of all names.
     pub(crate) fn gather_all(&self) -> Result<(), Error> {
         let page = if self.has_two_places() { self.weak_page()? } else { None };
         let Some(page) = page else { return Ok(()) };
@@ -79,7 +81,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// Makes what is held of a name one request in the table, wherever it is, and closes its bias.
+    /// Moves the owner's lock on a name to one request in the table, and closes its bias.
     pub(crate) fn gather_in_table(&self, name: &Name<'_>, spot: Spot) -> Result<(), Error> {
         let latched = self.memory.latch(spot.partition)?;
         latched.close(spot.bias)?;

@@ -1,44 +1,44 @@
-//! After how many weak requests a bias is worth opening: what a partition learns of its own use.
+//! When to open a bias: each partition learns how many weak requests make it worthwhile.
 //!
-//! To open a bias saves each weak request that follows the way through the table, and costs the
-//! next strong request a closing: a barrier, and a look at the owners that may have entries, of
-//! which a machine of many processors has many. How many weak requests come between two strong
-//! ones, and what a closing takes, each partition notes in one word, under its latch:
-//!
+//! Opening a bias saves each later weak request the path through the table. It costs the next
+//! strong request a closing: a barrier, and an inspection of the owners that may have entries,
+//! which are many on a machine with many processors. Each partition records how many weak requests
+//! occur between two strong ones, and how long a closing takes, in one word under its latch:
 //! ```text
 //!  31      21 20        9 8      0
-//! | closing  | between   | misses |   closing: a mean, of 128 ns; between: a mean, in eighths
+//! | closing  | between   | misses |   closing: mean, in 128 ns; between: mean, in eighths
 //! ```
 //!
-//! Where more requests are to be expected than a closing is worth, the bias opens at once: how many
-//! are still to come does not depend on how many have come, as far as anybody knows. Else it opens
-//! after as many as a closing is worth: then it costs twice the least, at most (Karlin, Manasse,
-//! Rudolph and Sleator, 1988: *competitive snoopy caching*).
+//! If more weak requests are expected than a closing costs, the bias opens immediately: the number
+//! of requests still to come is assumed to be independent of the number that came. Otherwise it
+//! opens after as many requests as a closing costs. The total cost is then at most twice the
+//! minimum (Karlin, Manasse, Rudolph and Sleator, 1988: *competitive snoopy caching*).
 
-/// What a weak request costs more in the table, in nanoseconds.
+/// The additional cost of a weak request through the table, in nanoseconds.
 const SAVED: u32 = 100;
-/// After so many weak requests a bias opens that is worth it.
+/// The number of weak requests after which a bias opens if opening pays off.
 const SOON: u32 = 2;
-/// The same where nothing is known yet, and the least where it is not worth it.
+/// The number of weak requests before anything is learned, and the minimum if opening does not pay
+/// off.
 const AT_FIRST: u32 = 32;
 
 /// Bits of each part of the word.
 const MISSES: u32 = 9;
 const BETWEEN: u32 = 12;
 const CLOSING: u32 = 11;
-/// What the mean of closings counts, as a power of two of nanoseconds.
+/// The unit of the mean of closings: a power of two of nanoseconds.
 const UNIT: u32 = 7;
-/// The most that the first closing is taken to be: what `AT_FIRST` requests are worth.
+/// The upper bound for the first closing: the cost of `AT_FIRST` requests.
 const FIRST: u32 = (AT_FIRST * SAVED) >> UNIT;
 
-/// What a partition has learned.
+/// The measurements of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Learned {
     /// Weak requests that met a closed bias since the last strong one.
     misses: u32,
     /// Weak requests between two strong ones, in eighths.
     between: u32,
-    /// What a closing takes.
+    /// Duration of a closing.
     closing: u32,
 }
 
@@ -59,12 +59,12 @@ impl Learned {
         self.misses.min((1 << MISSES) - 1) | between << MISSES | closing << (MISSES + BETWEEN)
     }
 
-    /// How many weak requests a closing is worth.
+    /// Returns how many weak requests cost as much as a closing.
     fn worth(self) -> u32 {
         (self.closing << UNIT) / SAVED
     }
 
-    /// After how many weak requests a bias opens.
+    /// Returns the number of weak requests after which a bias opens.
     pub(crate) fn opens_after(self) -> u32 {
         let worth = self.worth();
         if self.closing != 0 && self.between / 8 > worth {
@@ -74,19 +74,19 @@ impl Learned {
         }
     }
 
-    /// A weak request met a closed bias; says whether that is to open.
+    /// Counts a weak request that found a closed bias. Returns whether the bias must be opened.
     pub(crate) fn missed(&mut self) -> bool {
         self.misses += 1;
         self.misses >= self.opens_after()
     }
 
-    /// A bias was opened.
+    /// Records that a bias was opened.
     pub(crate) fn opened(&mut self) {
         self.misses = 0;
     }
 
-    /// A strong request came. While a bias was open nobody counted; so many more than it opened
-    /// after are to be expected as at any time.
+    /// Records a strong request. Weak requests under an open bias are not counted, so as many as
+    /// usual are assumed after it opened.
     #[inline(always)]
     pub(crate) fn strong(&mut self, was_open: bool) {
         let came = if was_open { self.opens_after() + self.between / 8 } else { self.misses };
@@ -94,8 +94,8 @@ impl Learned {
         self.misses = 0;
     }
 
-    /// A closing took so long. A thread that the system stopped in the middle of one says little of
-    /// the next: one that took long adds a quarter at most.
+    /// Records the duration of a closing. A thread may be preempted during a closing, so a long one
+    /// raises the mean by at most a quarter.
     pub(crate) fn closed(&mut self, nanoseconds: u64) {
         let took = (nanoseconds >> UNIT).min(1 << CLOSING) as u32;
         self.closing = match self.closing {
@@ -110,8 +110,8 @@ impl Learned {
 mod tests {
     use super::*;
 
-    /// A partition to which so many weak requests come between two strong ones, and whose closings
-    /// take so long; and after how many of them a bias opens in the end.
+    /// Simulates a partition with so many weak requests between two strong ones, and closings of
+    /// this duration. Returns the number of requests after which a bias opens in the end.
     fn after(between: u32, closing: u64) -> u32 {
         let (mut learned, mut open) = (Learned::default(), false);
         for _ in 0..200 {
@@ -132,12 +132,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bias_opens_at_once_where_that_is_worth_it() {
+    fn a_bias_opens_immediately_if_that_pays_off() {
         assert_eq!(Learned::default().opens_after(), AT_FIRST);
         // A closing of 5 us is worth 50 weak requests.
         assert_eq!(after(100, 5_000), SOON);
         assert!((32..=64).contains(&after(40, 5_000)));
-        // Too few to open it even once.
+        // Too few to open the bias once.
         assert_eq!(after(4, 5_000), AT_FIRST);
         // On a machine of many processors a closing may take long.
         assert!((300..=500).contains(&after(300, 47_000)));
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_stopped_says_little() {
+    fn a_preempted_thread_changes_the_mean_little() {
         let mut learned = Learned::default();
         learned.closed(u64::MAX);
         assert_eq!(learned.opens_after(), AT_FIRST);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_keeps_it() {
+    fn a_word_holds_all_fields() {
         let learned = Learned { misses: 7, between: 801, closing: 40 };
         assert_eq!(Learned::of(learned.word()), learned);
         let most = Learned { misses: u32::MAX, between: u32::MAX, closing: u32::MAX };

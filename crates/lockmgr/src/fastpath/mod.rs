@@ -1,4 +1,4 @@
-//! Locks that touch no shared line: weak ones under an open bias, reserved ones, cached look-ups.
+//! Locks that touch no shared line: weak locks under an open bias, reserved locks, cached lookups.
 
 pub(crate) mod bias;
 pub(crate) mod cached;

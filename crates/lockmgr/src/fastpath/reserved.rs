@@ -1,30 +1,29 @@
-//! Strong locks that are reserved for an owner slot: taken again, and given back, in its own
-//! memory.
+//! Reserved locks: strong locks that an owner slot takes and releases in its own memory.
 //!
-//! A thread that takes the same strong locks again and again, and nobody else does, needs no latch
-//! for them: that is what biased locking found for Java's locks (Kawachiya, Koseki and Onodera,
-//! 2002), and here the biases of weak locks do the work. A third state of a bias is *reserved*: one
-//! entry of one owner's page notes that value, and while the bias has it, **that entry's owner
+//! If one thread takes the same strong locks repeatedly and no other thread requests them, it needs
+//! no latch for them, as biased locking found for Java's locks (Kawachiya, Koseki and Onodera,
+//! 2002). The biases of weak locks implement this. The third state of a bias is *reserved*: one
+//! entry of one owner's page records that value, and while the bias has it, **that entry's owner
 //! alone** may hold the entry's name, in any mode, by counting the entry.
 //!
 //! ```text
-//!               a session asks often for a name that nobody else has
+//!               a session requests a free name often
 //!  closed ─────────────────────────────────────────────────────────────▶ reserved
 //!         ◀─────────────────────────────────────────────────────────────
-//!               anybody asks for anything under the bias, and finds it so
+//!               any other request under the bias finds it reserved
 //! ```
 //!
-//! A request for anything under a bias that is reserved for another closes it first, as one that is
-//! open: store, heavy barrier, and a look at the pages; what is held is moved to the table (see
-//! `fastpath/weak.rs`, for why nobody is missed). Other names under the same bias may be in the
-//! table meanwhile, for the entry is for one name.
+//! A request for any name under a bias that is reserved for another slot first closes it, as it
+//! closes an open one: a store, a heavy barrier, and an inspection of the pages. Held locks are
+//! moved to the table (`fastpath/weak.rs` explains why none is missed). Other names under the same
+//! bias may be in the table at the same time, because the entry reserves one name.
 //!
-//! What is reserved belongs to the slot, not to the owner in it: the next owner of a session has
-//! the slot of the last one, and finds there what that one locked. A slot that dies leaves nothing
-//! but an entry that counts nothing, and is closed by the next request that meets it.
+//! A reservation belongs to the slot, not to the owner in it: the next owner of a session has the
+//! slot of the last one, with the reservations of that slot. A slot of a dead process leaves an
+//! entry that counts nothing; the next request under that bias closes it.
 //!
-//! To close costs microseconds, so a name is reserved after a session asked for it 32 times; and
-//! after it was closed, only after twice as many, and twice as many again.
+//! Closing costs microseconds, so a name is reserved only after a session requested it 32 times.
+//! Each closing doubles the number of requests needed for the next reservation.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -38,38 +37,37 @@ use crate::memory::handle::Owner;
 use crate::memory::names::Name;
 use crate::mode::Mode;
 
-/// One in each byte of a word, and the top bit of each.
+/// A 1 in each byte of a word, and the top bit of each byte.
 const EACH: u64 = u64::MAX / 0xff;
 const TOPS: u64 = EACH << 7;
 
-/// A byte of a hash that chooses neither group nor bias.
+/// Returns the byte of a hash that selects neither group nor bias.
 #[inline(always)]
 fn tag_of(hash: u64) -> u8 {
     (hash >> 8) as u8
 }
 
-/// By bit, which of eight bytes are not this one.
+/// Returns, by bit, which of eight bytes differ from this one.
 #[inline(always)]
 fn differing(bytes: u64, byte: u8) -> u32 {
     let others = bytes ^ (u64::from(byte) * EACH);
-    // The top bit of each byte that is not zero: no byte's sum reaches the next one.
+    // The top bit of each byte that is not zero: no byte's sum carries into the next one.
     let tops = (((others & !TOPS) + !TOPS) | others) & TOPS;
-    // They meet in the top byte, each in a place of its own.
+    // The product collects them in the top byte, each at its own position.
     ((tops >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u32
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Whether something is reserved for the slot in the group of a hash.
+    /// Returns whether the slot has a reservation in the group of a hash.
     #[inline(always)]
     pub(crate) fn may_have_reserved(&self, hash: u64) -> bool {
         self.reserved.get() & group_of(hash) != 0
     }
 
-    /// The entries of a hash's group without those that are reserved for names with another tag.
+    /// Returns the entries of a hash's group without those reserved for names with another tag.
     ///
-    /// All entries of a slot are reserved before long. Of eight one or none is left by a few
-    /// operations on one word, where a look at each hash would cost more than all the rest of a
-    /// lock's search.
+    /// A slot soon has all its entries reserved. A few operations on one word reduce eight
+    /// candidates to one or none; comparing each hash would cost more than the rest of the search.
     #[inline(always)]
     pub(crate) fn likely(&self, page: &WeakPage<M>, hash: u64) -> u32 {
         let group = hash as usize % (WEAK / GROUP);
@@ -85,7 +83,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     fn mark_reserved(&self, at: usize, reserved: bool) {
         let (old, bit) = (self.reserved.get(), 1 << (at % WEAK));
         self.reserved.set(if reserved { old | bit } else { old & !bit });
-        // For the next owner of the slot. It believes the entry, not this.
+        // For the next owner of the slot. The entry itself is authoritative.
         put(&self.cell.reserved, self.reserved.get());
     }
 
@@ -141,8 +139,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if bias.load(Acquire) == seen { Taken::Yes } else { Taken::Closed(at, old) }
     }
 
-    /// Counts a strong request, and returns whether its name is to be reserved from now on, if it
-    /// can be.
+    /// Counts a strong request. Returns whether its name should be reserved now.
     #[inline(always)]
     pub(crate) fn asks_often(&self, name: &Name<'_>, mode: Mode) -> bool {
         let memory = self.memory;
@@ -151,8 +148,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             && memory.asked.asked(name.hash, memory.inner().options.keep_after)
     }
 
-    /// Keeps a name for this slot and takes it, if nobody has anything of it. False if that cannot
-    /// be now.
+    /// Reserves a name for this slot and takes it, if no owner has a request or an entry for it.
+    /// Returns false if that is not possible now.
     #[cold]
     #[inline(never)]
     pub(crate) fn reserve(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Result<bool, Error> {
@@ -181,9 +178,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.tag(page, at, name.hash);
         name.write(&page.names[at]);
         put(&page.marks[at], self.next_mark());
-        // It counts and has a name from when the bias has the value, or it would under the next
-        // bias of this value, another slot's, should we die in between and the owner be kept for
-        // recovery.
+        // The entry gets its count and name only once the bias has the value. Otherwise, if this
+        // thread died in between and the owner were kept for recovery, the entry would count under
+        // the next bias of this value, which is another slot's.
         let entry = Entry { bias: reserved, count: 0, length: 0, mode };
         put(&page.states[at], entry);
         self.memory.point("entry made to be reserved");
@@ -197,8 +194,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(true)
     }
 
-    /// An entry of a group that counts nothing and is not reserved, or else one that is reserved,
-    /// and is not from then on.
+    /// Returns an entry of a group that counts nothing and is not reserved; otherwise gives up a
+    /// reservation.
     fn room_to_reserve(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
         match group_of(hash) & !self.entries.get() & !self.reserved.get() {
             0 => self.give_up_reserved(page, hash),
@@ -206,13 +203,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
-    /// Makes room in a group where all entries that count nothing are reserved: one that is not any
-    /// more.
+    /// Gives up a reservation in a group whose free entries are all reserved, and returns its
+    /// entry.
     pub(crate) fn give_up_reserved(&self, page: &WeakPage<M>, hash: u64) -> Option<usize> {
         let reserved = group_of(hash) & !self.entries.get() & self.reserved.get();
         let at = (reserved != 0).then(|| reserved.trailing_zeros() as usize)?;
         self.mark_reserved(at, false);
-        // Where more names are asked for than there is room for, each is reserved ever more seldom.
+        // If a session requests more names than there is room for, each is reserved less and less
+        // often.
         self.memory.asked.closed(get(&page.hashes[at]));
         Some(at)
     }
@@ -228,7 +226,7 @@ mod tests {
     use crate::{Error, Manager, Options};
 
     #[test]
-    fn bytes_that_differ_are_told() {
+    fn differing_bytes_are_found() {
         let values = [0, 1, 0x7f, 0x80, 0x81, 0xff];
         for turn in 0..6usize.pow(4) {
             let bytes: [u8; 8] =
@@ -244,10 +242,10 @@ mod tests {
         }
     }
 
-    /// Two names under one bias. The one that is locked in the table needs nothing of the bias to
-    /// be held in a weaker mode, and so leaves the other's reservation.
+    /// Two names under one bias. Downgrading a lock that is in the table does not change the bias,
+    /// so the reservation of the other name stays.
     #[test]
-    fn a_downgrade_leaves_what_is_reserved_beside_it() {
+    fn a_downgrade_keeps_the_reservation_of_another_name() {
         let region = Region::private(&Default::default()).unwrap();
         let options = Options { keep_after: 2, ..Options::default() };
         let manager = Manager::new(region, modes(), options).unwrap();

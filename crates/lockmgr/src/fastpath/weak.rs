@@ -1,36 +1,38 @@
-//! Weak locks: those that conflict with no other of their kind are taken in the owner's own memory.
+//! Weak locks: modes that do not conflict with each other are locked in the owner's own memory.
 //!
 //! The fast path of PostgreSQL's lock manager (Haas, 2011), without its private latch, and with
-//! biases in the place of counters, as in BRAVO (Dice and Kogan, 2019).
+//! biases instead of counters, as in BRAVO (Dice and Kogan, 2019).
 //!
 //! # The bias
 //!
-//! Names share *biases* by their hash: 65,408, or 261,632 on a machine of many cores. They begin
-//! closed. One that is open has weak locks on these names in their owners' pages, and strong ones
-//! are not to be had. While it is closed all locks on these names are in the table. (The third
-//! state is in `fastpath/reserved.rs`.) Every change adds to it, so a weak lock's entry notes the
-//! bias under which it was taken, and **counts only while the bias has that value**.
+//! Names share *biases* by their hash: 65,408 of them, or 261,632 on a machine with many cores. A
+//! bias begins closed. Under an open bias, weak locks on these names are in their owners' pages,
+//! and no strong lock is granted. Under a closed bias all locks on these names are in the table.
+//! (The third state is in `fastpath/reserved.rs`.) Every change increases the value. A weak lock's
+//! entry records the value under which it was taken, and **counts only while the bias has that
+//! value**.
 //!
 //! ```text
 //!        strong request: close, heavy barrier, collect
 //!  open ─────────────────────────────────────────────────▶ closed
 //!       ◀─────────────────────────────────────────────────
-//!        no strong request in the table, and many weak ones had to go there
+//!        no strong request in the table, and many weak ones went through it
 //! ```
 //!
 //! Both changes are made under the latch of the partition.
 //!
-//! # Why nobody is missed
+//! # Why a closer misses no entry
 //!
-//! A weak lock or unlock stores its entry, passes the light barrier, reads the bias. A closer
-//! stores the bias, passes the heavy barrier, reads the entries. So at least one of the two sees
-//! the other's store. If the owner sees the bias closed it puts its entry back, waits for the latch
-//! and settles in the table; whatever the closer made of the entry is there by then. If it does
-//! not, the closer saw the entry, and has *moved* it: made a request in the table on the owner's
-//! behalf. Nobody but the owner writes to an entry: that it was moved it knows by the bias.
+//! A weak lock or unlock stores its entry, passes the light barrier, and reads the bias. A closer
+//! stores the bias, passes the heavy barrier, and reads the entries. So at least one of the two
+//! sees the other's store. If the owner sees the bias closed, it restores its entry, waits for the
+//! latch and settles in the table, where it finds any request that the closer created from the
+//! entry. If the owner does not see it, the closer saw the entry and has *moved* it: created a
+//! request in the table on the owner's behalf. Only the owner writes to an entry; the value of the
+//! bias shows it that the entry was moved.
 //!
-//! A moved request is marked so, and becomes an ordinary one when its owner comes by. If there is
-//! no room for all of them, the closer takes them out again and opens the bias as it was:
+//! A moved request is marked, and becomes an ordinary one when its owner next uses the lock. If
+//! there is no room for all of them, the closer removes them and restores the bias:
 //! `table/reclaiming.rs`.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -51,10 +53,10 @@ use crate::memory::state::{State, status};
 use crate::mode::Mode;
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// The owner's weak page, if it ever had one.
+    /// Returns the owner's weak page, if it ever had one.
     pub(crate) fn weak_page(&self) -> Result<Option<&'s WeakPage<M>>, Error> {
-        // In the child of a fork it is gone, and the cell, too: it is told so, here and in
-        // `Owner::ready`.
+        // In the child of a fork the page and the cell are unmapped. This check, and the one in
+        // `Owner::ready`, report that.
         self.memory.region().check()?;
         let page = get(&self.cell.weak);
         if !page.is_null() && self.page.get().is_none() {
@@ -64,17 +66,17 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(self.known_page())
     }
 
-    /// The same, if it was asked for before.
+    /// Returns the weak page, if it was found before.
     #[inline(always)]
     pub(crate) fn known_page(&self) -> Option<&'s WeakPage<M>> {
-        // SAFETY: it was noted above.
+        // SAFETY: `weak_page` stored it with `note`.
         self.page.get().map(|page| unsafe { self.at(page) })
     }
 
-    /// The entry that was taken last, and its bias.
+    /// Returns the entry that was taken last, and its bias.
     #[inline(always)]
     pub(crate) fn last_entry(&self) -> Option<(usize, &'s BiasWord<M>)> {
-        // SAFETY: it was noted by `entry_taken`.
+        // SAFETY: `entry_taken` stored it with `note`.
         self.last_entry.get().map(|(at, bias)| (at, unsafe { self.at(bias) }))
     }
 
@@ -88,7 +90,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    /// The entries of a mask that count something, or are to be settled.
+    /// Returns the entries of a mask that count something or must be settled.
     #[inline(always)]
     pub(crate) fn entries_among(&self, mask: u32) -> impl Iterator<Item = usize> + use<M> {
         let mut rest = self.entries.get() & mask;
@@ -99,7 +101,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         })
     }
 
-    /// The entry for a name, if it counts something or is to be settled.
+    /// Returns the entry for a name, if it counts something or must be settled.
     #[inline(always)]
     pub(crate) fn entry_of(&self, page: &WeakPage<M>, name: &Name<'_>) -> Option<usize> {
         self.entries_among(self.likely(page, name.hash)).find(|at| {
@@ -109,22 +111,22 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         })
     }
 
-    /// Notes that an entry counts something from now on, or is to be settled, or neither.
+    /// Records whether an entry counts something or must be settled.
     #[inline(always)]
     fn mark_entry(&self, at: usize, counts: bool) {
         let (old, bit) = (self.entries.get(), 1 << (at % WEAK));
         self.entries.set(if counts { old | bit } else { old & !bit });
     }
 
-    /// Notes which entry was taken last.
+    /// Records which entry was taken last.
     #[inline(always)]
     pub(crate) fn entry_taken(&self, at: usize, bias: &'s BiasWord<M>) {
         self.mark_entry(at, true);
         self.last_entry.set(Some((at, self.note(bias))));
     }
 
-    /// Takes a weak lock of a name that has no entry yet: the way that is nearly always taken, with
-    /// nothing in it that can fail.
+    /// Takes a weak lock of a name that has no entry yet. This is the usual path, and no step of it
+    /// can fail.
     #[inline(always)]
     pub(crate) fn weak_take(&self, name: &Name<'_>, spot: Spot, mode: Mode) -> Taken {
         let (Some(page), Ok(biases)) = (self.known_page(), self.memory.biases(spot.partition))
@@ -143,7 +145,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             return Taken::No;
         }
         self.note_filter(spot);
-        // Relaxed: the entry is free, and read by nobody until its state says otherwise.
+        // Relaxed: the entry is free, and no thread reads it until its state changes.
         page.hashes[free].store(name.hash, Relaxed);
         name.write(&page.names[free]);
         page.marks[free].store(self.next_mark(), Relaxed);
@@ -154,13 +156,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.entry_taken(free, bias);
         // The closer's half is in `close`.
         M::reached_barrier();
-        // Acquire: synchronizes with the Release in `put`, of the thread that opened it: what was
-        // done under the strong locks before that is seen. The last look, for an old value comes
-        // back when a closing is taken back.
+        // Acquire: synchronizes with the Release in `put`, by the thread that opened it: all writes
+        // under the strong locks before that are visible. This is the last load, because an old
+        // value returns when a closing is undone.
         if bias.load(Acquire) == seen { Taken::Yes } else { Taken::Closed(free, old) }
     }
 
-    /// The same for any name. False if it must be taken in the table.
+    /// Takes a weak lock of any name. Returns false if it must be taken in the table.
     #[inline(never)]
     pub(crate) fn weak_lock(
         &self,
@@ -197,8 +199,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
-    /// Makes a weak page, if there is none. False if there is no room for it: there may be room for
-    /// a request still.
+    /// Creates the weak page if it does not exist. Returns false if there is no room for it; there
+    /// may still be room for a request.
     pub(crate) fn has_page(&self) -> Result<bool, Error> {
         if self.known_page().is_some() || self.weak_page()?.is_some() {
             return Ok(true);
@@ -210,7 +212,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
-    /// The same for a name that has an entry: counts it.
+    /// Takes a weak lock of a name that has an entry: counts it.
     fn weak_again(
         &self,
         page: &WeakPage<M>,
@@ -239,10 +241,10 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if bias.load(Acquire) == seen { Ok(true) } else { self.weak_undo(spot, at, old) }
     }
 
-    /// The bias was closed while a lock was taken: takes it back, and settles what was moved.
+    /// Takes back a lock whose bias was closed while it was taken, and settles a moved request.
     pub(crate) fn weak_undo(&self, spot: Spot, at: usize, old: Entry) -> Result<bool, Error> {
         let Some(page) = self.weak_page()? else { return Ok(false) };
-        // An entry that was free keeps its new name, by which a moved request is found.
+        // A formerly free entry keeps its new name, by which a moved request is found.
         let kept = if old.count == 0 { Entry { count: 0, ..get(&page.states[at]) } } else { old };
         put(&page.states[at], kept);
         self.mark_entry(at, old.count != 0);
@@ -252,9 +254,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 
     /// Settles an entry that a closer may have moved.
     ///
-    /// Where the latch cannot be had, or a callback panics while it is waited for, the entry stays
-    /// marked: it keeps its name, by which the moved request is found, and is settled when its name
-    /// is asked for again, or the owner ends.
+    /// If taking the latch fails, or a callback panics during the wait for it, the entry stays
+    /// marked. It keeps its name, by which the moved request is found, and is settled at the next
+    /// request for that name or at the end of the owner.
     #[cold]
     #[inline(never)]
     fn settle_latched(&self, page: &WeakPage<M>, at: usize, spot: Spot) -> Result<(), Error> {
@@ -266,8 +268,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.memory.wake_all()
     }
 
-    /// Takes out what a closer moved, or is about to, of locks that count nothing any more: a dead
-    /// owner may have given one back, and had yet to do so.
+    /// Removes the requests that a closer created, or is about to create, from entries that no
+    /// longer count: a dead owner may have released such an entry without settling it.
     pub(crate) fn settle_given_back(&self, page: &WeakPage<M>) -> Result<(), Error> {
         for at in 0..WEAK {
             let entry = get(&page.states[at]);
@@ -282,7 +284,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    /// Gives a weak lock back once, or all of it. False if it is not in the page.
+    /// Releases a weak lock once, or entirely. Returns false if it is not in the page.
     #[inline]
     pub(crate) fn weak_unlock(
         &self,
@@ -301,7 +303,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(true)
     }
 
-    /// Counts an entry that counts something down.
+    /// Decrements the count of an entry.
     #[inline(always)]
     pub(crate) fn drop_entry(
         &self,
@@ -323,12 +325,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
         self.memory.point("weak lock given back, closed");
         let settled = self.settle_latched(page, at, self.memory.spot(get(&page.hashes[at])));
-        // It is given back in any case; what is held still may be settled later as well.
+        // The lock is released in any case. If the entry still counts, it may be settled later.
         if count == 0 { settled } else { Ok(()) }
     }
 
-    /// Makes an ordinary request of what a closer moved, with the entry's own count, and frees the
-    /// entry. Nothing is done to one that still counts.
+    /// Turns a moved request into an ordinary one, with the entry's own count, and frees the entry.
+    /// An entry that counts by itself is left alone.
     pub(crate) fn settle(
         &self,
         latched: &Latched<'_, M>,
@@ -357,14 +359,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let object = self.memory.object(object_at)?;
         let request = self.memory.request(moved)?;
         let own = self.find_own(latched, object_at, object)?;
-        // Where a closer saw another mode: a stronger one was being taken, and was taken back; or
-        // the owner died as it took one, which nobody has granted.
+        // The closer may have seen another mode: a stronger one, taken back by the owner, or that
+        // the owner took as it died, so that it was never granted.
         let seen = get(&request.state);
         let granted = self.memory.modes().covers(seen.mode, entry.mode);
         let mode = if granted { entry.mode } else { seen.mode };
         if entry.count != 0 && own.is_null() {
-            // The closer may have died before it noted that it was done, and this request may have
-            // left its queue, and be our spare one, when that one is swept.
+            // The closer may have died before it cleared its intent; when that slot is swept, this
+            // request may have left its queue and be our spare one.
             self.memory.thread.adopt(moved)?;
             put(&request.count, entry.count | MOVED);
             put(&request.mark, get(&page.marks[at]));
@@ -376,7 +378,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 latched.set(object, request, State { mode, ..seen });
                 advanced = latched.advance(object);
             }
-            // Whatever came of that: it is no moved one any more, for it is in the list.
+            // In any case the request is no longer a moved one, because it is in the list.
             put(&request.count, entry.count);
             if advanced.is_err() {
                 self.strike(page, at);
@@ -399,7 +401,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    /// Adds what an entry counts, in a mode, to the owner's request of that name.
+    /// Adds the count and mode of an entry to the owner's request of the same name.
     pub(crate) fn add_to(
         &self,
         latched: &Latched<'_, M>,
@@ -413,13 +415,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let object = self.memory.object(get(&request.object))?;
         latched.set(object, request, State { mode, ..state });
         put(&request.count, request.count() + entry.count);
-        // It is held for as long as the older of the two.
+        // The lock is as old as the older of the two.
         let mark = get(&page.marks[at]).min(get(&request.mark));
         put(&request.mark, mark);
         Ok(())
     }
 
-    /// Frees an entry, of which nothing is moved any more.
+    /// Frees an entry without a moved request.
     pub(crate) fn strike(&self, page: &WeakPage<M>, at: usize) {
         put(&page.states[at], Entry { count: 0, ..get(&page.states[at]) });
         put(&page.moved[at], Offset::NULL);
@@ -439,9 +441,9 @@ mod tests {
 
     const NAME: &[u8] = b"a name";
 
-    /// A closer moves a weak lock of `first`, which then gives it back, or takes back that it took
-    /// it, where the latch cannot be had. What `first` takes meanwhile may not hide what was moved:
-    /// when it has ended, nothing of the name is held.
+    /// A closer moves a weak lock of `first`, which then releases it, or takes it back, while the
+    /// latch is unavailable. Later locks of `first` must not hide the moved request: after `first`
+    /// has ended, no lock on the name is held.
     fn moved(gives_back: impl Fn(&Owner<'_>)) {
         let region = Region::private(&Default::default()).unwrap();
         let options = Options { opens_early: true, ..Options::default() };
@@ -456,7 +458,7 @@ mod tests {
         });
         first.lock(NAME, IS).unwrap();
         {
-            // Of this session, which so cannot have it again: that is an error.
+            // Held by the session of `second`; a wait for it in the same thread is an error.
             let latched = memory.latch(memory.spot(name.hash).partition).unwrap();
             latched.close(memory.spot(name.hash).bias).unwrap();
             gives_back(&first);
@@ -465,19 +467,19 @@ mod tests {
             first.lock(&other, IS).unwrap();
         }
         drop(first);
-        // It has the same cell.
+        // The next owner has the same cell.
         let next = sessions[0].owner().unwrap();
         second.try_lock(NAME, X).unwrap();
         assert!(next.try_lock(NAME, IS).is_err());
     }
 
     #[test]
-    fn a_lock_that_is_given_back_where_no_latch_is_to_be_had_leaves_nothing() {
+    fn a_release_without_the_latch_leaves_no_request() {
         moved(|first| assert!(first.unlock(NAME).is_err()));
     }
 
     #[test]
-    fn it_is_given_back_by_the_next_try() {
+    fn repeated_releases_without_the_latch_leave_no_request() {
         moved(|first| {
             assert!(first.unlock(NAME).is_err());
             assert!(first.unlock(NAME).is_err());
@@ -488,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_taken_too_late_leaves_nothing() {
+    fn a_lock_taken_after_the_closing_leaves_no_request() {
         moved(|first| {
             let (at, _) = first.last_entry().unwrap();
             let page = first.known_page().unwrap();
@@ -500,9 +502,9 @@ mod tests {
         });
     }
 
-    /// A closer saw a stronger mode, which its owner took back as it saw the bias closed.
+    /// A closer saw a stronger mode that its owner took back when it saw the bias closed.
     #[test]
-    fn a_mode_that_was_taken_too_late_is_not_kept() {
+    fn a_mode_taken_after_the_closing_is_not_kept() {
         let region = Region::private(&Default::default()).unwrap();
         let options = Options { opens_early: true, ..Options::default() };
         let manager = Manager::new(region, modes(), options).unwrap();

@@ -1,16 +1,16 @@
-//! The value of a bias: what it is now, and how often it changed. The two low bits say which:
+//! The value of a bias: its kind, and how often it changed. The two low bits are the kind:
 //!
 //! ```text
-//!  x0   closed     all is in the table; one more than what it was before
+//!  x0   closed     all locks are in the table; one more than the value before
 //!  01   open       weak locks are in their owners' pages
-//!  11   reserved   one entry's owner alone has the entry's name: `fastpath/reserved.rs`
+//!  11   reserved   one owner alone may hold the entry's name: `fastpath/reserved.rs`
 //! ```
 //!
-//! All zero is closed, and never was anything else.
+//! All zero is closed, and has never been anything else.
 
 use crate::memory::typed::stored_as_it_is;
 
-/// What a bias is.
+/// A bias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bias(u32);
 
@@ -20,8 +20,9 @@ impl Bias {
     /// Closed, and never anything else.
     pub(crate) const NEW: Self = Self(0);
 
-    /// Near the top it stays closed: an entry must never meet its bias's value again. It opens 2^30
-    /// times at most, each time after many requests; then weak locks of its names are in the table.
+    /// From here on the bias stays closed, because an entry must never meet its bias's value again.
+    /// A bias opens at most 2^30 times, each time after many requests. Then weak locks of its names
+    /// stay in the table.
     const TOP: u32 = u32::MAX - 8;
 
     #[inline(always)]
@@ -39,25 +40,26 @@ impl Bias {
         self.0 % 4 == 3
     }
 
-    /// What it was before it was closed, if it was anything.
+    /// Returns the value before it was closed, if it was ever anything else.
     #[inline(always)]
     pub(crate) fn before(self) -> Option<Self> {
         self.0.checked_sub(1).map(Self)
     }
 
-    /// What it is when it was open or reserved and is closed. In a damaged region it may be any.
+    /// Returns the closed value that follows an open or reserved one. In a damaged region the bias
+    /// may have any value.
     #[inline(always)]
     pub(crate) fn closed(self) -> Self {
         Self(self.0.wrapping_add(1))
     }
 
-    /// What it is when it was closed and is opened.
+    /// Returns the open value that follows a closed one.
     #[inline(always)]
     pub(crate) fn opened(self) -> Option<Self> {
         (self.0 < Self::TOP).then(|| Self(((self.0 + 2) & !3) + 1))
     }
 
-    /// What it is when it was closed and is reserved.
+    /// Returns the reserved value that follows a closed one.
     #[inline(always)]
     pub(crate) fn reserved(self) -> Option<Self> {
         (self.0 < Self::TOP).then_some(Self(self.0 | 3))

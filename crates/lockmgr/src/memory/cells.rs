@@ -1,6 +1,6 @@
-//! What lies in the region: only words, found by offsets and numbers.
+//! The cells in the region. They contain only words, addressed by offsets and numbers.
 //!
-//! | cell | bytes | whose |
+//! | cell | bytes | contents |
 //! |---|---|---|
 //! | partitions | 65,472 | 1,022 lines in each of 4 or 16 blocks; a latch in each guards it |
 //! | biases | 65,472 | a line of 16 for each partition; written under its latch, read by all |
@@ -9,12 +9,12 @@
 //! | request | 48 | a lock held or waited for; guarded by the latch, but for the owner's own list |
 //! | owner page | 4,096 | 31 owners of one thread |
 //! | weak page | 4,096 | 32 weak locks of one owner |
-//! | history | 256 | where the last 16 deadlocks are; guarded by partition 0's latch |
-//! | record | 512, 4,096 or 65,536 | one of them: see `deadlock/history.rs` |
+//! | history | 256 | offsets of the last 16 records; guarded by partition 0's latch |
+//! | record | 512, 4,096 or 65,536 | one deadlock: see `deadlock/history.rs` |
 //!
-//! A process may be killed between any two stores. So one link of each list is the truth (`next`,
-//! `own_next`), and an insertion or removal is one store to it; everything else (`prev`, `tail`,
-//! counts, masks) can be made anew from those, and is, in `recovery/repair.rs`.
+//! A process may be killed between any two stores. So one link of each list is authoritative
+//! (`next`, `own_next`), and an insertion or removal is one store to it. All other fields (`prev`,
+//! `tail`, counts, masks) are derived, and `recovery/repair.rs` rebuilds them.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -29,7 +29,7 @@ use crate::memory::owner_state::OwnerState;
 use crate::memory::state::State;
 use crate::memory::typed::{Link, Stored, Typed};
 
-/// Partitions of a block: as many lines as one has.
+/// Partitions of a block, one cache line each.
 pub(crate) const LINES: u32 = 1022;
 /// Blocks of partitions, and of biases, that a manager has at most: see `memory/blocks.rs`.
 pub(crate) const BLOCKS_MAX: usize = 16;
@@ -42,13 +42,13 @@ pub(crate) const PAGES: usize = 16_366;
 pub(crate) const WEAK: usize = 32;
 pub(crate) const GROUP: usize = 8;
 
-/// Reads what the latch, or being its only writer, keeps still.
+/// Loads a word that does not change now: the caller holds its latch, or is its only writer.
 #[inline(always)]
 pub(crate) fn get<W: Word>(word: &W) -> W::Value {
     word.load(Relaxed)
 }
 
-/// Writes so that a process killed between two of these has done the first and not the second.
+/// Stores a word so that stores of a killed process become visible in program order.
 #[inline(always)]
 pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
     // Release: keeps the stores in order for `recovery/repair.rs`, which reads them after the death
@@ -56,7 +56,8 @@ pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
     word.store(value, Release);
 }
 
-/// The `T` in the cell at an offset that a word of the region, or a root, leads to.
+/// Returns the `T` in the cell at an offset that was read from a word of the region, or from a
+/// root.
 ///
 /// # Errors
 ///
@@ -66,16 +67,16 @@ pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
     at: Offset<T>,
 ) -> Result<&T, latchwork_region::Error> {
-    // SAFETY: a word of the region names cells of one type, and a cell is lent out as another type
+    // SAFETY: a word of the region names cells of one type, and a cell is reused for another type
     // only after all such words were changed under the latch that guards them. A thread that
-    // followed such a word without the latch has perhaps an old offset; it only loads, and looks
-    // afterwards whether the owner, the request or the generation is still the one it came for, as
-    // `Region::resolve` describes. In a region that somebody has damaged a word may name any cell:
-    // then each load gives some number, and all numbers are looked at before they are used.
+    // followed such a word without the latch may have an old offset; it only loads, and checks
+    // afterwards whether the owner, the request or the generation is still the expected one, as
+    // `Region::resolve` describes. In a damaged region a word may name any cell: then each load
+    // gives some number, and all numbers are checked before they are used.
     unsafe { region.resolve(at) }
 }
 
-/// How often the cell at an offset was lent out.
+/// Returns how often the cell at an offset was allocated.
 ///
 /// # Errors
 ///
@@ -85,11 +86,11 @@ pub(crate) fn generation_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
     at: Offset<T>,
 ) -> Result<u32, latchwork_region::Error> {
-    // SAFETY: as in `cell_at`: it leads to a cell, of whatever type by now.
+    // SAFETY: as in `cell_at`: the offset leads to a cell, of whatever type now.
     unsafe { region.generation(at) }
 }
 
-/// The first words of the cell at an offset, all of one size.
+/// Returns the first words of the cell at an offset, all of one size.
 ///
 /// # Errors
 ///
@@ -100,11 +101,11 @@ pub(crate) fn words64_at<M: ConstMachine, T: Plain>(
     at: Offset<T>,
     count: usize,
 ) -> Result<&[M::AtomicU64], latchwork_region::Error> {
-    // SAFETY: as in `cell_at`, of the part of a cell that is made of such words.
+    // SAFETY: as in `cell_at`; this part of a cell consists of such words.
     unsafe { region.words64(at, count as u32) }
 }
 
-/// The chains of a table: all words of its cell.
+/// Returns the chains of a table: all words of its cell.
 ///
 /// # Errors
 ///
@@ -119,7 +120,7 @@ pub(crate) fn chains_at<M: ConstMachine>(
     unsafe { region.words32(at, count) }
 }
 
-/// A part of the table: one line.
+/// A partition of the table: one cache line.
 #[repr(C)]
 pub(crate) struct Partition<M: Machine> {
     /// One more than the thread slot of its holder; see `memory/latch.rs`.
@@ -132,14 +133,15 @@ pub(crate) struct Partition<M: Machine> {
     pub(crate) fresh: Typed<M::AtomicU64, Table>,
     /// The object that is between the two tables.
     pub(crate) moving: Link<M, Small<M>>,
-    /// Objects in it, idle ones too.
+    /// Number of objects in it, including idle ones.
     pub(crate) objects: M::AtomicU32,
-    /// By bias: strong requests in the table. At the top, 65,535 at a time, it stays there: the
-    /// bias is never opened again, which costs weak requests time and changes nothing else.
+    /// By bias, the number of strong requests in the table. The counter saturates at 65,535: then
+    /// the bias is never opened again, so weak requests of its names stay slow. Nothing else
+    /// changes.
     pub(crate) strong: [M::AtomicU16; BIASES as usize],
 }
 
-/// A table: its chains, and the tier that says how many they are.
+/// A table: its chains, and the tier that determines their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) at: Offset<()>,
@@ -169,21 +171,20 @@ impl Stored for Table {
     }
 }
 
-/// A block of partitions. The padding puts each in a line of its own.
+/// A block of partitions. The padding aligns each partition to a cache line.
 #[repr(C)]
 pub(crate) struct Partitions<M: Machine> {
     pad: [M::AtomicU64; 7],
     pub(crate) lines: [Partition<M>; LINES as usize],
 }
 
-/// A word that says what a bias is.
+/// The word that holds a bias.
 pub(crate) type BiasWord<M> = Typed<<M as Machine>::AtomicU32, Bias>;
 
 /// The biases of a partition.
 pub(crate) type BiasLine<M> = [BiasWord<M>; BIASES as usize];
 
-/// By partition of a block, its biases: odd is open to weak locks, even is closed. See
-/// `memory/bias.rs`.
+/// The biases of a block, by partition. See `memory/bias.rs`.
 #[repr(C)]
 pub(crate) struct Biases<M: Machine> {
     pad: [M::AtomicU64; 7],
@@ -196,12 +197,12 @@ pub(crate) struct Heads<M: Machine, const N: usize> {
     pub(crate) heads: [M::AtomicU32; N],
 }
 
-/// A name that is locked, `W` words long at most.
+/// A locked name of at most `W` words.
 #[repr(C)]
 pub(crate) struct Object<M: Machine, const W: usize> {
-    /// The next in its chain.
+    /// The next object in its chain.
     pub(crate) next: Link<M, Small<M>>,
-    /// Its requests, those that wait in the order of their turn.
+    /// Its requests; waiters in queue order.
     pub(crate) head: Link<M, Request<M>>,
     pub(crate) tail: Link<M, Request<M>>,
     /// No request before this one waits.
@@ -209,10 +210,10 @@ pub(crate) struct Object<M: Machine, const W: usize> {
     /// The low half of the hash.
     pub(crate) hash: M::AtomicU32,
     pub(crate) masks: Typed<M::AtomicU32, Masks>,
-    /// Requests.
+    /// Number of requests.
     pub(crate) length: M::AtomicU32,
-    /// The name's length in 12 bits, and above it the count of conversions that wait: of each owner
-    /// one at most, and there are fewer than 2^20.
+    /// The name's length in 12 bits, and above it the number of conversions that wait: at most one
+    /// per owner, and there are fewer than 2^20 owners.
     pub(crate) info: M::AtomicU32,
     pub(crate) name: [M::AtomicU64; W],
 }
@@ -220,10 +221,10 @@ pub(crate) struct Object<M: Machine, const W: usize> {
 /// Words of an object before its name.
 pub(crate) const NAME_AT: usize = 4;
 
-/// An object with the shortest name: what all begin with.
+/// An object with the shortest name. All objects begin with these fields.
 pub(crate) type Small<M> = Object<M, 3>;
 
-/// Where an object lies.
+/// The offset of an object.
 pub(crate) type ObjectAt<M> = Offset<Small<M>>;
 
 /// An owner's lock on an object, held or waited for.
@@ -237,21 +238,22 @@ pub(crate) struct Request<M: Machine> {
     pub(crate) state: Typed<M::AtomicU32, State>,
     pub(crate) own_next: Link<M, Request<M>>,
     pub(crate) own_prev: Link<M, Request<M>>,
-    /// How often its owner took it, and whether it is `MOVED`.
+    /// How often its owner locked it, and whether it is `MOVED`.
     pub(crate) count: M::AtomicU32,
     pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
-    /// When its owner took it, counted by the owner; see `owner/savepoint.rs`.
+    /// When its owner took it, in marks of the owner; see `owner/savepoint.rs`.
     pub(crate) mark: M::AtomicU32,
 }
 
-/// Where a request lies.
+/// The offset of a request.
 pub(crate) type RequestAt<M> = Offset<Request<M>>;
 
-/// Of a request's count: a closer made it, and its owner has not come by; see `fastpath/weak.rs`.
+/// A bit of a request's count: a closer created the request from an entry, and its owner has not
+/// settled it yet; see `fastpath/weak.rs`.
 pub(crate) const MOVED: u32 = 1 << 31;
 
 impl<M: Machine> Request<M> {
-    /// How often its owner took it.
+    /// Returns how often its owner locked it.
     #[inline(always)]
     pub(crate) fn count(&self) -> u32 {
         get(&self.count) & !MOVED
@@ -262,14 +264,14 @@ impl<M: Machine> Request<M> {
     }
 }
 
-/// Bits of an object's `info` that are its name's length.
+/// Bits of an object's `info` that hold its name's length.
 pub(crate) const LENGTH_BITS: u32 = 12;
 /// One conversion, in an object's `info`.
 pub(crate) const CONVERSION: u32 = 1 << LENGTH_BITS;
 
 const _: () = assert!((OWNERS as usize) * PAGES < 1 << (32 - LENGTH_BITS));
 
-/// The length of a name, out of an object's `info`.
+/// Returns the length of a name from an object's `info`.
 #[inline(always)]
 pub(crate) const fn length_of(info: u32) -> usize {
     (info & (CONVERSION - 1)) as usize
@@ -282,18 +284,18 @@ impl<M: Machine> Small<M> {
         length_of(get(&self.info))
     }
 
-    /// How many conversions wait.
+    /// Returns how many conversions wait.
     #[inline(always)]
     pub(crate) fn conversions(&self) -> u32 {
         get(&self.info) >> LENGTH_BITS
     }
 
-    /// Makes the count of conversions anew.
+    /// Stores the number of conversions.
     pub(crate) fn set_conversions(&self, count: u32) {
         put(&self.info, self.name_length() as u32 | count << LENGTH_BITS);
     }
 
-    /// Which bias of its partition it counts in.
+    /// Returns the bias of its partition under which it counts.
     #[inline(always)]
     pub(crate) fn bias(&self) -> u32 {
         get(&self.hash) % BIASES
@@ -304,9 +306,10 @@ impl<M: Machine> Small<M> {
 #[repr(C)]
 pub(crate) struct OwnerCell<M: Machine> {
     pub(crate) state: Typed<M::AtomicU32, OwnerState>,
-    /// Counts its owners: 2^32 are 72 minutes of a million a second. To take one for another that
-    /// had the number before, a thread must have stopped for exactly so many of them between two
-    /// looks at the cell, or keep the id of an owner that has ended.
+    /// Counts the owners of this cell. It wraps after 2^32 owners: 72 minutes at a million a
+    /// second. A thread confuses an owner with an earlier one of the same number only if it stopped
+    /// for exactly that many owners between two reads, or if it keeps the id of an owner that has
+    /// ended.
     pub(crate) generation: M::AtomicU32,
     /// Its parent, if it has one.
     pub(crate) parent: Typed<M::AtomicU32, Option<OwnerNumber>>,
@@ -314,85 +317,87 @@ pub(crate) struct OwnerCell<M: Machine> {
     /// Its requests, the last one first.
     pub(crate) head: Link<M, Request<M>>,
     pub(crate) held: M::AtomicU32,
-    /// Which of its cell's owners the parent is.
+    /// The generation of the parent's cell when it was the parent.
     pub(crate) parent_generation: M::AtomicU32,
-    /// Its weak page: stays with the slot for good.
+    /// Its weak page. It stays with the cell permanently.
     pub(crate) weak: Link<M, WeakPage<M>>,
-    /// The request that it waits for, and the partition of it.
+    /// The request that it waits for, and that request's partition.
     pub(crate) waiting: Link<M, Request<M>>,
     pub(crate) partition: Typed<M::AtomicU32, PartitionNumber>,
-    /// Counts its waits, of all the cell's owners: 2^32 of at least a microsecond are 72 minutes. A
-    /// thread that stopped for exactly so many of them, and then refuses what it had found to wait,
-    /// makes a wait in the same partition fail as retryable.
+    /// Counts the waits of all owners of this cell. It wraps after 2^32 waits, each of at least a
+    /// microsecond: 72 minutes. A thread that stops for exactly that many waits and then refuses
+    /// the wait that it found makes another wait in the same partition fail with a retryable error.
     pub(crate) ticket: M::AtomicU32,
-    /// Why its next request, or the one that waits, is to fail; see `owner/wait.rs`.
+    /// Why its waiting or next request must fail; see `owner/wait.rs`.
     pub(crate) abort: M::AtomicU32,
     /// How often it was chosen as a victim.
     pub(crate) spared: M::AtomicU16,
-    /// One more than the process that is to be notified for it; see `wakeup/notifier.rs`.
+    /// One more than the process that must be notified for it; see `wakeup/notifier.rs`.
     pub(crate) notifier: M::AtomicU16,
-    /// The last mark that it gave; it stays at the top, see `owner/savepoint.rs`.
+    /// The last mark that it assigned. It saturates; see `owner/savepoint.rs`.
     pub(crate) marks: M::AtomicU32,
-    /// When it began, in nanoseconds: the smaller, the older.
+    /// When it began, in nanoseconds. The smaller value is the older owner.
     pub(crate) age: M::AtomicU64,
     /// When its wait began.
     pub(crate) since: M::AtomicU64,
-    /// For people.
+    /// A text for diagnostics.
     pub(crate) label: [M::AtomicU64; 4],
-    /// The cycle of which it was the victim; see `deadlock/report.rs`.
+    /// The cycle in which it was the victim; see `deadlock/report.rs`.
     pub(crate) report: M::AtomicU64,
-    /// Ranges that it has claims on, at least; see `range/claims.rs`.
+    /// An upper bound of the ranges that it has claims on; see `range/claims.rs`.
     pub(crate) ranges: M::AtomicU32,
-    /// By bit, the entries of its weak page that are reserved for the slot, perhaps; see
+    /// By bit, the entries of its weak page that may be reserved for the cell; see
     /// `fastpath/reserved.rs`.
     pub(crate) reserved: M::AtomicU32,
-    /// Of the request that it waits for: its place among the conversions of the object, ...
+    /// Of the request that it waits for: its position among the conversions of the object, ...
     pub(crate) position: M::AtomicU32,
     /// ... and how often it was moved forward; see `deadlock/detect.rs`.
     pub(crate) forward: M::AtomicU32,
 }
 
 impl<M: Machine> OwnerCell<M> {
-    /// The request that it waits for, or null; the partition of it; and which wait it is.
+    /// Returns the request that it waits for, or null; that request's partition; and the ticket of
+    /// the wait.
     ///
-    /// Read without the latch the partition may be a later wait's. A thread that then takes that
-    /// latch and reads the same once more has found a wait that neither ends nor began since.
+    /// Without the latch, the partition may belong to a later wait. A thread that takes that
+    /// partition's latch and then reads the same three values has found a wait that neither ends
+    /// nor begins while the latch is held.
     #[inline]
     pub(crate) fn wait(&self) -> (RequestAt<M>, PartitionNumber, u32) {
         // Acquire: synchronizes with the Release in `begin_wait`. The partition and the ticket,
-        // that were stored before, are not those of an earlier wait.
+        // which were stored before it, are not those of an earlier wait.
         let at = self.waiting.load(Acquire);
         (at, get(&self.partition), get(&self.ticket))
     }
 }
 
-/// Of a page's thread: the page has orphans, and is no thread's. Below it is how often it came to
-/// this, so that what was seen of a page once is not believed of it later.
+/// A value of a page's `thread`: the page has orphans and belongs to no thread. The bits below
+/// count how often the page entered this state, so that a thread notices if an earlier observation
+/// is out of date.
 pub(crate) const ORPHANAGE: u32 = 1 << 31;
 
 /// Owners of one thread.
 #[repr(C)]
 pub(crate) struct OwnerPage<M: Machine> {
-    /// One more than the thread slot that they belong to; zero is nobody's. Or `ORPHANAGE`.
+    /// One more than the thread slot that the page belongs to; zero if free. Or `ORPHANAGE`.
     pub(crate) thread: M::AtomicU32,
-    /// Owners from here on never had a weak page: a closer does not look at them.
+    /// Owners from this index on never had a weak page, so a closer skips them.
     pub(crate) weak_end: M::AtomicU32,
-    /// Whether it is in the list of pages that are nobody's, and one more than the next;
-    /// `memory/pages.rs`.
+    /// Whether the page is in the list of free pages, and one more than the next page of the list;
+    /// see `memory/pages.rs`.
     pub(crate) listed: M::AtomicU32,
     pub(crate) next_free: M::AtomicU32,
-    /// Biases under which its owners have entries that count, and perhaps others; see
-    /// `fastpath/bias.rs`.
+    /// At least the biases under which its owners have entries that count; see `fastpath/bias.rs`.
     pub(crate) filter: M::AtomicU64,
-    /// How often it was a page of orphans; see `recovery/orphans.rs`. It wraps after 2^31 deaths of
-    /// the page's threads, 245,000 years of one an hour.
+    /// How often the page had orphans; see `recovery/orphans.rs`. It wraps after 2^31 deaths of the
+    /// page's threads: 245,000 years at one an hour.
     pub(crate) orphanages: M::AtomicU32,
     pad: [M::AtomicU32; 7],
     pub(crate) owners: [OwnerCell<M>; OWNERS as usize],
     rest: [M::AtomicU64; 8],
 }
 
-/// Pages of owners, in the order in which they were made; null is the end.
+/// Pages of owners in the order of their creation; null is the end.
 #[repr(C)]
 pub(crate) struct Directory<M: Machine> {
     pub(crate) pages: [Link<M, OwnerPage<M>>; PAGES],
@@ -406,16 +411,17 @@ pub(crate) struct WeakPage<M: Machine> {
     pub(crate) hashes: [M::AtomicU64; WEAK],
     pub(crate) names: [[M::AtomicU64; WEAK_WORDS]; WEAK],
     pub(crate) marks: [M::AtomicU32; WEAK],
-    /// The requests that closers made of the entries, perhaps; written under the partition's latch.
+    /// The requests that closers may have created from the entries; written under the partition's
+    /// latch.
     pub(crate) moved: [Link<M, Request<M>>; WEAK],
     /// By group, a byte of the hash of each entry that is reserved; see `fastpath/reserved.rs`.
     pub(crate) tags: [M::AtomicU64; WEAK / GROUP],
 }
 
-/// Says that types are made of words alone.
+/// Declares that types consist of words only.
 macro_rules! plain {
     ($($kind:ident $(, $n:ident)?);*) => {$(
-        // SAFETY: it is made of words of a machine, and nothing else.
+        // SAFETY: the type consists of words of a machine and nothing else.
         unsafe impl<M: ConstMachine $(, const $n: usize)?> Plain for $kind<M $(, $n)?> {}
     )*};
 }
@@ -436,7 +442,7 @@ const _: () = {
     assert!(size_of::<WeakPage<Native>>() <= 4088);
 };
 
-/// Where a hash leads: see `Blocks::spot`.
+/// The partition and bias of a hash: see `Blocks::spot`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spot {
     pub(crate) partition: PartitionNumber,
@@ -444,7 +450,7 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// Its bit in the filters of owner pages.
+    /// Returns its bit in the filters of owner pages.
     #[inline(always)]
     pub(crate) fn filter(self) -> u64 {
         1 << ((self.partition.word() ^ self.bias << 2) % 64)

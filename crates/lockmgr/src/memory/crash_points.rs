@@ -1,6 +1,7 @@
-//! Places where tests kill. Without the feature `points` they are nothing.
+//! Crash points: places where tests kill the process. Without the feature `points` they compile to
+//! nothing.
 
-/// Says that the thread has come to a place.
+/// Reports that the thread has reached a crash point.
 #[inline(always)]
 pub(crate) fn point(name: &'static str) {
     #[cfg(feature = "points")]
@@ -14,7 +15,7 @@ pub(crate) mod hook {
 
     static HOOK: OnceLock<fn(&'static str)> = OnceLock::new();
 
-    /// Has `hook` called at each place, from now on, in this process.
+    /// Sets the function that is called at each crash point of this process from now on.
     pub fn set_point_hook(hook: fn(&'static str)) {
         let _ = HOOK.set(hook);
     }

@@ -1,23 +1,23 @@
-//! An entry of a weak page: what of a lock is in its owner's own memory.
+//! An entry of a weak page: the part of a lock that is in its owner's own memory.
 //!
 //! ```text
 //!  63       32 31       16 15     8 7     0
-//! | bias      | count     | length | mode |     count 0 is free; hash and name are still there
+//! | bias      | count     | length | mode |     count 0 is free; hash and name stay
 //! ```
 
 use crate::memory::bias::Bias;
 use crate::memory::typed::Stored;
 use crate::mode::Mode;
 
-/// Words of a name in a weak page.
+/// Words of a name in an entry.
 pub(crate) const WEAK_WORDS: usize = 8;
 /// The longest name of an entry, in bytes.
 pub(crate) const LENGTH_MAX: usize = WEAK_WORDS * 8;
 
-/// An entry, taken apart.
+/// The fields of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its bias, as it was when the lock was taken.
+    /// The value of its bias when the lock was taken.
     pub(crate) bias: Bias,
     pub(crate) count: u32,
     pub(crate) length: usize,

@@ -1,4 +1,5 @@
-//! An owner in hand: what it remembers of its cell. What it does is in the folders above.
+//! The handle of an owner: references and cached values of its cell. The folders above define its
+//! methods.
 
 use core::cell::{Cell, OnceCell, RefCell};
 
@@ -12,10 +13,10 @@ use crate::memory::numbers::OwnerNumber;
 #[cfg(feature = "tracing")]
 use crate::meter::events;
 
-/// An owner of locks. Dropping it releases them all.
+/// An owner of locks. Dropping it releases all of its locks.
 ///
-/// If its process dies, the thread that meets what it holds releases it, after the recovery
-/// callback was asked.
+/// If its process dies, the thread that finds this releases the locks, after the recovery callback
+/// returned true.
 pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) memory: &'s Memory<M>,
     pub(crate) cell: &'s OwnerCell<M>,
@@ -23,44 +24,44 @@ pub struct Owner<'s, M: ConstMachine = Native> {
     pub(crate) filter: &'s M::AtomicU64,
     pub(crate) index: OwnerNumber,
     pub(crate) generation: u32,
-    /// The request that waits; null if none does.
+    /// The request that waits, or null.
     pub(crate) pending: Cell<RequestAt<M>>,
     /// Whether that is a conversion.
     pub(crate) converting: Cell<bool>,
-    /// By bit, the entries of the weak page that count something or are to be settled, and those
-    /// that are reserved.
+    /// By bit, the entries of the weak page that count something or must be settled, and the
+    /// reserved entries.
     pub(crate) entries: Cell<u32>,
     pub(crate) reserved: Cell<u32>,
-    /// By bits of their hashes, the names that it may have in the table in a weak mode, and so in
-    /// both places: `fastpath/gather.rs`.
+    /// By bits of their hashes, the names that it may hold in the table in a weak mode, and so
+    /// possibly in both places: `fastpath/gather.rs`.
     pub(crate) in_table: Cell<u64>,
-    /// The entry that was taken last, if any was, and its bias.
+    /// The entry that was taken last, if any, and its bias.
     pub(crate) last_entry: Cell<Option<(usize, Known<BiasWord<M>>)>>,
-    /// A request that holds, most often the last one that was granted, if it is known.
+    /// A held request, usually the last one granted; `None` if unknown.
     pub(crate) last: Cell<Option<LastKnown<M>>>,
-    /// Its weak page, once it was found.
+    /// Its weak page, once found.
     pub(crate) page: Cell<Option<Known<WeakPage<M>>>>,
     pub(crate) watch: Watch,
-    /// Dropping it releases nothing.
+    /// Whether dropping the handle leaves the locks held.
     pub(crate) kept: Cell<bool>,
-    /// From its first savepoint on.
+    /// Exists from its first savepoint on.
     pub(crate) journal: OnceCell<Box<Journal>>,
 }
 
-/// What an owner remembers of its wait.
+/// The data of an owner's wait.
 #[derive(Default)]
 pub(crate) struct Watch {
     pub(crate) want: Cell<u8>,
-    /// The owners in the way when it came to its deadline, and whether each holds.
+    /// The owners in the way when the deadline passed, and whether each holds the lock.
     pub(crate) blockers: RefCell<Vec<(OwnerId, bool)>>,
     #[cfg(feature = "tracing")]
     pub(crate) traced: events::Traced,
 }
 
-/// A place of the region in which its owner's session works.
+/// A cached address in the region, valid while the owner's session exists.
 ///
-/// A reference in a `Cell` would say the same, but make owners invariant in their session's
-/// lifetime: then none could be handed to a function beside another that lives shorter.
+/// A reference in a `Cell` would make owners invariant in their session's lifetime. Then a function
+/// could not take an owner together with another one of a shorter lifetime.
 pub(crate) struct Known<T>(pub(crate) *const T);
 
 impl<T> Clone for Known<T> {
@@ -71,7 +72,7 @@ impl<T> Clone for Known<T> {
 
 impl<T> Copy for Known<T> {}
 
-/// A request of an owner, and its object, as found.
+/// A held request of an owner, and its object, as references.
 pub(crate) struct Last<'s, M: ConstMachine> {
     pub(crate) at: RequestAt<M>,
     pub(crate) object_at: ObjectAt<M>,
@@ -79,7 +80,7 @@ pub(crate) struct Last<'s, M: ConstMachine> {
     pub(crate) object: &'s Small<M>,
 }
 
-/// The same, as an owner keeps it.
+/// A held request of an owner, and its object, as cached in the owner.
 pub(crate) struct LastKnown<M: ConstMachine> {
     pub(crate) at: RequestAt<M>,
     pub(crate) object_at: ObjectAt<M>,

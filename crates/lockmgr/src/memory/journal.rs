@@ -1,22 +1,24 @@
-//! What an owner held of names that it asked for again after a savepoint.
+//! The journal of an owner: its locks on the names that it requested again after a savepoint.
 
 use core::cell::{Cell, RefCell, RefMut};
 use std::collections::HashSet;
 
 use crate::mode::Mode;
 
-/// A hold as it was: name, mode, count.
+/// A lock before the request: name, mode, count.
 pub(crate) type Hold = (Vec<u8>, Mode, u32);
 
-/// The holds of an owner that may have grown, each as it was at the first request for its name
-/// after a savepoint. It lies in the process's own memory, for a savepoint is of no use to others.
+/// The locks of an owner that may have grown, each as it was at the first request for its name
+/// after a savepoint. It lies in the process's own memory, because no other process uses
+/// savepoints.
 #[derive(Default)]
 pub(crate) struct Journal {
     holds: RefCell<Vec<Hold>>,
-    /// Names that were asked for since the last savepoint.
+    /// Names that were requested since the last savepoint.
     asked: RefCell<HashSet<Vec<u8>>>,
-    /// The last mark before each savepoint, without those before the last release of all; and how
-    /// many these are. Here and not in the savepoints, because marks are [renumbered].
+    /// The last mark before each savepoint, without the savepoints before the last release of all
+    /// locks; and how many those are. The marks are stored here and not in the savepoints because
+    /// they are [renumbered].
     ///
     /// [renumbered]: crate::memory::handle::Owner::renumber
     marks: RefCell<Vec<u32>>,
@@ -24,13 +26,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Begins a savepoint, and says where.
+    /// Begins a savepoint and returns its position in the journal.
     pub(crate) fn begin(&self) -> usize {
         self.asked.borrow_mut().clear();
         self.holds.borrow().len()
     }
 
-    /// Numbers a savepoint behind this mark. Savepoints with no mark between them are one.
+    /// Returns the number of a savepoint after this mark. Savepoints without a mark between them
+    /// share one number.
     pub(crate) fn number(&self, mark: u32) -> u64 {
         let mut marks = self.marks.borrow_mut();
         if marks.last() != Some(&mark) {
@@ -39,13 +42,13 @@ impl Journal {
         self.forgotten.get() + marks.len() as u64 - 1
     }
 
-    /// The last mark before a savepoint; none if all was released since.
+    /// Returns the last mark before a savepoint, or `None` if all locks were released since.
     pub(crate) fn mark_of(&self, number: u64) -> Option<u32> {
         let at = number.checked_sub(self.forgotten.get())?;
         self.marks.borrow().get(at as usize).copied()
     }
 
-    /// The last marks before savepoints, to be renumbered.
+    /// Returns the last marks before savepoints, for renumbering.
     pub(crate) fn marks(&self) -> RefMut<'_, Vec<u32>> {
         self.marks.borrow_mut()
     }
@@ -54,7 +57,7 @@ impl Journal {
         self.asked.borrow().contains(name)
     }
 
-    /// Notes a name that is asked for, and what is held of it.
+    /// Records a requested name, and what is held of it.
     pub(crate) fn note(&self, name: &[u8], held: Option<(Mode, u32)>) {
         self.asked.borrow_mut().insert(name.to_vec());
         if let Some((mode, count)) = held {
@@ -62,8 +65,8 @@ impl Journal {
         }
     }
 
-    /// Puts back what was noted since a savepoint, the last first. What fails, and what comes after
-    /// it, stays noted.
+    /// Restores the locks that were recorded since a savepoint, the last one first. At an error,
+    /// the failed one and the remaining ones stay recorded.
     pub(crate) fn put_back<E>(
         &self,
         to: usize,

@@ -1,14 +1,14 @@
-//! The latch of a partition: a word that names its holder, so that the dead can be told.
+//! The latch of a partition: a word that names its holder, so that a dead holder can be found.
 //!
 //! ```text
 //!  0 free   n held by the thread of slot n - 1
 //! ```
 //!
-//! It is held for the length of a list operation and never by a thread that waits for a lock. A
-//! thread that finds it held looks for a while, yields, then naps; one that napped for long looks
-//! for the dead. Nobody takes a dead thread's latch over: the sweeper repairs the partition first
-//! and then opens the latch (`recovery/repair.rs`). What is held in the name of no thread is
-//! damage, and told.
+//! A latch is held for one list operation, never during a wait for a lock. A thread that finds it
+//! held spins, then yields, then naps; after several naps it searches for dead threads. A dead
+//! thread's latch is never taken over directly: the sweeper first repairs the partition and then
+//! opens the latch (`recovery/repair.rs`). A latch whose word names no thread is reported as
+//! damage.
 
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,11 +24,11 @@ use crate::memory::numbers::PartitionNumber;
 /// Looks before a yield, yields before a nap.
 const LOOKS: u32 = 100;
 const YIELDS: u32 = 50;
-/// How long a nap is, and how many pass before one looks for the dead.
+/// The length of a nap, and the number of naps between two searches for dead threads.
 const NAP: Duration = Duration::from_micros(100);
 const NAPS: u32 = 5;
 
-/// A held latch. Opened when dropped.
+/// A held latch. Dropping it opens the latch.
 pub(crate) struct Latched<'s, M: ConstMachine> {
     pub(crate) memory: &'s Memory<M>,
     pub(crate) number: PartitionNumber,
@@ -36,7 +36,7 @@ pub(crate) struct Latched<'s, M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Takes the latch of a partition.
+    /// Takes the latch of a partition. Blocks while another thread holds it.
     #[inline]
     pub(crate) fn latch(&self, number: PartitionNumber) -> Result<Latched<'_, M>, Error> {
         let partition = self.partition(number)?;
@@ -49,7 +49,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(Latched { memory: self, number, partition })
     }
 
-    /// The latch of a partition, if it is open.
+    /// Takes the latch of a partition if it is open.
     pub(crate) fn try_latch(
         &self,
         number: PartitionNumber,
@@ -58,11 +58,11 @@ impl<M: ConstMachine> Memory<M> {
         let me = self.thread.number() + 1;
         // Acquire: as in `latch`.
         let open = partition.latch.compare_exchange(0, me, Acquire, Relaxed).is_ok();
-        // Made only if it is ours: dropping it opens the latch.
+        // Constructed only if the exchange succeeded: dropping it opens the latch.
         Ok(open.then(|| Latched { memory: self, number, partition }))
     }
 
-    /// The latch of a dead thread that this session sweeps, as if it were ours.
+    /// Returns the latch of a dead thread that this session sweeps, as if this thread held it.
     pub(crate) fn take_over(&self, number: PartitionNumber) -> Result<Latched<'_, M>, Error> {
         Ok(Latched { memory: self, number, partition: self.partition(number)? })
     }
@@ -83,7 +83,7 @@ impl<M: ConstMachine> Memory<M> {
             } else {
                 M::wait(&partition.latch, seen, Some(Deadline::after::<M>(NAP)));
                 if (round - LOOKS - YIELDS) % NAPS == NAPS - 1 {
-                    // Not each of many who wait: a sweep looks at every thread's slot.
+                    // Not at every nap of every waiter: a sweep reads every thread's slot.
                     (self.stuck)(self)?;
                     self.look_whether_held(partition, me)?;
                 }
@@ -92,8 +92,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// A latch that names the thread that waits for it, or a slot that is free and stays so for as
-    /// long as the latch is looked at, is held by nobody: its memory is damaged.
+    /// Reports damage if no thread can hold the latch: it names the thread that waits for it, or a
+    /// slot that is free and stays free while the latch keeps its value.
     fn look_whether_held(&self, partition: &Partition<M>, me: u32) -> Result<(), Error> {
         let seen = get(&partition.latch);
         let is_same = || get(&partition.latch) == seen;

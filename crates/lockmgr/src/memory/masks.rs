@@ -1,17 +1,17 @@
-//! Which modes of an object are held, and which are waited for: at least all, in one word.
+//! The modes of an object that are held and waited for, in one word: an upper bound.
 //!
 //! ```text
 //!  31        16 15     0
 //! | waited for | held   |
 //! ```
 //!
-//! What is too much is taken out where it stops a request that it should not stop: see
+//! A mode that is in a mask but not in a request is removed when it would block a request: see
 //! `table/granting.rs`.
 
 use crate::memory::state::State;
 use crate::memory::typed::Stored;
 
-/// Modes, as two masks.
+/// Two masks of modes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Masks {
     pub(crate) held: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Masks {
 impl Masks {
     pub(crate) const NONE: Self = Self { held: 0, waited: 0 };
 
-    /// The same with those of one more request.
+    /// Returns these masks with the modes of one more request.
     #[inline(always)]
     pub(crate) fn with(mut self, state: State) -> Self {
         if state.holds() {

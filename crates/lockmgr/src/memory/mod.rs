@@ -1,8 +1,8 @@
-//! What lies in the region, and what a thread has in hand to work in it.
+//! The cells in the region, and a thread's handle to them.
 //!
-//! [`Memory`] is the bottom of the crate: cells, partitions, biases, modes, crash points, the
-//! thread's slot, the wake list. A held latch borrows it, and so does an owner. The folders above
-//! add to it what they can do, each by what those below it can.
+//! [`Memory`] is the lowest type of the crate: it gives access to cells, partitions, biases, modes,
+//! crash points, the thread's slot and the wake list. A held latch borrows it, and so does an
+//! owner. The folders above add methods to it.
 
 pub(crate) mod bias;
 pub(crate) mod blocks;
@@ -48,45 +48,45 @@ use crate::meter::released::ReleasedNames;
 use crate::meter::waits::Waits;
 use crate::{Error, Modes};
 
-/// What a thread has in hand: a slot of the region, the region's cells by it, pages of owners.
+/// A thread's handle to the region: a slot, the cells, and pages of owners.
 ///
-/// Used by one thread at a time. When it is dropped, what owners it still has (they were forgotten)
-/// are released: `recovery/release.rs`.
+/// Only one thread uses it at a time. Dropping it releases the locks of owners that were forgotten
+/// (`mem::forget`): see `recovery/release.rs`.
 pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) inner: Arc<Inner<M>>,
     pub(crate) thread: Thread<M>,
-    /// What is done now and then while a latch is waited for: to look for the dead.
+    /// Called periodically during a long wait for a latch; sweeps dead threads.
     stuck: fn(&Self) -> Result<(), Error>,
     pub(crate) blocks: Blocks<M>,
-    /// The modes that are taken in owners' own memory, as a mask.
+    /// A mask of the modes that are locked in owners' own memory.
     pub(crate) weak: u16,
     /// The request that left its owner's list last; null if it is in use again. See
     /// `memory/intents.rs`.
     pub(crate) spare: Cell<RequestAt<M>>,
-    /// Whether strong locks may be reserved. Not where the locks of an owner are limited.
+    /// Whether names may be reserved. False if the locks of an owner are limited.
     pub(crate) reserves: bool,
-    /// Names that it asks for often.
+    /// Names that this session requests often.
     pub(crate) asked: Box<RequestCounters>,
-    /// Names that it let go of lately.
+    /// Names that this session released recently.
     pub(crate) released: Box<ReleasedNames>,
-    /// Pages of owners, by their place in the directory; and which owners of them are free.
+    /// Pages of owners, by their index in the directory; and the free owners of them.
     pub(crate) pages: RefCell<Vec<u32>>,
     pub(crate) free: RefCell<Vec<OwnerNumber>>,
-    /// Owners that have ended, and whose locks could not be released: they are before the next one
-    /// begins, or at the session's end.
+    /// Owners that have ended and whose locks could not be released. The release is retried before
+    /// the next owner begins and at the end of the session.
     pub(crate) ended: RefCell<Vec<OwnerNumber>>,
-    /// Requests to wake when the latch is open.
+    /// Requests to wake after the latch is released.
     pub(crate) to_wake: RefCell<Vec<RequestAt<M>>>,
-    /// What is released now goes to the next in turn, barging or not.
+    /// Grants what is released now in queue order, without barging.
     pub(crate) in_turn: Cell<bool>,
     pub(crate) counters: Counters,
-    /// Touched when a wait has ended.
+    /// Used only when a wait has ended.
     pub(crate) waits: Box<RefCell<Waits>>,
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// What a thread has in hand on this slot. `stuck` is called now and then while a latch is
-    /// waited for.
+    /// Creates a handle for a thread slot. `stuck` is called periodically during a long wait for a
+    /// latch.
     pub(crate) fn new(
         inner: &Arc<Inner<M>>,
         thread: Thread<M>,
@@ -117,7 +117,8 @@ impl<M: ConstMachine> Memory<M> {
         &self.inner
     }
 
-    /// The region, by this session's own handle: a look at a cell goes through nothing shared.
+    /// Returns the region through this session's own handle, so that access to a cell touches no
+    /// shared line.
     #[inline(always)]
     pub(crate) fn region(&self) -> &Region<M> {
         self.thread.region()
@@ -128,7 +129,7 @@ impl<M: ConstMachine> Memory<M> {
         &self.inner.modes
     }
 
-    /// A place where a test kills; nothing otherwise.
+    /// A crash point: a test may kill the process here.
     #[inline(always)]
     pub(crate) fn point(&self, name: &'static str) {
         crash_points::point(name);
@@ -138,13 +139,13 @@ impl<M: ConstMachine> Memory<M> {
         M::now(Clock::Monotonic)
     }
 
-    /// How many partitions there are.
+    /// Returns the number of partitions.
     #[inline(always)]
     pub(crate) fn partitions(&self) -> u32 {
         self.blocks.count()
     }
 
-    /// Where a hash leads.
+    /// Returns the partition and bias of a hash.
     #[inline(always)]
     pub(crate) fn spot(&self, hash: u64) -> Spot {
         self.blocks.spot(hash)
@@ -170,15 +171,15 @@ impl<M: ConstMachine> Memory<M> {
         Ok(cell_at(self.region(), at)?)
     }
 
-    /// Gives a cell back that was taken out of all that led to it.
+    /// Frees a cell that was removed from everything that led to it.
     #[inline]
     pub(crate) fn free_cell<T: Plain>(&self, at: Offset<T>) -> Result<(), latchwork_region::Error> {
-        // SAFETY: the caller took it out under the latch that guards it; threads that have an old
-        // offset only load, see `cell_at`.
+        // SAFETY: the caller removed the cell under the latch that guards it; threads that have an
+        // old offset only load, see `cell_at`.
         unsafe { self.thread.free(at) }
     }
 
-    /// The words of an object's name.
+    /// Returns the words of an object's name.
     #[inline]
     pub(crate) fn name_words(
         &self,
@@ -188,7 +189,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(&words64_at(self.region(), at, NAME_AT + words)?[NAME_AT..])
     }
 
-    /// An object's name, out of its cell.
+    /// Reads an object's name from its cell.
     pub(crate) fn name_of(&self, at: ObjectAt<M>) -> Result<Vec<u8>, Error> {
         let length = self.object(at)?.name_length();
         let words = self.name_words(at, length.div_ceil(8))?;
@@ -200,7 +201,7 @@ impl<M: ConstMachine> Memory<M> {
         Name::new(bytes, self.inner().seed)
     }
 
-    /// The page of owners at a place of the directory.
+    /// Returns the page of owners at an index of the directory.
     pub(crate) fn page(&self, place: u32) -> Result<Option<&OwnerPage<M>>, Error> {
         let directory = cell_at(self.region(), self.inner().directory)?;
         let Some(entry) = directory.pages.get(place as usize) else { return Ok(None) };
@@ -211,13 +212,13 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// The cell of an owner, if there is one with this number.
+    /// Returns the cell of an owner, if its page exists.
     #[inline]
     pub(crate) fn owner_cell(&self, number: OwnerNumber) -> Result<Option<&OwnerCell<M>>, Error> {
         Ok(self.page(number.page())?.map(|page| &page.owners[number.at()]))
     }
 
-    /// All owner cells that were ever made, with their numbers.
+    /// Returns all owner cells that were ever created, with their numbers.
     pub(crate) fn each_owner(&self) -> impl Iterator<Item = (OwnerNumber, &OwnerCell<M>)> {
         (0..PAGES as u32)
             .map_while(|place| self.page(place).ok().flatten().map(|p| (place, p)))
@@ -229,7 +230,7 @@ impl<M: ConstMachine> Memory<M> {
             })
     }
 
-    /// Wakes those whose requests were decided, with no latch held.
+    /// Wakes the waiters whose requests were decided. No latch may be held.
     #[inline(always)]
     pub(crate) fn wake_all(&self) -> Result<(), Error> {
         if self.to_wake.borrow().is_empty() { Ok(()) } else { self.wake_each() }
@@ -247,7 +248,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// A deadline this far away.
+    /// Returns the deadline at this distance from now.
     pub(crate) fn after(&self, wait: Duration) -> Deadline {
         Deadline::after::<M>(wait)
     }

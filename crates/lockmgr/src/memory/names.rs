@@ -1,4 +1,4 @@
-//! Names of objects: byte strings, and the 64 bits that stand for one.
+//! Names of objects: byte strings, and their 64-bit hashes.
 
 use latchwork_machine::{Machine, Word};
 
@@ -20,7 +20,7 @@ pub(crate) struct Name<'a> {
 const K0: u64 = 0xa076_1d64_78bd_642f;
 const K1: u64 = 0xe703_7ed1_a0b4_28db;
 
-/// The two halves of a product, mixed.
+/// Returns the two halves of a product, combined.
 #[inline(always)]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
@@ -29,7 +29,7 @@ fn fold(a: u64, b: u64) -> u64 {
 
 impl<'a> Name<'a> {
     /// Hashes by multiplying and folding words, two at a time, as wyhash (Wang Yi, 2019) does. The
-    /// seed is drawn at random for each region and is in both factors, so that nobody can prepare
+    /// seed is random for each region and enters both factors, so that an attacker cannot prepare
     /// names that collide.
     #[inline(always)]
     pub(crate) fn new(bytes: &'a [u8], seed: u64) -> Result<Self, Error> {
@@ -44,13 +44,13 @@ impl<'a> Name<'a> {
         Ok(Self { bytes, hash: fold(hash ^ bytes.len() as u64, K1) })
     }
 
-    /// How many words of 8 bytes it fills.
+    /// Returns how many words of 8 bytes it fills.
     #[inline(always)]
     pub(crate) fn words(&self) -> usize {
         self.bytes.len().div_ceil(8)
     }
 
-    /// Copies it into words, padded with zeros.
+    /// Copies the name into words, padded with zeros.
     #[inline(always)]
     pub(crate) fn write<W: Word<Value = u64>>(&self, to: &[W]) {
         if let (Some([low, high]), Some(first)) = (ends(self.bytes), to.first()) {
@@ -61,7 +61,8 @@ impl<'a> Name<'a> {
             return;
         }
         let (mut rest, mut words) = (self.bytes, to.iter());
-        // Most others are short, too: chunk by chunk, so that no loop is unrolled for many.
+        // Most other names are short: a loop over chunks keeps the compiler from unrolling for long
+        // ones.
         while let Some((chunk, more)) = rest.split_first_chunk::<8>()
             && let Some(word) = words.next()
         {
@@ -75,14 +76,14 @@ impl<'a> Name<'a> {
         }
     }
 
-    /// Whether words hold it. The length is compared by the caller.
+    /// Returns whether the words hold the name. The caller compares the length.
     #[inline(always)]
     pub(crate) fn is_in<W: Word<Value = u64>>(&self, words: &[W]) -> bool {
         is_in(self.bytes, words)
     }
 }
 
-/// Whether words begin with these bytes, padded with zeros.
+/// Returns whether the words begin with these bytes, padded with zeros.
 #[inline(always)]
 pub(crate) fn is_in<W: Word<Value = u64>>(bytes: &[u8], words: &[W]) -> bool {
     if let (Some([low, high]), Some(first)) = (ends(bytes), words.first()) {
@@ -100,15 +101,15 @@ pub(crate) fn is_in<W: Word<Value = u64>>(bytes: &[u8], words: &[W]) -> bool {
     rest.is_empty() || words.next().is_some_and(|word| get(word) == tail(rest))
 }
 
-/// The first and the last word of a name of 8 to 16 bytes, as most are: they overlap, but all of it
-/// is in them, and two reads take it whatever its length.
+/// Returns the first and the last word of a name of 8 to 16 bytes, the usual length. They overlap,
+/// but together contain the whole name, so two reads suffice for any of these lengths.
 #[inline(always)]
 fn ends(bytes: &[u8]) -> Option<[u64; 2]> {
     let (low, high) = (bytes.first_chunk()?, bytes.last_chunk()?);
     (bytes.len() <= 16).then(|| [u64::from_le_bytes(*low), u64::from_le_bytes(*high)])
 }
 
-/// The hash of other names.
+/// Returns the hash of a name of another length.
 fn hash_of(bytes: &[u8], key: u64, mut hash: u64) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<16>();
     for pair in pairs {
@@ -130,8 +131,8 @@ fn halves(pair: &[u8; 16]) -> (u64, u64) {
     (both as u64, (both >> 64) as u64)
 }
 
-/// The last 1 to 7 bytes as a word, padded with zeros. Two reads that overlap, in place of a copy
-/// whose length only the run knows, which is a call.
+/// Returns the last 1 to 7 bytes as a word, padded with zeros. Two overlapping reads replace a copy
+/// of variable length, which would be a call.
 #[inline(always)]
 fn tail(rest: &[u8]) -> u64 {
     let length = rest.len();
@@ -143,7 +144,7 @@ fn tail(rest: &[u8]) -> u64 {
     if length == 0 { 0 } else { byte(0) | byte(length / 2) | byte(length - 1) }
 }
 
-/// Reads a name of `length` bytes out of words.
+/// Reads a name of `length` bytes from words.
 pub(crate) fn read<M: Machine>(words: &[M::AtomicU64], length: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = words.iter().flat_map(|word| get(word).to_le_bytes()).collect();
     bytes.truncate(length);

@@ -1,4 +1,5 @@
-//! The words by which processes are told that a request of theirs was decided: one for each.
+//! Notifiers: for each process one word, which is changed when a request of one of its tasks was
+//! decided.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -10,7 +11,7 @@ use crate::memory::cells::{Request, cell_at, get};
 use crate::memory::inner::Inner;
 use crate::memory::{Memory, roots};
 
-/// Notifiers: more than there are processes, so that each has one.
+/// Number of notifiers: more than processes, so that each has one.
 const NOTIFIERS: usize = 16_366;
 
 /// The notifiers of all processes.
@@ -19,7 +20,7 @@ pub(crate) struct Notifiers<M: Machine> {
     words: [M::AtomicU32; NOTIFIERS],
 }
 
-// SAFETY: it is made of words of a machine, and nothing else.
+// SAFETY: the type consists of words of a machine and nothing else.
 unsafe impl<M: ConstMachine> Plain for Notifiers<M> {}
 
 impl<M: ConstMachine> Inner<M> {
@@ -35,8 +36,8 @@ impl<M: ConstMachine> Inner<M> {
 
     pub(crate) fn notify(&self, process: u32) -> Result<(), Error> {
         if let Some(notifier) = self.notifier(process)? {
-            // Release: synchronizes with the Acquire in `keep_watch`, which then finds decided
-            // what was decided before.
+            // Release: synchronizes with the Acquire in `keep_watch`, which then finds the requests
+            // decided that were decided before.
             notifier.fetch_add(1, Release);
             M::wake(notifier);
         }
@@ -45,7 +46,8 @@ impl<M: ConstMachine> Inner<M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Makes the notifiers, if there are none, and returns what an owner's cell says of its own.
+    /// Creates the notifiers if there are none, and returns the value by which an owner's cell
+    /// names its own.
     pub(crate) fn have_notifier(&self) -> Result<u16, Error> {
         let inner = self.inner();
         let (process, _) = inner.region.process()?;
@@ -58,12 +60,12 @@ impl<M: ConstMachine> Memory<M> {
                 cell.publish();
             }
         }
-        // No truncation: a region has 4,096 processes at most.
+        // Not truncated: a region has 4,096 processes at most.
         Ok(process as u16 + 1)
     }
 
-    /// Notifies the process of the owner of a request that was decided, if it waits without a
-    /// thread. The request may have become another by now: then it is notified for nothing.
+    /// Notifies the process of the owner of a decided request, if that owner waits without a
+    /// thread. The request may belong to another owner now: then the notification has no effect.
     #[inline]
     pub(crate) fn notify_for(&self, request: &Request<M>) -> Result<(), Error> {
         match self.owner_cell(get(&request.owner))?.map_or(0, |cell| get(&cell.notifier)) {

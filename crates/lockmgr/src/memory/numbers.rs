@@ -5,33 +5,33 @@ use core::fmt;
 use crate::ids::OwnerId;
 use crate::memory::typed::{Stored, stored_as_it_is};
 
-/// Owners of a page.
+/// Number of owners in a page.
 pub(crate) const OWNERS: u32 = 31;
 
-/// The number of an owner's cell, of all cells in the order of their pages.
+/// The number of an owner's cell, counted over all pages in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct OwnerNumber(u32);
 
 impl OwnerNumber {
-    /// The owner at a place of a page.
+    /// Returns the number of the owner at an index of a page.
     #[inline(always)]
     pub(crate) const fn new(page: u32, at: usize) -> Self {
         Self(page * OWNERS + at as u32)
     }
 
-    /// The place of its page in the directory.
+    /// Returns the index of its page in the directory.
     #[inline(always)]
     pub(crate) const fn page(self) -> u32 {
         self.0 / OWNERS
     }
 
-    /// Its place in that page.
+    /// Returns its index in that page.
     #[inline(always)]
     pub(crate) const fn at(self) -> usize {
         (self.0 % OWNERS) as usize
     }
 
-    /// The name of the owner that the cell has in this generation.
+    /// Returns the id of the owner that the cell has in this generation.
     #[inline(always)]
     pub(crate) const fn id(self, generation: u32) -> OwnerId {
         OwnerId { index: self.0, generation }
@@ -46,7 +46,7 @@ impl fmt::Display for OwnerNumber {
 
 stored_as_it_is!(OwnerNumber);
 
-/// One more than the number; zero is none.
+/// Stored as one more than the number; zero is `None`.
 impl Stored for Option<OwnerNumber> {
     type In = u32;
 
@@ -66,10 +66,11 @@ impl Stored for Option<OwnerNumber> {
 pub(crate) struct PartitionNumber(u32);
 
 impl PartitionNumber {
-    /// The first one, which every manager has.
+    /// The first partition, which every manager has.
     pub(crate) const FIRST: Self = Self(0);
 
-    /// A partition of so many, for a word that may say any: a peer's, or a later wait's.
+    /// Reduces the number to an existing partition. The word may hold any value: of a peer, or of a
+    /// later wait.
     #[inline(always)]
     pub(crate) const fn within(self, count: u32) -> Self {
         Self(self.0 % count)
@@ -85,7 +86,7 @@ impl fmt::Display for PartitionNumber {
 stored_as_it_is!(PartitionNumber);
 
 impl OwnerId {
-    /// The number of its cell.
+    /// Returns the number of its cell.
     #[inline(always)]
     pub(crate) const fn number(self) -> OwnerNumber {
         OwnerNumber(self.index)

@@ -1,86 +1,86 @@
-//! An owner's state: one word.
+//! The state of an owner: one word.
 //!
 //! ```text
 //!  31                     8 7     0
 //! | one more than a thread | kind  |     the thread slot that has adopted it, or asks about it
 //! ```
 //!
-//! How an owner comes from one to another after its process died: `recovery/policy.rs`.
+//! `recovery/policy.rs` describes the transitions after the death of its process.
 
 use crate::memory::typed::stored_as_it_is;
 
 const ADOPTED: u32 = 3;
 const ASKED: u32 = 5;
 
-/// What an owner's cell is.
+/// The state of an owner's cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnerState(u32);
 
 impl OwnerState {
-    /// No owner's.
+    /// The cell has no owner.
     pub(crate) const FREE: Self = Self(0);
-    /// Of a thread, or of a process that died and that no sweep has met.
+    /// The owner belongs to a thread, or to a dead process that no sweep has found yet.
     pub(crate) const LIVE: Self = Self(1);
-    /// Its process died, and its locks are kept.
+    /// The owner's process died, and its locks are kept.
     pub(crate) const ORPHANED: Self = Self(2);
-    /// An orphan about which no recovery callback was asked.
+    /// An orphan about which no recovery callback was asked yet.
     pub(crate) const UNDECIDED: Self = Self(4);
 
-    /// An orphan that a thread has adopted.
+    /// An orphan that this thread has adopted.
     #[inline(always)]
     pub(crate) const fn adopted_by(thread: u32) -> Self {
         Self((thread + 1) << 8 | ADOPTED)
     }
 
-    /// An orphan about which a thread asks.
+    /// An orphan about which this thread asks the recovery callback.
     #[inline(always)]
     pub(crate) const fn asked_by(thread: u32) -> Self {
         Self((thread + 1) << 8 | ASKED)
     }
 
-    /// The same without the thread.
+    /// Returns the state without the thread.
     #[inline(always)]
     const fn kind(self) -> Self {
         Self(self.0 & 0xff)
     }
 
-    /// Whether it is no owner's.
+    /// Returns whether the cell has no owner.
     #[inline(always)]
     pub(crate) fn is_free(self) -> bool {
         self == Self::FREE
     }
 
-    /// Whether its process was not yet met dead.
+    /// Returns whether no sweep has found its process dead.
     #[inline(always)]
     pub(crate) fn is_live(self) -> bool {
         self == Self::LIVE
     }
 
-    /// Whether it is an orphan that a thread has adopted.
+    /// Returns whether it is an orphan that a thread has adopted.
     #[inline(always)]
     pub(crate) const fn is_adopted(self) -> bool {
         self.kind().0 == ADOPTED
     }
 
-    /// Whether a thread asks about it.
+    /// Returns whether a thread asks the recovery callback about it.
     #[inline(always)]
     pub(crate) const fn is_asked(self) -> bool {
         self.kind().0 == ASKED
     }
 
-    /// Whether its process died, and its locks are kept.
+    /// Returns whether its process died and its locks are kept.
     #[inline(always)]
     pub(crate) const fn is_kept(self) -> bool {
         matches!(self.kind(), Self::ORPHANED | Self::UNDECIDED | Self(ADOPTED | ASKED))
     }
 
-    /// Whether its process died, and no thread is at work on it.
+    /// Returns whether its process died and no thread works on it.
     #[inline(always)]
     pub(crate) const fn is_orphan(self) -> bool {
         matches!(self, Self::ORPHANED | Self::UNDECIDED)
     }
 
-    /// Its thread slot, if its page says this of threads; none of an orphan.
+    /// Returns its thread slot, given its page's `thread`; `None` for an orphan.
     #[inline(always)]
     pub(crate) fn thread(self, page: u32) -> Option<u32> {
         match self.kind() {

@@ -1,23 +1,24 @@
-//! Pages of owners: which of a session's owners are free, and which pages are nobody's.
+//! Pages of owners: the free owners of a session, and the free pages of the region.
 //!
-//! A session has pages of 31 owners each, and remembers the free owners of them, the last one that
-//! was given back on top: that one's weak page is warm, and what is reserved for it is reserved for
-//! its next owner. So a new owner costs the same beside one other and beside ten thousand.
+//! A session has pages of 31 owners each and keeps a stack of their free owners. The owner that was
+//! returned last is on top: its weak page is in the cache, and names that are reserved for its cell
+//! stay reserved for the next owner. So the cost of a new owner does not depend on the number of
+//! owners.
 //!
-//! Pages that are nobody's hang in a list of the region, and new ones are made behind the last:
+//! Free pages form a list of the region, and new pages are appended to the directory:
 //!
 //! ```text
-//! root FREE_PAGES   times changed << 32 | place + 1 of the first, or zero
+//! root FREE_PAGES   times changed << 32 | index + 1 of the first, or zero
 //! page.listed       1 while the page is in the list, or about to be
-//! page.next_free    place + 1 of the next, or zero
-//! root PAGES        pages that were made, at least; the directory says the rest
+//! page.next_free    index + 1 of the next, or zero
+//! root PAGES        lower bound of the pages that exist; the directory is authoritative
 //! ```
 //!
-//! The list is a stack (Treiber, 1986); its word counts its changes, so that a page which leaves
-//! and comes back meanwhile is not taken for unmoved. It is a hint: **which session has a page is
-//! said by `page.thread` alone**, and the session that claims one changes that from zero. A process
-//! that dies between two steps leaves a page that is nobody's and in no list; it is found when the
-//! directory is full.
+//! The list is a stack (Treiber, 1986). Its word counts its changes, so that a thread notices if a
+//! page was removed and inserted again between its load and its exchange. The list is a hint:
+//! **`page.thread` alone says which session has a page**, and a session claims a free page by
+//! changing that word from zero. A process that dies between two steps leaves a free page that is
+//! in no list; it is found when the directory is full.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -30,7 +31,7 @@ use crate::memory::numbers::{OWNERS, OwnerNumber};
 use crate::memory::{Memory, roots};
 
 impl<M: ConstMachine> Memory<M> {
-    /// A free owner cell of this session's.
+    /// Returns a free owner cell of this session.
     pub(crate) fn free_owner(&self) -> Result<(OwnerNumber, &OwnerCell<M>), Error> {
         loop {
             let free = self.free.borrow_mut().pop();
@@ -43,20 +44,21 @@ impl<M: ConstMachine> Memory<M> {
             };
             match self.owner_cell(index)? {
                 Some(cell) if get(&cell.state).is_free() => return Ok((index, cell)),
-                // It was given back and taken by other means.
+                // It was returned and then taken by other means.
                 Some(_) => {}
-                // The page was this session's; a null entry there is a peer's doing.
+                // The page belonged to this session; a null entry here was written by a faulty
+                // peer.
                 None => return Err(Error::Foreign),
             }
         }
     }
 
-    /// Notes that an owner of this session is free.
+    /// Records that an owner of this session is free.
     pub(crate) fn give_owner(&self, index: OwnerNumber) {
         self.free.borrow_mut().push(index);
     }
 
-    /// Claims a page, and notes its free owners: the first one on top.
+    /// Claims a page and records its free owners, with the first one on top.
     fn have_page(&self) -> Result<(), Error> {
         let place = self.claim_page()?;
         self.pages.borrow_mut().push(place);
@@ -66,7 +68,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Makes a page of owners this session's: one that nobody has, or a new one.
+    /// Claims a free page, or creates one.
     fn claim_page(&self) -> Result<u32, Error> {
         let region = self.region();
         while let Some(place) = self.unlist_page()? {
@@ -99,7 +101,7 @@ impl<M: ConstMachine> Memory<M> {
             fresh = Some(cell);
         }
         drop(fresh);
-        // The directory is full: perhaps there is one that a dead process let go of.
+        // The directory is full: a dead process may have left a free page outside the list.
         for place in 0..PAGES as u32 {
             if self.claims(place)? {
                 return Ok(place);
@@ -108,22 +110,22 @@ impl<M: ConstMachine> Memory<M> {
         Err(Error::Cap("owners", OWNERS * PAGES as u32))
     }
 
-    /// Makes a page this session's if it is nobody's.
+    /// Claims a page for this session if the page is free.
     fn claims(&self, place: u32) -> Result<bool, Error> {
         let Some(page) = self.page(place)? else { return Ok(false) };
         let me = self.thread.number() + 1;
-        // AcqRel: synchronizes with the Release in `free_page`; the owners are seen as the last
+        // AcqRel: synchronizes with the Release in `free_page`; the owners are visible as the last
         // session left them.
         Ok(get(&page.thread) == 0 && page.thread.compare_exchange(0, me, AcqRel, Relaxed).is_ok())
     }
 
-    /// Makes a page nobody's, whose owners are all free.
+    /// Frees a page whose owners are all free.
     pub(crate) fn free_page(&self, place: u32, page: &OwnerPage<M>) -> Result<(), Error> {
         put(&page.thread, 0);
         self.list_page(place, page)
     }
 
-    /// Puts a page that is nobody's into the list.
+    /// Inserts a free page into the list.
     pub(crate) fn list_page(&self, place: u32, page: &OwnerPage<M>) -> Result<(), Error> {
         self.point("page of owners free");
         if get(&page.listed) != 0 || page.listed.compare_exchange(0, 1, Relaxed, Relaxed).is_err() {
@@ -135,7 +137,7 @@ impl<M: ConstMachine> Memory<M> {
             put(&page.next_free, seen as u32);
             let next = (seen >> 32).wrapping_add(1) << 32 | u64::from(place + 1);
             // AcqRel, Acquire: synchronize with the exchange in `unlist_page`: the page's link is
-            // seen.
+            // visible.
             match head.compare_exchange(seen, next, AcqRel, Acquire) {
                 Ok(_) => return Ok(()),
                 Err(now) => seen = now,
@@ -143,9 +145,10 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Takes a page out of the list. The tag of its head has 32 bits, and changes when the page of
-    /// an ended thread goes in or out: at 1,000 a second it is the same after 50 days, to a thread
-    /// that stopped for exactly so many changes between its load and its exchange.
+    /// Removes a page from the list. The tag of the list's head has 32 bits and changes when a page
+    /// of an ended thread is inserted or removed. At 1,000 changes a second it repeats after 50
+    /// days, and only for a thread that stopped for exactly that many changes between its load and
+    /// its exchange.
     fn unlist_page(&self) -> Result<Option<u32>, Error> {
         let head = self.region().root(roots::FREE_PAGES)?;
         // Acquire: synchronizes with the exchange in `free_page`.

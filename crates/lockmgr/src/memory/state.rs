@@ -1,4 +1,4 @@
-//! A request's state: one word, the one that its owner sleeps on.
+//! The state of a request: one word, on which its owner sleeps.
 //!
 //! ```text
 //!  31   24 23    16 15    8 7      0
@@ -8,10 +8,11 @@
 use crate::memory::typed::Stored;
 use crate::mode::Mode;
 
-/// In `why` of a waiter: the lock is free, and it may come for it if nobody is faster.
+/// A value of `why` for a waiter: the lock is free, and the waiter may take it unless another
+/// request is faster.
 pub(crate) const CALLED: u32 = 0xff;
 
-/// What a request is; the low byte of its state.
+/// The status of a request: the low byte of its state.
 pub(crate) mod status {
     /// In no queue.
     pub(crate) const NEW: u32 = 0;
@@ -27,7 +28,7 @@ pub(crate) mod status {
     pub(crate) const AWAY: u32 = 5;
 }
 
-/// A request's state, taken apart.
+/// The fields of a request's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     pub(crate) status: u32,
@@ -35,7 +36,7 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// The mode wanted.
     pub(crate) want: Mode,
-    /// Why it was refused, or [`CALLED`]; zero if neither.
+    /// Why it was refused, or [`CALLED`]; otherwise zero.
     pub(crate) why: u32,
 }
 
@@ -55,7 +56,7 @@ impl Stored for State {
 }
 
 impl State {
-    /// Of one that is in no queue.
+    /// The state of a request that is in no queue.
     pub(crate) const NEW: Self = Self { status: status::NEW, mode: Mode(0), want: Mode(0), why: 0 };
 
     #[inline(always)]
@@ -68,25 +69,25 @@ impl State {
         Self { status: status::WAITING, mode: want, want, why: 0 }
     }
 
-    /// Whether its owner holds the object.
+    /// Returns whether its owner holds the object.
     #[inline(always)]
     pub(crate) fn holds(self) -> bool {
         self.status == status::HELD || self.status == status::CONVERTING
     }
 
-    /// Whether its owner waits.
+    /// Returns whether its owner waits.
     #[inline(always)]
     pub(crate) fn waits(self) -> bool {
         matches!(self.status, status::WAITING | status::CONVERTING | status::AWAY)
     }
 
-    /// Whether its owner waits and may come for the lock.
+    /// Returns whether its owner waits and was called.
     #[inline(always)]
     pub(crate) fn is_called(self) -> bool {
         self.status == status::WAITING && self.why == CALLED
     }
 
-    /// Whether it counts as strong, by what it holds or wants.
+    /// Returns the modes that it holds or wants, as a mask.
     #[inline(always)]
     pub(crate) fn mask(self) -> u16 {
         match self.status {

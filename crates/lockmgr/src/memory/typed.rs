@@ -1,8 +1,8 @@
-//! Words of the region that say what they are of.
+//! Typed words of the region.
 //!
-//! All that lies in the region is numbers. A field whose number names something is [`Typed`]:
-//! `get` and `put` give and take what it names, so that the offset of a request is not put where
-//! that of an object belongs. In memory it is the word alone.
+//! The region contains only numbers. A field whose number stands for something is [`Typed`]: `get`
+//! and `put` convert it, so that the offset of a request cannot be stored where the offset of an
+//! object belongs. In memory it is the word alone.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -10,15 +10,15 @@ use core::sync::atomic::Ordering;
 use latchwork_machine::{Machine, Word};
 use latchwork_region::Offset;
 
-/// What a word of the region says, as a type.
+/// A type that is stored in a word of the region.
 pub(crate) trait Stored: Copy + Eq + 'static {
-    /// The number that it is stored as.
+    /// The integer that it is stored as.
     type In;
 
-    /// What a number says: any may be met, in a damaged region.
+    /// Converts from a number. Any number may occur, in a damaged region.
     fn of(word: Self::In) -> Self;
 
-    /// The number that says this.
+    /// Converts to a number.
     fn word(self) -> Self::In;
 }
 
@@ -36,7 +36,7 @@ impl<T: 'static> Stored for Offset<T> {
     }
 }
 
-/// What is stored as the number that it is made of.
+/// Implements [`Stored`] for a type that wraps the number it is stored as.
 macro_rules! stored_as_it_is {
     ($what:ty) => {
         impl $crate::memory::typed::Stored for $what {
@@ -56,14 +56,14 @@ macro_rules! stored_as_it_is {
 }
 pub(crate) use stored_as_it_is;
 
-/// A word that says a `V`.
+/// A word that holds a `V`.
 #[repr(transparent)]
 pub(crate) struct Typed<W, V> {
     pub(crate) word: W,
     of: PhantomData<fn() -> V>,
 }
 
-/// A word that leads to a cell in which a `T` lies, or to none.
+/// A word that holds the offset of a cell with a `T`, or null.
 pub(crate) type Link<M, T> = Typed<<M as Machine>::AtomicU32, Offset<T>>;
 
 impl<W: Default, V> Default for Typed<W, V> {

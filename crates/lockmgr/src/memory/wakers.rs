@@ -5,17 +5,17 @@ use std::task::Waker;
 
 /// A task that waits.
 pub(crate) struct Watched {
-    /// Where the request lies for which it waits.
+    /// The offset of the request that it waits for.
     pub(crate) request: u32,
-    /// When it wants to be woken in any case.
+    /// The time at which it must be woken in any case.
     pub(crate) at: u64,
     pub(crate) waker: Waker,
 }
 
-/// All tasks that wait, and whether the thread is there.
+/// All tasks that wait, and whether the process's thread runs.
 ///
-/// A task that was woken is out of it: a task that waits still is polled and says so anew, and one
-/// that was forgotten (`mem::forget`) is not waited for.
+/// A task that was woken is removed. If it still waits, its next poll registers it again; a task
+/// that was forgotten (`mem::forget`) is never polled, so it is not kept.
 #[derive(Default)]
 pub(crate) struct Watch {
     pub(crate) all: HashMap<u64, Watched>,

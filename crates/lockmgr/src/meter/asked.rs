@@ -1,26 +1,26 @@
-//! How often a session asked for a name.
+//! Counts how often a session requests a name, to choose names to reserve.
 
 use core::cell::Cell;
 
 /// Request counters of a session.
 const COUNTERS: usize = 512;
 
-/// How often the number of times may be doubled.
+/// How often the required number of requests may be doubled.
 const DOUBLED: u32 = 8;
 
-/// How often a session asked for a name.
+/// Counts the requests of a session for one name.
 #[derive(Default)]
 struct RequestCounter {
-    /// Of the name: equal for equal ones, and nearly always different for others.
+    /// The low half of the name's hash; rarely equal for two names.
     tag: Cell<u32>,
     times: Cell<u32>,
-    /// How often it was given up since it was first kept.
+    /// How often the reservation of the name was given up since the first one.
     closed: Cell<u32>,
-    /// Whether another name wanted the counter since this one came by.
+    /// Whether another name mapped to the counter since the last request for this one.
     doubted: Cell<bool>,
 }
 
-/// Names that a session asks for often.
+/// Names that a session requests often.
 pub(crate) struct RequestCounters([RequestCounter; COUNTERS]);
 
 impl Default for RequestCounters {
@@ -30,18 +30,18 @@ impl Default for RequestCounters {
 }
 
 impl RequestCounters {
-    /// The counter of a hash, and its tag there.
+    /// Returns the counter of a hash, and its tag there.
     #[inline(always)]
     fn of(&self, hash: u64) -> (&RequestCounter, u32) {
         (&self.0[(hash >> 23) as usize % COUNTERS], hash as u32)
     }
 
-    /// Counts a request, and returns whether there were so many that the name is to be kept.
+    /// Counts a request. Returns whether the name should be reserved now.
     #[inline]
     pub(crate) fn asked(&self, hash: u64, after: u32) -> bool {
         let (counter, tag) = self.of(hash);
         if counter.tag.get() != tag {
-            // A name that does not come back goes at the second try of one that does.
+            // A second request of another name replaces a name that was not requested in between.
             if counter.times.get() == 0 || counter.doubted.replace(true) {
                 counter.tag.set(tag);
                 counter.times.set(1);
@@ -55,7 +55,7 @@ impl RequestCounters {
         after != 0 && counter.times.get() >> counter.closed.get() >= after
     }
 
-    /// Begins to count a name anew: it was kept, or could not be.
+    /// Restarts the count of a name that was reserved or cannot be.
     pub(crate) fn begin(&self, hash: u64) {
         let (counter, tag) = self.of(hash);
         if counter.tag.get() == tag {
@@ -63,7 +63,8 @@ impl RequestCounters {
         }
     }
 
-    /// Notes that a name that was kept is not any more: others wanted it, or the room.
+    /// Records that a reservation was given up: another owner requested the name, or its entry was
+    /// needed.
     pub(crate) fn closed(&self, hash: u64) {
         let (counter, tag) = self.of(hash);
         if counter.tag.get() == tag {

@@ -1,42 +1,41 @@
-//! What a session has done, counted in its own memory.
+//! Counters of a session, in its own memory.
 
 use core::cell::Cell;
 
-/// What a session has done; kept in its own memory, so that counting costs nobody else. Those of
-/// several sessions are added up with `+=`.
+/// Counters of a session. They are stored in its own memory, so counting touches no shared line.
+/// Add the counters of several sessions with `+=`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
     /// Requests for locks.
     pub requests: u64,
-    /// Granted in the owner's own memory.
+    /// Requests granted in the owner's own memory.
     pub weak: u64,
-    /// Granted in the table, at once or later.
+    /// Requests granted in the table, immediately or after a wait.
     pub granted: u64,
-    /// Requests that had to wait. How long they did is in
-    /// [`Session::waits`](crate::Session::waits).
+    /// Requests that waited. [`Session::waits`](crate::Session::waits) has the durations.
     pub waits: u64,
     /// Waits that ended because the owner was the victim of a deadlock.
     pub victims: u64,
-    /// Waits that ended because the owner was wounded or told to fail.
+    /// Waits that ended because the owner was wounded or aborted.
     pub aborted: u64,
     /// Waits that ended at their deadline.
     pub timeouts: u64,
-    /// Waits that their owner gave up.
+    /// Waits that their owner cancelled.
     pub withdrawn: u64,
-    /// Deadlocks that this session broke by a victim.
+    /// Deadlocks that this session broke by aborting a victim.
     pub deadlocks: u64,
     /// Deadlocks that it broke by moving a waiter.
     pub reordered: u64,
-    /// Dead threads that it put right.
+    /// Dead threads that this session swept.
     pub swept: u64,
-    /// Owners of those that it kept for recovery.
+    /// Owners of dead threads that it kept for recovery.
     pub orphans: u64,
 }
 
 impl Stats {
-    /// The share of all grants that were made in the owner's own memory, on no shared line: 0 to 1;
-    /// 1 if there were none.
+    /// Returns the share of all grants that were made in the owner's own memory: 0 to 1, and 1
+    /// without grants.
     pub fn fast_share(&self) -> f64 {
         match self.weak + self.granted {
             0 => 1.0,
@@ -45,7 +44,7 @@ impl Stats {
     }
 }
 
-/// Each a word of its own, so that counting one touches no other.
+/// Each counter is a word of its own, so that counting touches no other.
 macro_rules! counters {
     ($($name:ident: $field:ident),* $(,)?) => {
         #[derive(Default)]

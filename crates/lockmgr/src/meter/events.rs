@@ -1,5 +1,5 @@
-//! Events for a subscriber of the crate `tracing`: those that the crate's page lists. Compiled with
-//! the feature `tracing` alone.
+//! Events for subscribers of the crate `tracing`, as the crate's documentation lists them. Compiled
+//! only with the feature `tracing`.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -14,7 +14,7 @@ use crate::{Link, Reason};
 
 const TARGET: &str = "latchwork_lockmgr";
 
-/// Of an owner's wait: the name, and whether the subscriber knows of it.
+/// The name of an owner's wait, and whether its begin was emitted.
 #[derive(Default)]
 pub(crate) struct Traced {
     name: RefCell<Vec<u8>>,
@@ -22,14 +22,14 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
-    /// Notes what a wait is for, if anybody listens.
+    /// Records the name of a wait, if a subscriber exists.
     pub(crate) fn note(&self, name: impl FnOnce() -> Option<Vec<u8>>) {
         self.told.set(false);
         let listened = LevelFilter::current() != LevelFilter::OFF;
         self.name.replace(if listened { name().unwrap_or_default() } else { Vec::new() });
     }
 
-    /// Says that a wait has begun, once.
+    /// Emits that a wait has begun, once.
     pub(crate) fn begun(&self, owner: OwnerId, modes: &Modes, mode: Mode) {
         if !self.told.replace(true) {
             let (name, mode) = (self.name.borrow().clone(), modes.name(mode));
@@ -37,7 +37,7 @@ impl Traced {
         }
     }
 
-    /// Says that a wait has ended, and how.
+    /// Emits that a wait has ended, and its outcome.
     pub(crate) fn ended(
         &self,
         owner: OwnerId,
@@ -63,7 +63,7 @@ impl Traced {
     }
 }
 
-/// A cycle in words, the victim first.
+/// Displays a cycle, the victim first.
 struct Cycle<'a>(&'a [&'a Link], &'a Modes);
 
 impl fmt::Display for Cycle<'_> {
@@ -80,32 +80,32 @@ impl fmt::Display for Cycle<'_> {
     }
 }
 
-/// A deadlock was broken by a victim, the first of the cycle.
+/// Emits that a deadlock was broken by aborting the first owner of the cycle.
 pub(crate) fn deadlock(links: &[&Link], modes: &Modes) {
     let Some(victim) = links.first() else { return };
     let (victim, owners, cycle) = (victim.owner, links.len(), Cycle(links, modes));
     warn!(target: TARGET, %victim, owners, %cycle, "deadlock broken");
 }
 
-/// A deadlock was broken by moving a waiter before another.
+/// Emits that a deadlock was broken by moving a waiter before another.
 pub(crate) fn moved(link: &Link, before: OwnerId) {
     let (owner, name) = (link.owner, link.object.escape_ascii());
     info!(target: TARGET, %owner, %before, %name, "waiter moved to break a deadlock");
 }
 
-/// A dead thread was put right.
+/// Emits that a dead thread was swept.
 pub(crate) fn swept(thread: u32, released: u32, orphaned: u32) {
     info!(target: TARGET, thread, released, orphaned, "dead thread swept");
 }
 
-/// A dead owner's locks are kept for recovery.
+/// Emits that a dead owner's locks are kept for recovery.
 pub(crate) fn orphaned(owner: OwnerId, label: &[u8]) {
     let end = label.iter().position(|byte| *byte == 0).unwrap_or(label.len());
     let label = label[..end].escape_ascii();
     warn!(target: TARGET, %owner, %label, "owner orphaned");
 }
 
-/// Recovery is done with an orphan.
+/// Emits that an orphan's locks were released.
 pub(crate) fn orphan_released(owner: OwnerId) {
     info!(target: TARGET, %owner, "orphan released");
 }

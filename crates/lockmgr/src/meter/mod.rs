@@ -1,4 +1,5 @@
-//! What a session counts and tells: requests, waits, events. It knows nothing of the region.
+//! The counters and events of a session: requests, waits, events. This folder does not use the
+//! region.
 
 pub(crate) mod asked;
 pub(crate) mod counters;

@@ -1,8 +1,8 @@
-//! How waits end.
+//! Outcomes of waits.
 
 use crate::Reason;
 
-/// How a wait ended.
+/// The outcome of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,

@@ -1,19 +1,19 @@
-//! Which names a session let go of lately.
+//! The names that a session released recently.
 //!
-//! An object that its last request has left may wait in the table for the next request of its name.
-//! That pays where the name comes back soon. Where it does not, the next name would find the object
-//! in nobody's cache, and one out of the thread's own free list is in its own.
+//! An object without requests may stay in the table for the next request of its name. That pays off
+//! if the name is requested again soon. If not, the next name to take the object over finds it in
+//! no cache, whereas an object from the thread's own free list is in its cache.
 
 use core::cell::Cell;
 
-/// Sets of names that a session remembers, four names of 16 bits in each.
+/// Sets of names that a session remembers, with four names of 16 bits each.
 const SETS: usize = 2048;
 
 /// A 1 in each of four parts of a word.
 const ONES: u64 = 0x0001_0001_0001_0001;
 
-/// By the low bits of a name's hash, its high bits and those of the three before it. At first all
-/// are zero, so a name with such bits, one in 65,536, counts as known.
+/// By the low bits of a name's hash, its high bits and those of the three names before it. All bits
+/// are zero at first, so a name whose high bits are zero, one in 65,536, counts as known.
 pub(crate) struct ReleasedNames([Cell<u64>; SETS]);
 
 impl Default for ReleasedNames {
@@ -23,13 +23,14 @@ impl Default for ReleasedNames {
 }
 
 impl ReleasedNames {
-    /// Remembers that a name was let go of, and returns whether it was before, and fewer than four
-    /// others since that share its set.
+    /// Records that a name was released. Returns whether it was released before, with fewer than
+    /// four other names of its set since.
     #[inline(always)]
     pub(crate) fn again(&self, hash: u32) -> bool {
         let (set, high) = (&self.0[hash as usize % SETS], u64::from(hash >> 16));
-        // A part that is equal becomes zero, and has its highest bit set when 1 is taken away. A
-        // part above it may seem equal, too, for it lent the 1; but then one is (Mycroft, 1987).
+        // A part that is equal becomes zero, and its highest bit is set when 1 is subtracted. A
+        // part above an equal one may seem equal because of the borrow, which does not change the
+        // result (Mycroft, 1987).
         let differ = set.get() ^ (high * ONES);
         let again = differ.wrapping_sub(ONES) & !differ & (ONES << 15) != 0;
         if !again {
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_many_is_as_a_list_of_four_says() {
+    fn a_set_behaves_like_a_list_of_four() {
         let released = ReleasedNames::default();
         let mut list = vec![0; 4];
         let mut hash = 1u32;

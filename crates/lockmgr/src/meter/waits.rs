@@ -1,20 +1,21 @@
-//! How long requests waited, by mode: counted in powers of two.
+//! Durations of waits by mode, counted in powers of two.
 
 use core::fmt;
 
 use crate::mode::{MODES_MAX, Mode};
 
-/// Classes of length: the last one has no end.
+/// Number of classes of durations. The last one is unbounded.
 pub const WAIT_CLASSES: usize = 40;
 
-/// How often requests waited how long, by the mode that they waited for. 6 kB, of a fixed size.
+/// A histogram of the durations of waits, by the mode that was waited for. 6 kB, of fixed size.
 ///
-/// Class `n` has the waits of 2^n to 2^(n+1) nanoseconds, the first also those of none, the last
-/// also all longer ones (it begins at 9 minutes). Those of several sessions are
-/// [merged](Self::merge) into one.
+/// Class `n` counts the waits of 2^n to 2^(n+1) nanoseconds. The first class also counts shorter
+/// waits, and the last one, which begins at 9 minutes, all longer ones. [`merge`](Self::merge) adds
+/// the histograms of several sessions.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Waits {
-    /// The set of the modes that were counted, in the high bits of a mode; none before the first.
+    /// The set of the modes that were counted, in the high bits of a mode; `None` before the first
+    /// wait.
     set: Option<u8>,
     counts: [[u64; WAIT_CLASSES]; MODES_MAX],
     sums: [u64; MODES_MAX],
@@ -28,7 +29,7 @@ impl Default for Waits {
 }
 
 impl Waits {
-    /// No waits.
+    /// Creates an empty histogram.
     pub const fn new() -> Self {
         Self {
             set: None,
@@ -38,8 +39,8 @@ impl Waits {
         }
     }
 
-    /// Counts a wait of so many nanoseconds. One for a mode of another set than the first one's is
-    /// not counted.
+    /// Counts a wait of this many nanoseconds. A wait for a mode of another set than the first
+    /// one's is ignored.
     pub fn add(&mut self, mode: Mode, ns: u64) {
         let at = mode.at();
         if *self.set.get_or_insert(mode.0 & !15) == mode.0 & !15 {
@@ -49,9 +50,9 @@ impl Waits {
         }
     }
 
-    /// Adds another's waits.
+    /// Adds another histogram.
     ///
-    /// Those of another set of modes are added by number.
+    /// If its set of modes differs, modes are added by number.
     pub fn merge(&mut self, other: &Self) {
         self.set = self.set.or(other.set);
         for (counts, more) in self.counts.iter_mut().flatten().zip(other.counts.iter().flatten()) {
@@ -65,40 +66,40 @@ impl Waits {
         }
     }
 
-    /// Where a mode is counted; nowhere if it is of another set.
+    /// Returns the index of a mode, or `None` if it belongs to another set.
     fn place(&self, mode: Mode) -> Option<usize> {
         (self.set == Some(mode.0 & !15)).then(|| mode.at())
     }
 
-    /// Modes that somebody waited for.
+    /// Returns the modes that were waited for.
     pub fn modes(&self) -> impl Iterator<Item = Mode> {
         let set = self.set.unwrap_or(0);
         let all = (0..MODES_MAX as u8).map(move |number| Mode::of(set, number));
         all.filter(|mode| self.count(*mode) != 0)
     }
 
-    /// Waits for a mode.
+    /// Returns the number of waits for a mode.
     pub fn count(&self, mode: Mode) -> u64 {
         self.classes(mode).iter().sum()
     }
 
-    /// Waits for a mode, by class.
+    /// Returns the number of waits for a mode, by class.
     pub fn classes(&self, mode: Mode) -> [u64; WAIT_CLASSES] {
         self.place(mode).map_or([0; WAIT_CLASSES], |at| self.counts[at])
     }
 
-    /// Nanoseconds that requests for a mode waited, all together.
+    /// Returns the total time that requests for a mode waited, in nanoseconds.
     pub fn sum(&self, mode: Mode) -> u64 {
         self.place(mode).map_or(0, |at| self.sums[at])
     }
 
-    /// The longest wait for a mode, in nanoseconds.
+    /// Returns the longest wait for a mode, in nanoseconds.
     pub fn longest(&self, mode: Mode) -> u64 {
         self.place(mode).map_or(0, |at| self.longest[at])
     }
 
-    /// A length in nanoseconds that this share of the waits for a mode did not exceed: the end of
-    /// the class in which that wait lies, or the longest wait if that is less. Zero without waits.
+    /// Returns a duration in nanoseconds that this share of the waits for a mode did not exceed:
+    /// the end of the class of that wait, or the longest wait if that is less. Zero without waits.
     pub fn quantile(&self, mode: Mode, share: f64) -> u64 {
         let rank = (share.clamp(0.0, 1.0) * self.count(mode) as f64).ceil() as u64;
         let mut seen = 0;
@@ -113,7 +114,7 @@ impl Waits {
     }
 }
 
-/// Which class a wait is counted in.
+/// Returns the class in which a wait is counted.
 fn class(ns: u64) -> usize {
     (ns.max(1).ilog2() as usize).min(WAIT_CLASSES - 1)
 }

@@ -1,14 +1,14 @@
-//! Locks on ranges: what lies in the region.
+//! The cells of locks on ranges.
 //!
-//! | cell | bytes | whose |
+//! | cell | bytes | contents |
 //! |---|---|---|
-//! | chains of keyspaces | 65,472 | one chain, or four, for each partition, guarded by its latch |
+//! | chains of keyspaces | 65,472 | one or four chains per partition, guarded by its latch |
 //! | keyspace | 256 | a name, its claims, and the root of their tree |
 //! | claim | 128 and more | an owner's range, held or waited for |
 //!
-//! A keyspace and all its claims are guarded by the latch of the partition that its name falls to.
-//! A claim's owner and its own ticket (`range/claims.rs`) lead to it; it goes before the ticket
-//! goes.
+//! The latch of the partition of a keyspace's name guards the keyspace and all its claims. A claim
+//! is found by its owner and through its ticket (`range/claims.rs`); it is removed before the
+//! ticket is.
 
 use core::cmp::Ordering;
 
@@ -25,10 +25,10 @@ use crate::range::kinds::{RangeInfo, RangeKind, Span};
 /// The longest name of a keyspace, in bytes.
 pub const KEYSPACE_MAX: usize = 200;
 
-/// The length of a key beyond all others.
+/// The length that stands for the end of the last range: a key beyond all others.
 const SUPREMUM: u32 = 0xffff;
 
-/// The chains of keyspaces, each guarded by a partition's latch: see `chain_of`.
+/// The chains of keyspaces. A partition's latch guards each: see `chain_of`.
 #[repr(C)]
 pub(crate) struct Keyspaces<M: Machine> {
     pub(crate) heads: [Link<M, Keyspace<M>>; PARTITIONS_MAX as usize],
@@ -43,56 +43,56 @@ pub(crate) struct Keyspace<M: Machine> {
     pub(crate) head: Link<M, Short<M>>,
     /// The root of their tree.
     pub(crate) root: Link<M, Short<M>>,
-    /// Not zero while the claims' links are changed: all but `next` is to be made anew.
+    /// Not zero while the links of the claims change: all links but `next` must be rebuilt.
     pub(crate) dirty: M::AtomicU32,
     /// The number of its chain.
     pub(crate) chain: M::AtomicU32,
-    /// Of the name.
+    /// Length of the name.
     pub(crate) length: M::AtomicU32,
-    /// Its claims, held and waited for; see `range/count.rs`.
+    /// Number of its claims, held and waited for; see `range/count.rs`.
     pub(crate) claims: M::AtomicU32,
     pad: M::AtomicU32,
-    /// Counts its claims, ever.
+    /// Number of claims that it ever had.
     pub(crate) turns: M::AtomicU64,
     pub(crate) name: [M::AtomicU64; KEYSPACE_MAX / 8],
 }
 
-/// Where a keyspace lies.
+/// The offset of a keyspace.
 pub(crate) type KeyspaceAt<M> = Offset<Keyspace<M>>;
 
 /// An owner's range, with `W` words for the two keys.
 #[repr(C)]
 pub(crate) struct Claim<M: Machine, const W: usize> {
-    /// The next of the keyspace.
+    /// The next claim of the keyspace.
     pub(crate) next: Link<M, Short<M>>,
     pub(crate) prev: Link<M, Short<M>>,
-    /// The tree: ordered by where ranges begin and end, and a heap by `rank`.
+    /// The tree: ordered by begin and end of the ranges, and a heap by `rank`.
     pub(crate) left: Link<M, Short<M>>,
     pub(crate) right: Link<M, Short<M>>,
-    /// Of this claim and those below it: one that ends last, and all kinds.
+    /// Of this claim and its subtree: a claim that ends last, and a mask of all kinds.
     pub(crate) top: Link<M, Short<M>>,
     pub(crate) within: M::AtomicU32,
     pub(crate) space: Link<M, Keyspace<M>>,
     pub(crate) owner: Typed<M::AtomicU32, OwnerNumber>,
     pub(crate) what: Typed<M::AtomicU32, What>,
-    /// How often its owner took it.
+    /// How often its owner locked it.
     pub(crate) count: M::AtomicU32,
     pub(crate) lengths: Typed<M::AtomicU32, Lengths>,
-    /// The size of its cell.
+    /// Size class of its cell.
     pub(crate) tier: M::AtomicU32,
-    /// Its place among those that wait.
+    /// Its position among the waiting claims.
     pub(crate) turn: M::AtomicU64,
-    /// Both keys, each from a new word on; the first byte of a word is its highest.
+    /// Both keys, each beginning at a new word. The first byte of a word is its highest.
     pub(crate) keys: [M::AtomicU64; W],
 }
 
-/// A claim on short keys: what all begin with.
+/// A claim with short keys. All claims begin with these fields.
 pub(crate) type Short<M> = Claim<M, 8>;
 
-/// Where a claim lies.
+/// The offset of a claim.
 pub(crate) type ClaimAt<M> = Offset<Short<M>>;
 
-/// Of a claim: the number of its kind, and its state; see `claim`.
+/// The kind and the state of a claim; see `claim`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct What {
     pub(crate) kind: u32,
@@ -100,7 +100,7 @@ pub(crate) struct What {
 }
 
 impl What {
-    /// Its kind's bit in a mask of kinds.
+    /// Returns its kind's bit in a mask of kinds.
     #[inline(always)]
     pub(crate) fn bit(self) -> u32 {
         1 << (self.kind & 7)
@@ -121,8 +121,7 @@ impl Stored for What {
     }
 }
 
-/// The length of the key that a claim begins with, and of the one that it ends before, which may be
-/// `SUPREMUM`.
+/// The lengths of a claim's first key and of the key that ends it, which may be `SUPREMUM`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lengths {
     from: u32,
@@ -135,7 +134,7 @@ impl Lengths {
         Self { from: span.from.len() as u32, to }
     }
 
-    /// The words of the first key, and of both.
+    /// Returns the number of words of the first key, and of both.
     #[inline(always)]
     fn words(self) -> (usize, usize) {
         let first = words(self.from);
@@ -159,13 +158,13 @@ impl Stored for Lengths {
 
 /// States of a claim.
 pub(crate) mod claim {
-    /// In no index.
+    /// In no list and no tree.
     pub(crate) const GONE: u32 = 0;
     pub(crate) const HELD: u32 = 1;
     pub(crate) const WAITING: u32 = 2;
 }
 
-// SAFETY: it is made of words of a machine, and nothing else.
+// SAFETY: the type consists of words of a machine and nothing else.
 unsafe impl<M: ConstMachine> Plain for Keyspaces<M> {}
 // SAFETY: as above.
 unsafe impl<M: ConstMachine> Plain for Keyspace<M> {}
@@ -195,8 +194,7 @@ impl<M: Machine> Clone for Key<'_, M> {
 impl<M: Machine> Copy for Key<'_, M> {}
 
 impl<M: Machine> Key<'_, M> {
-    /// The order of their bytes: that of their words, which are padded with zeros, and then that
-    /// of their lengths.
+    /// Compares by bytes: first by words, which are padded with zeros, then by length.
     pub(crate) fn order(self, other: Self) -> Ordering {
         if self.length == SUPREMUM || other.length == SUPREMUM {
             return self.length.cmp(&other.length);
@@ -217,12 +215,12 @@ fn words(length: u32) -> usize {
     if length == SUPREMUM { 0 } else { (length as usize).div_ceil(8) }
 }
 
-/// The size of a claim's cell, by the words of both keys.
+/// Returns the size class of a claim's cell, from the words of both keys.
 fn tier_of(words: usize) -> usize {
     [8, 24, 56, 120, 248].iter().position(|room| words <= *room).unwrap_or(5)
 }
 
-/// Whether a claim is in a cell of the size that its keys need.
+/// Returns whether a claim's cell has the size that its keys need.
 pub(crate) fn is_of_size<M: ConstMachine>(claim: &Short<M>) -> bool {
     tier_of(get(&claim.lengths).words().1) == get(&claim.tier) as usize
 }
@@ -235,7 +233,7 @@ fn write_key<M: Machine>(to: &[M::AtomicU64], key: &[u8]) {
     }
 }
 
-/// Reads, resolves or frees a claim by the size of its cell.
+/// Calls a macro with the number of words of a size class.
 macro_rules! by_tier {
     ($tier:expr, $do:ident) => {
         match $tier {
@@ -249,7 +247,7 @@ macro_rules! by_tier {
     };
 }
 
-/// The claim at an offset.
+/// Returns the claim at an offset.
 pub(crate) fn resolve<M: ConstMachine>(
     region: &Region<M>,
     at: ClaimAt<M>,
@@ -257,10 +255,10 @@ pub(crate) fn resolve<M: ConstMachine>(
     Ok(cell_at(region, at)?)
 }
 
-/// Where a claim begins and ends.
+/// The keys at which a claim begins and ends.
 pub(crate) type Keys<'a, M> = (Key<'a, M>, Key<'a, M>);
 
-/// A range's keys, in this process's own memory.
+/// The keys of a range in this process's own memory.
 pub(crate) struct OwnKeys<M: Machine> {
     words: Vec<M::AtomicU64>,
     lengths: Lengths,
@@ -283,7 +281,7 @@ impl<M: ConstMachine> OwnKeys<M> {
     }
 }
 
-/// The keys of a claim.
+/// Returns the keys of a claim.
 pub(crate) fn keys_of<M: ConstMachine>(
     region: &Region<M>,
     at: ClaimAt<M>,
@@ -297,14 +295,14 @@ pub(crate) fn keys_of<M: ConstMachine>(
     }
     let all = by_tier!(get(&short.tier), keys);
     let (first, both) = lengths.words();
-    // More words than its cell has: a peer's doing, or it became another while it was read.
+    // More words than its cell has: a faulty peer wrote it, or the cell was reused during the read.
     let (Some(a), Some(b)) = (all.get(..first), all.get(first..both)) else {
         return Err(Error::Foreign);
     };
     Ok((Key { words: a, length: lengths.from }, Key { words: b, length: lengths.to }))
 }
 
-/// Where the range of a claim begins, and before which key it ends: none if it has no end.
+/// Returns the first key of a claim's range and the key that ends it, or `None` if it has no end.
 pub(crate) fn bounds_of<M: ConstMachine>(
     region: &Region<M>,
     at: ClaimAt<M>,
@@ -313,11 +311,11 @@ pub(crate) fn bounds_of<M: ConstMachine>(
     Ok((from.bytes(), (to.length != SUPREMUM).then(|| to.bytes())))
 }
 
-/// Bytes of a ticket's name.
+/// Length of a ticket's name in bytes.
 pub(crate) const TICKET: usize = 24;
 
-/// The name of a claim's ticket: 16 bytes of the region's own, which nobody else begins a name
-/// with but by intent, and the claim.
+/// Returns the name of a claim's ticket: 16 bytes that are specific to the region, so that other
+/// names begin with them only on purpose, then the claim's offset and generation.
 pub(crate) fn ticket<M: ConstMachine>(
     region: &Region<M>,
     at: ClaimAt<M>,
@@ -335,7 +333,7 @@ fn magic<M: ConstMachine>(region: &Region<M>) -> [u8; 16] {
     region.creation().wrapping_mul(MIX | 1).rotate_left(59).to_be_bytes()
 }
 
-/// Names a claim: a cell, and its generation.
+/// Identifies a claim: its cell and generation.
 pub(crate) type ClaimId<M> = (ClaimAt<M>, u32);
 
 /// No claim.
@@ -343,7 +341,7 @@ pub(crate) const fn no_claim<M: ConstMachine>() -> ClaimId<M> {
     (Offset::NULL, 0)
 }
 
-/// The claim whose ticket has this name.
+/// Returns the claim whose ticket has this name.
 pub(crate) fn of_ticket<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Option<ClaimId<M>> {
     let (magic_part, rest) = name.split_first_chunk::<16>()?;
     if name.len() != TICKET || *magic_part != magic(region) {
@@ -353,7 +351,7 @@ pub(crate) fn of_ticket<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Opt
     Some((Offset::from_raw(at), u32::from_be_bytes(*rest.last_chunk()?)))
 }
 
-/// Whether a claim is still the one that was meant.
+/// Returns whether a claim still exists.
 pub(crate) fn is_that<M: ConstMachine>(
     region: &Region<M>,
     (at, generation): ClaimId<M>,
@@ -361,7 +359,7 @@ pub(crate) fn is_that<M: ConstMachine>(
     Ok(region.lent(at)? == Some(generation))
 }
 
-/// What people are told of an object: its name, or if that is a ticket's, the range behind it.
+/// Returns the name of an object as shown to a user: of a ticket, its range.
 ///
 /// ```text
 /// orders gap [b, d) #5f01.3        orders insert c #5f03.1 (waiting)
@@ -371,7 +369,7 @@ pub(crate) fn told<M: ConstMachine>(region: &Region<M>, name: Vec<u8>) -> Vec<u8
     let text = describe(region, id.0);
     let tail = format!(" #{:x}.{:x}", id.0.raw(), id.1);
     match text {
-        // What was read counts if the claim is still the same.
+        // The text is valid if the claim still exists.
         Ok((mut text, waits)) if is_that(region, id) == Ok(true) => {
             text.extend(tail.bytes());
             text.extend_from_slice(if waits { b" (waiting)" } else { b"" });
@@ -400,7 +398,8 @@ fn describe<M: ConstMachine>(region: &Region<M>, at: ClaimAt<M>) -> Result<(Vec<
     Ok((text, what.state == claim::WAITING))
 }
 
-/// The range behind a ticket's name; none if the name is no ticket's, or the claim has ended.
+/// Returns the range of a ticket's name, or `None` if the name is no ticket's or the claim has
+/// ended.
 pub(crate) fn range_of<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Option<RangeInfo> {
     let id = of_ticket(region, name)?;
     let claim = resolve(region, id.0).ok()?;
@@ -413,11 +412,11 @@ pub(crate) fn range_of<M: ConstMachine>(region: &Region<M>, name: &[u8]) -> Opti
         to,
         waiting: what.state == claim::WAITING,
     };
-    // What was read counts if the claim is still the same.
+    // The result is valid if the claim still exists.
     (is_that(region, id) == Ok(true)).then_some(found)
 }
 
-/// The name of a keyspace.
+/// Returns the name of a keyspace.
 pub(crate) fn space_name<M: ConstMachine>(
     region: &Region<M>,
     at: KeyspaceAt<M>,
@@ -429,7 +428,7 @@ pub(crate) fn space_name<M: ConstMachine>(
     ))
 }
 
-/// A new claim, of any size, in no index yet.
+/// A new claim of any size, in no list yet.
 pub(crate) struct NewClaim<'s, M: ConstMachine> {
     pub(crate) at: ClaimAt<M>,
     pub(crate) generation: u32,
@@ -443,7 +442,7 @@ macro_rules! sizes {
         }
 
         impl<M: ConstMachine> NewClaim<'_, M> {
-            /// The index leads to it from now on.
+            /// Completes the creation, after the claim was linked.
             pub(crate) fn publish(self) {
                 match self.cell {
                     $(Sized::$name(cell) => { cell.publish(); })*
@@ -464,7 +463,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(cell_at(self.region(), at)?)
     }
 
-    /// Writes a claim, in hand.
+    /// Creates a claim that is in no list.
     pub(crate) fn new_claim(
         &self,
         owner: OwnerNumber,
@@ -500,7 +499,7 @@ impl<M: ConstMachine> Memory<M> {
         })
     }
 
-    /// Frees the cell of a claim that nothing leads to.
+    /// Frees the cell of a claim to which nothing links.
     pub(crate) fn free_claim(&self, at: ClaimAt<M>, tier: u32) -> Result<(), Error> {
         macro_rules! free {
             ($n:literal) => {

@@ -3,13 +3,14 @@
 //! # The index and the tickets
 //!
 //! Each range that an owner holds or waits for is a *claim*, in an index of its keyspace that finds
-//! those with a common key (`range/tree.rs`). But nobody waits there. With each claim goes a
-//! *ticket*: an ordinary object with a name of its own, which the claim's owner holds from before
-//! the claim is in the index until after it is out. A request that finds a claim in the way asks
-//! for its ticket, waits as one waits for any lock, and looks again. A ticket is always in the
-//! table, never in its owner's own memory (`fastpath/reserved.rs`), for it is by the table that its
-//! claim is found. So queues, deadlocks, wait-die and wound-wait, deaths and orphans are those of
-//! all locks, and in a report of who waits for whom a range is an object like others.
+//! claims with a common key (`range/tree.rs`). No thread waits in the index. Each claim has a
+//! *ticket*: an ordinary object with a name of its own, which the claim's owner locks before the
+//! claim enters the index and unlocks after the claim has left it. A request that finds a
+//! conflicting claim requests that claim's ticket, waits as for any lock, and searches again. A
+//! ticket is always in the table, never in its owner's own memory (`fastpath/reserved.rs`), because
+//! its claim is found through the table. So queues, deadlocks, wait-die and wound-wait, deaths and
+//! orphans of ranges are those of other locks, and a report of waiters shows a range like any
+//! object.
 //!
 //! ```text
 //! keyspace "orders" ── claims: [b, d) gap, owner 1      c insert, owner 2, waiting
@@ -20,30 +21,31 @@
 //!
 //! # The rules
 //!
-//! 1. A request is granted if no claim of a stranger stops its kind on a common key: no hold, and
-//!    no waiting one that was there before. Families are as for other locks: what an ancestor has
-//!    stops nobody.
-//! 2. A waiting claim that is stopped by what its finder or the finder's ancestors hold is passed
-//!    by: to wait for it would be a deadlock.
-//! 3. No owner grants another's claim; each looks for itself, when it gets the ticket.
+//! 1. A request is granted if no claim of another family blocks its kind on a common key: neither a
+//!    held claim, nor an earlier waiting one. As for other locks, an ancestor's claim does not
+//!    block.
+//! 2. A waiting claim that is blocked by a claim of the requester or its ancestors is ignored:
+//!    waiting for it would be a deadlock.
+//! 3. No owner grants another owner's claim; each searches again when it gets the ticket.
 //!
-//! # Why no deadlock is missed
+//! # Why every deadlock is found
 //!
-//! A claim waits for one claim at a time, though several may be in its way. So a cycle may be there
-//! and not seen, while one of its owners waits for an owner that runs. That one ends its claim some
-//! day, or waits itself. Of owners that wait for ever each waits for one that waits for ever: in
-//! the end there is a cycle of tickets, and its last edge is searched from.
+//! A claim waits for one claim at a time, although several may conflict with it. So a cycle may
+//! exist and not be visible, while one of its owners waits for an owner that runs. That owner
+//! eventually releases its claim or waits itself. If owners wait forever, each of them waits for
+//! another such owner, so a cycle of tickets finally exists, and the search begins at its last
+//! edge.
 //!
-//! The edges are all hard, for tickets are held; no detector moves a claim before another. But a
-//! victim that stands behind waiting claims alone goes before them instead.
+//! All edges are hard, because tickets are held; the detector never moves a claim before another.
+//! But a victim that is blocked only by waiting claims precedes them instead.
 //!
-//! # What it costs
+//! # Cost
 //!
-//! With n claims in a keyspace: an ordinary strong lock, two latches, O(log n) for the claim and
-//! O(log n) for each claim with a common key and a kind that stops this one, up to the first that
-//! is in the way. It also looks for a claim of its own of the same range: O(log n), and one more
-//! for each other claim of that range. All of a keyspace is under one latch. In memory, 256 bytes
-//! for a claim on keys of up to 32 bytes.
+//! With n claims in a keyspace: an ordinary strong lock, two latches, O(log n) for the claim, and
+//! O(log n) for each claim with a common key and a conflicting kind, up to the first blocking one.
+//! A search for an own claim of the same range costs O(log n), and one step for each other claim of
+//! that range. One latch guards a keyspace. Memory: 256 bytes for a claim on keys of up to 32
+//! bytes.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Error as RegionError;
@@ -59,8 +61,8 @@ use crate::range::cells::{ClaimId, KEYSPACE_MAX, Short, TICKET, claim, of_ticket
 use crate::range::keyspaces::what;
 use crate::range::kinds::RangeKind;
 
-/// The modes in which tickets are held and waited for: such that many can wait at once, if the set
-/// has two of that kind.
+/// Returns the modes in which tickets are held and waited for. Prefers modes with which many owners
+/// can wait at once, if the set has such a pair.
 pub(crate) fn tickets(modes: &Modes) -> Option<(Mode, Mode)> {
     let strong = || modes.each().filter(|mode| !modes.is_weak(*mode));
     let pairs = || strong().flat_map(|held| modes.each().map(move |wanted| (held, wanted)));
@@ -75,8 +77,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         put(&self.cell.ranges, get(&self.cell.ranges).saturating_sub(1));
     }
 
-    /// Makes the claim behind a request another owner's, if there is one. The request follows: so
-    /// an owner that gets the ticket in between is told whose the claim is.
+    /// Gives the claim of a request, if any, to another owner. The ticket follows later; an owner
+    /// that gets the ticket in between finds the new owner of the claim.
     pub(crate) fn hand_over_range<'o>(
         &'o self,
         at: RequestAt<M>,
@@ -87,7 +89,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         let Some(id) = memory.claim_of(self.cell, at)? else { return Ok(none) };
         let it = memory.claim(id.0)?;
         let latched = memory.latch_keyspace(get(&it.space))?;
-        // This one's count stays too high until all are handed over: after a death both look.
+        // This owner's count stays too high until all claims are handed over: after a death both
+        // owners are inspected.
         put(&to.cell.ranges, get(&to.cell.ranges) + 1);
         put(&it.owner, to.index);
         drop(latched);
@@ -96,8 +99,8 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 }
 
-/// A claim that was handed over, whose ticket is to follow. If this is dropped before, by an error
-/// or a callback that panics, it is its giver's again.
+/// A claim that was handed over and whose ticket must follow. Dropping it earlier, by an error or a
+/// panic of a callback, returns the claim to its giver.
 pub(crate) struct HandedOver<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
     claim: Option<&'s Short<M>>,
@@ -107,7 +110,7 @@ pub(crate) struct HandedOver<'s, M: ConstMachine> {
 }
 
 impl<M: ConstMachine> HandedOver<'_, M> {
-    /// The ticket has followed.
+    /// Completes the handover, after the ticket has followed.
     pub(crate) fn stays(self) {
         core::mem::forget(self);
     }
@@ -117,7 +120,7 @@ impl<M: ConstMachine> Drop for HandedOver<'_, M> {
     fn drop(&mut self) {
         let Some(claim) = self.claim else { return };
         let memory = self.memory;
-        // The giver and the other are this thread's: no latch is needed to see what they hold.
+        // Both owners belong to this thread: reading what they hold needs no latch.
         let is_ticket = |at: &RequestAt<M>| {
             let request = memory.request(*at);
             request.is_ok_and(|it| get(&it.object) == self.ticket && get(&it.state).holds())
@@ -125,9 +128,9 @@ impl<M: ConstMachine> Drop for HandedOver<'_, M> {
         if memory.own_list(self.to).is_ok_and(|list| list.iter().any(is_ticket)) {
             return;
         }
-        // Without the latch of its keyspace, which may be what could not be had. The giver has the
-        // ticket still, so that the claim stays what it is; and those that look at it meanwhile are
-        // told of one of the two, both of which are there.
+        // Without the latch of its keyspace, because taking that may be what failed. The giver
+        // still has the ticket, so the claim stays valid, and a thread that reads it now finds
+        // one of the two owners; both exist.
         put(&claim.owner, self.giver);
         put(&self.to.ranges, get(&self.to.ranges).saturating_sub(1));
     }
@@ -145,7 +148,7 @@ impl<M: ConstMachine> Memory<M> {
         self.named(bytes)
     }
 
-    /// The claim behind an owner's request, if the request holds a ticket.
+    /// Returns the claim of an owner's request, if the request holds a ticket.
     pub(crate) fn claim_of(
         &self,
         cell: &OwnerCell<M>,
@@ -161,13 +164,13 @@ impl<M: ConstMachine> Memory<M> {
         Ok(self.ticket_of(request)?.and_then(|(id, is_there)| is_there.then_some(id)))
     }
 
-    /// Whether a request is held in the mode in which a claim's owner has its ticket.
+    /// Returns whether a request is held in the mode in which a claim's owner has its ticket.
     fn has_as_owner(&self, request: &Request<M>) -> bool {
         let state = get(&request.state);
         state.holds() && self.inner().tickets.is_some_and(|(held, _)| held == state.mode)
     }
 
-    /// The claim of whose ticket a request is, and whether it is there still.
+    /// Returns the claim of a ticket's request, and whether it still exists.
     fn ticket_of(&self, request: &Request<M>) -> Result<Option<(ClaimId<M>, bool)>, Error> {
         let object = get(&request.object);
         if self.object(object)?.name_length() != TICKET {
@@ -175,13 +178,13 @@ impl<M: ConstMachine> Memory<M> {
         }
         let Some(id) = of_ticket(self.region(), &self.name_of(object)?) else { return Ok(None) };
         match self.region().lent(id.0) {
-            // A name that a user has made, to look like a ticket's.
+            // The name of a user's lock that imitates a ticket's name.
             Err(RegionError::OutOfRange(_) | RegionError::Corrupt { .. }) => Ok(None),
             lent => Ok(Some((id, lent? == Some(id.1)))),
         }
     }
 
-    /// What the claim behind an owner's request says, if there is one.
+    /// Returns the kind of the claim of an owner's request, if any.
     #[inline]
     pub(crate) fn kind_of(
         &self,
@@ -197,7 +200,7 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Takes out the claim behind an owner's request, which is about to be released.
+    /// Removes the claim of an owner's request that is about to be released.
     #[inline]
     pub(crate) fn forget_range(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
         if get(&cell.ranges) == 0 {
@@ -213,8 +216,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Whether a claim was handed over, with its ticket, by an owner that died before it let go of
-    /// its own request of that.
+    /// Returns whether a claim was handed over, with its ticket, by an owner that died before it
+    /// released its own request of the ticket.
     pub(crate) fn is_handed_over(
         &self,
         request: &Request<M>,
@@ -234,19 +237,19 @@ impl<M: ConstMachine> Memory<M> {
         Ok(false)
     }
 
-    /// Whether a request that is held is of a ticket that is no lock of its owner's: of a claim
-    /// that is gone, or of its own that waits, or was not yet in its index.
+    /// Returns whether a held request of a ticket stands for no lock of its owner: the claim has
+    /// ended, is the owner's own and waits, or was not yet in the index.
     pub(crate) fn is_idle_ticket(&self, request: &Request<M>) -> Result<bool, Error> {
         let Some((id, is_there)) = self.ticket_of(request)? else { return Ok(false) };
         if !is_there {
             return Ok(true);
         }
-        // What is no claim is that of a name made by intent, too.
+        // A cell that is no claim belongs to a name that imitates a ticket's.
         let is_held = what(self.claim(id.0)?).map_or(true, |it| it.1 == claim::HELD);
         Ok(self.has_as_owner(request) && !is_held)
     }
 
-    /// Claims, held or waited for.
+    /// Returns the number of claims, held and waited for.
     pub(crate) fn count_ranges(&self) -> Result<u64, Error> {
         let Some(known) = self.keyspaces()? else { return Ok(0) };
         let has = |chain: u32| !get(&known.heads[chain as usize]).is_null();

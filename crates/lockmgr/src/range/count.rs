@@ -1,4 +1,4 @@
-//! How many claims a keyspace has: what a writer asks before it looks.
+//! The number of claims of a keyspace, which a writer reads before it searches for claims.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -12,7 +12,7 @@ use crate::memory::cells::{generation_at, get};
 use crate::memory::typed::Link;
 use crate::range::cells::Keyspace;
 
-/// A keyspace, for a thread that asks again and again whether anybody has claims in it.
+/// A keyspace whose claims a thread counts repeatedly; see [`Claims::count`].
 pub struct Claims<'s, M: ConstMachine> {
     memory: &'s Memory<M>,
     name: &'s [u8],
@@ -27,7 +27,7 @@ impl<M: ConstMachine> fmt::Debug for Claims<'_, M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// A look at a keyspace's claims, which need not be there yet.
+    /// Returns a handle to count a keyspace's claims. The keyspace need not exist.
     pub(crate) fn keyspace_claims<'s>(
         &'s self,
         keyspace: &'s [u8],
@@ -39,13 +39,14 @@ impl<M: ConstMachine> Memory<M> {
 }
 
 impl<M: ConstMachine> Claims<'_, M> {
-    /// How many claims there are, held and waited for: no fewer than those that were made before
-    /// the caller took whatever latch it shares with those who make them. A writer that latched a
-    /// page, and is told zero, knows that no scan of that page is protected by a claim.
+    /// Returns an upper bound of the number of claims, held and waited for. It includes all claims
+    /// that were created before the caller took a latch that it shares with the threads that create
+    /// them. So a writer that has latched a page and reads zero knows that no claim protects a scan
+    /// of that page.
     ///
-    /// Costs two loads, or six; if another keyspace falls to the same chain a latch, and if that
-    /// is not open it tells one claim: it waits for nobody, for the caller's page may be what the
-    /// sweep of the latch's dead holder waits for. What the dead left counts until they are swept.
+    /// Costs two to six loads. If another keyspace has the same chain, takes a latch; if the latch
+    /// is not open, returns 1. It never blocks, because the sweep of the latch's dead holder may
+    /// wait for the caller's page. Claims of dead owners count until they are swept.
     ///
     /// # Errors
     ///
@@ -54,7 +55,7 @@ impl<M: ConstMachine> Claims<'_, M> {
         let memory = self.memory;
         memory.region().check()?;
         // Acquire: synchronizes with the Release in `find_or_make_keyspace`, so that the keyspace
-        // is seen as it was made.
+        // is visible as it was created.
         let head = self.heads[self.chain as usize].load(Acquire);
         if head.is_null() {
             return Ok(0);
@@ -63,10 +64,11 @@ impl<M: ConstMachine> Claims<'_, M> {
         let only = memory.keyspace(head)?;
         if get(&only.next).is_null() && get(&only.length) as usize == self.name.len() {
             let claims = get(&only.claims);
-            // Acquire: what was read comes before the next look.
+            // Acquire: the loads above precede the next one.
             M::fence(Acquire);
-            // If it is there still, it was the only one. Too many do no harm, were it another's;
-            // nor does one that is told of a cell that came to be another keyspace's meanwhile.
+            // If the keyspace is still there, it was the only one of its chain. Returning too many
+            // is harmless if it was another's, and so is the 1 for a cell that was reused in
+            // between.
             let is_same = self.heads[self.chain as usize].load(Relaxed) == head
                 && generation_at(memory.region(), head)? == generation;
             return Ok(if is_same { claims } else { 1 });
@@ -89,7 +91,7 @@ mod tests {
     use crate::granular::modes;
     use crate::{KeyRange, Manager, Owner, RangeKind, Wait};
 
-    /// Names of keyspaces, as long as each other, that share a chain.
+    /// Returns names of keyspaces of equal length that share a chain.
     fn neighbours(memory: &Memory<latchwork_machine::Native>) -> [String; 3] {
         let mut known = HashMap::<_, Vec<String>>::new();
         for number in 100_000u32.. {
@@ -104,7 +106,8 @@ mod tests {
         unreachable!("there are fewer chains than numbers")
     }
 
-    /// A thread that has a page in hand asks: it is not to wait for one that may be dead.
+    /// A thread that holds a page latch counts claims: it must not wait for a thread that may be
+    /// dead.
     #[test]
     fn a_count_waits_for_no_latch() {
         let manager = Manager::private(modes()).unwrap();
@@ -120,21 +123,21 @@ mod tests {
         assert_eq!((count(one), count(other)), (Ok(1), Ok(1)));
         let chain = session.keyspace_claims(one.as_bytes()).unwrap().chain;
         let latched = memory.latch(memory.blocks.guarding(chain)).unwrap();
-        // By the thread that holds it, where waiting is an error.
+        // By the thread that holds it, for which waiting is an error.
         assert_eq!((count(one), count(other)), (Ok(1), Ok(1)));
         drop(latched);
         owner.release_all().unwrap();
         assert_eq!((count(one), count(other)), (Ok(0), Ok(0)));
     }
 
-    /// Keyspaces of the same chain come and go, and so does the one that is asked about whenever it
-    /// has no claim: what is counted is never too little.
+    /// Keyspaces of the same chain are created and removed, including the counted one whenever it
+    /// has no claim. The count is never too low.
     #[test]
     fn a_count_misses_no_claim_while_keyspaces_come_and_go() {
         let manager = Manager::private(modes()).unwrap();
         let sessions = [(); 2].map(|()| manager.session().unwrap());
         let spaces = neighbours(sessions[0].owner().unwrap().memory);
-        // None when the other thread has ended.
+        // `None` when the other thread has ended.
         let made = &Mutex::new(Some(0));
         let [asks, claims] = sessions;
         std::thread::scope(|scope| {
@@ -162,7 +165,8 @@ mod tests {
                 *made.lock().unwrap() = None;
             });
             let claims = asks.keyspace_claims(one.as_bytes()).unwrap();
-            // The mutex is the latch that those who make claims share with those who ask.
+            // The mutex stands for the latch that is shared by threads that create claims and
+            // threads that count them.
             while let now = made.lock().unwrap()
                 && let Some(now) = *now
             {

@@ -1,9 +1,9 @@
 //! Keyspaces, and the claims in them.
 //!
-//! The list of a keyspace's claims is the truth; the tree, and the links back, can be made anew
-//! from it, and are, by the next thread that comes, if a process died while `dirty` was set. A
-//! claim is of no account until its state says so, which is the last store of its linking and the
-//! first of its unlinking.
+//! The list of a keyspace's claims is authoritative. The tree and the backward links are derived
+//! from it. If a process died while `dirty` was set, the next thread that uses the keyspace
+//! rebuilds them. A claim counts only if its state says so, which is the last store of its linking
+//! and the first of its unlinking.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
@@ -27,7 +27,7 @@ use crate::range::kinds::RangeKind;
 /// A list that is longer is corrupt.
 const LIST_MAX: u32 = 1 << 26;
 
-/// A claim's kind and state.
+/// Returns a claim's kind and state.
 pub(crate) fn what<M: ConstMachine>(it: &Short<M>) -> Result<(RangeKind, u32), Error> {
     let what = get(&it.what);
     Ok((RangeKind::of(what.kind)?, what.state))
@@ -38,7 +38,7 @@ fn set_state<M: ConstMachine>(it: &Short<M>, state: u32) {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// The chains of keyspaces; none before the first one.
+    /// Returns the chains of keyspaces, or `None` before the first range lock.
     pub(crate) fn keyspaces(&self) -> Result<Option<&Keyspaces<M>>, Error> {
         let region = self.region();
         // Acquire: synchronizes with the exchange in `keyspaces_or_new`.
@@ -68,7 +68,7 @@ impl<M: ConstMachine> Memory<M> {
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// All keyspaces of the partition.
+    /// Returns all keyspaces of the partition.
     pub(crate) fn each_keyspace(&self) -> Result<Vec<KeyspaceAt<M>>, Error> {
         let Some(known) = self.memory.keyspaces()? else { return Ok(Vec::new()) };
         let mut found = Vec::new();
@@ -96,7 +96,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// All claims of a keyspace.
+    /// Returns all claims of a keyspace.
     pub(crate) fn each_claim(&self, space: KeyspaceAt<M>) -> Result<Vec<ClaimAt<M>>, Error> {
         let (mut found, mut at) = (Vec::new(), get(&self.memory.keyspace(space)?.head));
         while !at.is_null() {
@@ -109,7 +109,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(found)
     }
 
-    /// The keyspace of this name, if it has claims or had some, put right.
+    /// Returns the keyspace of this name, repaired if needed; null if it does not exist.
     pub(crate) fn find_keyspace(&self, name: &Name<'_>) -> Result<KeyspaceAt<M>, Error> {
         let Some(known) = self.memory.keyspaces()? else { return Ok(Offset::NULL) };
         let mut at = get(&known.heads[chain_of(name.hash) as usize]);
@@ -127,7 +127,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         corrupt_list()
     }
 
-    /// The keyspace of this name, made if there is none.
+    /// Returns the keyspace of this name. Creates it if it does not exist.
     pub(crate) fn find_or_make_keyspace(&self, name: &Name<'_>) -> Result<KeyspaceAt<M>, Error> {
         let found = self.find_keyspace(name)?;
         if !found.is_null() {
@@ -147,8 +147,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(at)
     }
 
-    /// Takes a keyspace without claims out of its chain, if there is another such one: the last
-    /// one stays, for an owner that comes again and again.
+    /// Removes a keyspace without claims from its chain, if another one without claims is left. The
+    /// last one stays for an owner that uses it repeatedly.
     fn retire_keyspace(&self, at: KeyspaceAt<M>) -> Result<(), Error> {
         let known = self.memory.keyspaces_or_new()?;
         let chain = get(&self.memory.keyspace(at)?.chain) % PARTITIONS_MAX;
@@ -170,7 +170,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(self.memory.free_cell(at)?)
     }
 
-    /// Makes the tree anew, if somebody died at it.
+    /// Rebuilds the tree, if a process died while it changed it.
     pub(crate) fn repair_keyspace(&self, at: KeyspaceAt<M>) -> Result<(), Error> {
         let space = self.memory.keyspace(at)?;
         if get(&space.dirty) == 0 {
@@ -189,7 +189,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             let it = self.memory.claim(seen)?;
             let next = get(&it.next);
             if what(it)?.1 == claim::GONE {
-                // It was about to leave, or to come; the thread that noted it frees it.
+                // It was being removed or created; the thread that recorded it frees it.
                 if prev.is_null() {
                     put(&space.head, next);
                 } else {
@@ -235,7 +235,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Takes a claim out, and frees it. Nothing is done to one that is out already.
+    /// Removes a claim and frees it. Has no effect if it was removed already.
     pub(crate) fn drop_claim(&self, space_at: KeyspaceAt<M>, at: ClaimAt<M>) -> Result<(), Error> {
         let (space, it) = (self.memory.keyspace(space_at)?, self.memory.claim(at)?);
         if what(it)?.1 == claim::GONE {
@@ -271,11 +271,11 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// A claim that stands in the way of another, which may be in no index yet: held by a stranger
-    /// to its owner, or a stranger's earlier claim that waits, if those count.
+    /// Returns a claim that blocks another one, which may be in no list yet: a claim that another
+    /// family holds or, if `waiting` is set, an earlier waiting one of another family.
     ///
-    /// A waiting claim does not count if what the owner or its ancestors hold stops it: that one
-    /// would wait for ever.
+    /// A waiting claim does not count if a claim of the owner or its ancestors blocks it: it would
+    /// wait forever.
     pub(crate) fn in_the_way(
         &self,
         space_at: KeyspaceAt<M>,
@@ -299,7 +299,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(found)
     }
 
-    /// Whether a waiting claim is stopped by what an owner or its ancestors hold.
+    /// Returns whether a claim of an owner or its ancestors blocks a waiting claim.
     fn stopped_by_kin(
         &self,
         root: ClaimAt<M>,
@@ -314,12 +314,12 @@ impl<M: ConstMachine> Latched<'_, M> {
     }
 }
 
-/// In the place of a claim's tier: it is a keyspace.
+/// The size class that marks the cell as a keyspace.
 const KEYSPACE_TIER: u32 = 6;
 
 impl<M: ConstMachine> Memory<M> {
-    /// Notes that a claim is about to be gone. Other notes of it are void only when it is: its
-    /// ticket names it by its generation.
+    /// Records that a claim is about to be removed. Other intents that name it become void only at
+    /// its removal, because its ticket names it by its generation.
     fn note_range(
         &self,
         at: Offset<()>,
@@ -331,8 +331,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Notes that a keyspace is about to be freed, or that a claim is which is gone. All other
-    /// notes of it are void.
+    /// Records that a keyspace or a removed claim is about to be freed. All other intents that name
+    /// it become void.
     fn note_range_alone(
         &self,
         at: Offset<()>,
@@ -349,13 +349,13 @@ impl<M: ConstMachine> Memory<M> {
         Ok(&notes[intents::RANGE])
     }
 
-    /// Frees what a dead thread had taken out of a keyspace, or out of their chain.
+    /// Frees a claim or keyspace that a dead thread had unlinked.
     pub(crate) fn free_noted_range(&self, notes: &[M::AtomicU64]) -> Result<(), Error> {
         let Some(at) = self.noted::<()>(get(&notes[intents::RANGE]))? else { return Ok(()) };
         let of = &notes[intents::RANGE_IN];
         let (tier, partition) = ((get(of) >> 32) as u32, PartitionNumber::of(get(of) as u32));
         let latched = self.latch(partition.within(self.partitions()))?;
-        // Once more, under the latch: it may be another by now.
+        // Checked again under the latch: the cell may have been reused.
         let is_it = self.noted::<()>(get(&notes[intents::RANGE]))?.is_some();
         if !is_it || latched.all_of_ranges()?.contains(&at) {
             return Ok(());
@@ -369,11 +369,11 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Puts a claim's keyspace right, and takes the claim out of it. For its owner, or the sweeper
-    /// that releases that.
+    /// Repairs a claim's keyspace, and removes the claim from it. Called by its owner, or by the
+    /// sweeper that releases that owner.
     pub(crate) fn remove_claim(&self, id: ClaimId<M>) -> Result<(), Error> {
         let region = self.region();
-        // One that is gone, or never came, is freed by the thread that noted it.
+        // A removed or unlinked claim is freed by the thread that recorded it.
         if !is_that(region, id)? || what(self.claim(id.0)?)?.1 == claim::GONE {
             return Ok(());
         }
@@ -386,14 +386,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// The latch of the keyspace that a claim is in; it stays as long as the claim.
+    /// Takes the latch of a claim's keyspace, which exists as long as the claim.
     pub(crate) fn latch_keyspace(&self, space_at: KeyspaceAt<M>) -> Result<Latched<'_, M>, Error> {
         self.latch(self.blocks.guarding(get(&self.keyspace(space_at)?.chain)))
     }
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// All keyspaces and claims of the partition, after they were put right.
+    /// Returns all keyspaces and claims of the partition, after repairing them.
     pub(crate) fn all_of_ranges(&self) -> Result<Vec<Offset<()>>, Error> {
         let mut found = Vec::new();
         for space in self.each_keyspace()? {

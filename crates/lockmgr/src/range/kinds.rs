@@ -1,4 +1,4 @@
-//! What a lock on a range of keys says, and on which keys.
+//! The kinds of locks on ranges, and ranges of keys.
 
 use core::ops::Bound;
 
@@ -7,10 +7,10 @@ use crate::Error;
 /// The longest key, in bytes.
 pub const KEY_MAX: usize = 2000;
 
-/// What a lock on a range says: InnoDB's kinds, and one more.
+/// The kind of a lock on a range: InnoDB's kinds, and one more.
 ///
 /// A range has *records*, which are read or written, and *gaps* between them, into which records
-/// are inserted. Held against wanted, `x` waits:
+/// are inserted. Held against wanted; `x` means wait:
 ///
 /// | held | ReadRecord | WriteRecord | Gap | ReadNext | WriteNext | Intention | Insert |
 /// |---|---|---|---|---|---|---|---|
@@ -22,8 +22,8 @@ pub const KEY_MAX: usize = 2000;
 /// | Intention | | | | | | | |
 /// | Insert | x | x | | x | x | | x |
 ///
-/// So a gap lock never waits, and two of them never conflict (InnoDB, reference manual 8.4, chapter
-/// 17.7.1).
+/// So a gap lock never waits, and two gap locks never conflict (InnoDB, reference manual 8.4,
+/// chapter 17.7.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum RangeKind {
@@ -31,17 +31,18 @@ pub enum RangeKind {
     ReadRecord = 0,
     /// Writes the records of the range.
     WriteRecord = 1,
-    /// Nobody else inserts into the range.
+    /// Prevents other owners from inserting into the range.
     Gap = 2,
     /// `ReadRecord` and `Gap`: InnoDB's next-key lock, shared.
     ReadNext = 3,
-    /// `WriteRecord` and `Gap`: the same, exclusive.
+    /// `WriteRecord` and `Gap`: InnoDB's next-key lock, exclusive.
     WriteNext = 4,
-    /// Asks whether it may insert: waits for those who hold the gap, and once granted stops nobody.
-    /// For an owner that inserts, and locks the record, before anybody else can look.
+    /// Requests permission to insert: waits for the holders of the gap; once granted, blocks no
+    /// request. For an owner that inserts and locks the record before any other owner can read it.
     Intention = 5,
-    /// `Intention`, and from the same instant `WriteRecord`: for all others. Between a granted
-    /// `Intention` and a record lock somebody may scan the gap and see nothing; here nobody can.
+    /// `Intention`, and from the same instant `WriteRecord` against all other owners. Between a
+    /// granted `Intention` and a record lock another owner may scan the gap and miss the record;
+    /// with this kind it cannot.
     Insert = 6,
 }
 
@@ -57,21 +58,22 @@ impl RangeKind {
         Self::Insert,
     ];
 
-    /// Whether a request for `wanted` waits while another owner holds this, on a common key.
+    /// Returns whether a request for `wanted` waits while another owner holds this kind, on a
+    /// common key.
     #[inline]
     pub fn stops(self, wanted: Self) -> bool {
         wanted.stopped_by() & self.bit() != 0
     }
 
-    /// Whether it says all that another says: it stops all that that stops, and was stopped by all
-    /// that stops that.
+    /// Returns whether this kind implies another: it blocks every kind that `other` blocks, and
+    /// every kind that blocks `other` blocks it.
     pub fn covers(self, other: Self) -> bool {
         let stops = Self::ALL.iter().all(|wanted| self.stops(*wanted) || !other.stops(*wanted));
         stops && other.stopped_by() & !self.stopped_by() == 0
     }
 
-    /// Whether it is for one who writes. The others are given back by
-    /// [`release_reads`](crate::Owner::release_reads), gaps among them: they protect what was read.
+    /// Returns whether this kind is for writers. [`release_reads`](crate::Owner::release_reads)
+    /// releases all others, including gaps, which protect data that was read.
     pub fn is_write(self) -> bool {
         matches!(self, Self::WriteRecord | Self::WriteNext | Self::Intention | Self::Insert)
     }
@@ -81,7 +83,7 @@ impl RangeKind {
         1 << self as u32
     }
 
-    /// The held kinds that stop this one, as a mask.
+    /// Returns the held kinds that block this one, as a mask.
     #[inline]
     pub(crate) fn stopped_by(self) -> u32 {
         const READS: u32 = 1 << 0 | 1 << 3;
@@ -100,88 +102,86 @@ impl RangeKind {
         Self::ALL.get(number as usize).copied().ok_or(Error::Foreign)
     }
 
-    /// Its name, in small letters.
+    /// Returns its name in lower case.
     pub fn name(self) -> &'static str {
         ["read-record", "write-record", "gap", "read-next", "write-next", "intention", "insert"]
             [self as usize]
     }
 }
 
-/// A lock on a range of keys, as found: a row of a lock whose name is the range's own.
+/// A lock on a range of keys, in the report of a lock whose name is a ticket's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeInfo {
     /// The keyspace.
     pub keyspace: Vec<u8>,
-    /// What the lock says.
+    /// The kind of the lock.
     pub kind: RangeKind,
     /// The first key.
     pub from: Vec<u8>,
-    /// The key before which it ends; none if it has no end.
+    /// The key before which the range ends, or `None` if it has no end.
     pub to: Option<Vec<u8>>,
-    /// Whether the range itself is waited for: its owner waits for a lock on another range.
+    /// Whether its owner waits for this range, by waiting for a lock on another one.
     pub waiting: bool,
 }
 
-/// Keys from one to another, in the order of their bytes. Each end belongs to the range, or does
-/// not, or there is none: then the range reaches beyond the last key, to what InnoDB calls the
-/// supremum.
+/// A range of keys, in the order of their bytes. Each end may be included, excluded or unbounded.
+/// Without an upper bound the range extends beyond the last key, to InnoDB's supremum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange<'k> {
-    /// Where it begins.
+    /// Lower bound.
     pub from: Bound<&'k [u8]>,
-    /// Where it ends.
+    /// Upper bound.
     pub to: Bound<&'k [u8]>,
 }
 
 impl<'k> KeyRange<'k> {
-    /// One key.
+    /// Returns the range of one key.
     pub fn key(key: &'k [u8]) -> Self {
         Self { from: Bound::Included(key), to: Bound::Included(key) }
     }
 
-    /// All keys.
+    /// Returns the range of all keys.
     pub fn all() -> Self {
         Self { from: Bound::Unbounded, to: Bound::Unbounded }
     }
 
-    /// From a key, which belongs to it, to another, which does not.
+    /// Returns the range from a key, included, to another, excluded.
     pub fn half_open(from: &'k [u8], to: &'k [u8]) -> Self {
         Self { from: Bound::Included(from), to: Bound::Excluded(to) }
     }
 
-    /// Between two keys, of which neither belongs to it: the gap between neighbours.
+    /// Returns the range between two keys, both excluded: the gap between neighbours.
     pub fn between(from: &'k [u8], to: &'k [u8]) -> Self {
         Self { from: Bound::Excluded(from), to: Bound::Excluded(to) }
     }
 
-    /// From one key, which does not belong to it, to another, which does: what a next-key lock on
-    /// the second one covers.
+    /// Returns the range from one key, excluded, to another, included: the range of a next-key lock
+    /// on the second key.
     pub fn next_key(from: &'k [u8], to: &'k [u8]) -> Self {
         Self { from: Bound::Excluded(from), to: Bound::Included(to) }
     }
 
-    /// From a key on, which belongs to it, and beyond the last.
+    /// Returns the range from a key, included, without an upper bound.
     pub fn at_least(from: &'k [u8]) -> Self {
         Self { from: Bound::Included(from), to: Bound::Unbounded }
     }
 
-    /// All behind a key, and beyond the last.
+    /// Returns the range after a key, without an upper bound.
     pub fn after(from: &'k [u8]) -> Self {
         Self { from: Bound::Excluded(from), to: Bound::Unbounded }
     }
 }
 
 impl KeyRange<'_> {
-    /// Whether another range begins where this one ends.
+    /// Returns whether another range begins where this one ends.
     pub(crate) fn meets(self, next: Self) -> Result<bool, Error> {
         Ok(Span::of(self)?.to.is_some_and(|to| Span::of(next).is_ok_and(|next| next.from == to)))
     }
 }
 
-/// A range in the one form that is stored: from a key, which belongs to it, to another, which does
-/// not, or to the end of all (none). The next key after `k` is `k` and a zero byte, so every range
-/// has this form.
+/// A range in its stored form: from an included key to an excluded one, or to the end (`None`). The
+/// successor of `k` is `k` and a zero byte, so every range has this form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) from: Vec<u8>,
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_cover_what_they_say() {
+    fn kinds_cover_the_kinds_that_they_imply() {
         use RangeKind::{Gap, Insert, Intention, ReadNext, ReadRecord, WriteNext, WriteRecord};
         assert!(RangeKind::ALL.iter().all(|kind| kind.covers(*kind)));
         assert!(WriteNext.covers(ReadNext) && WriteNext.covers(WriteRecord));
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(span(KeyRange::all()), Span { from: vec![], to: None });
         assert_eq!(span(KeyRange::next_key(b"a", b"b")), span(KeyRange::half_open(b"a\0", b"b\0")));
         assert_eq!(span(KeyRange::after(b"a")).from, b"a\0");
-        // There is no key between one and the next.
+        // No key lies between a key and its successor.
         assert_eq!(Span::of(KeyRange::between(b"a", b"a\0")), Err(Error::EmptyRange));
         assert_eq!(Span::of(KeyRange::half_open(b"b", b"a")), Err(Error::EmptyRange));
         let long = vec![7; KEY_MAX + 1];

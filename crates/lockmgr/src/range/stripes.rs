@@ -1,28 +1,28 @@
-//! Stripes of a keyspace: many latches for one order of keys.
+//! Stripes of a keyspace: several latches for one order of keys.
 //!
-//! A keyspace has one latch. So where many owners lock ranges of one table at once, the table's
-//! keys are cut into stripes, and each stripe is a keyspace of its own, with its own claims and its
-//! own latch. A range that lies in one stripe is one claim there; a longer one is a claim in each
-//! stripe that it meets. Two ranges with a common key meet in the stripe of that key, so nothing
-//! else is needed for them to find each other.
+//! A keyspace has one latch. If many owners lock ranges of one table concurrently, the table's keys
+//! are divided into stripes. Each stripe is a keyspace with its own claims and its own latch. A
+//! range within one stripe is one claim there; a longer range is a claim in each stripe that it
+//! meets. Two ranges with a common key meet in the stripe of that key, so they always find each
+//! other.
 
 use crate::Error;
 use crate::range::cells::KEYSPACE_MAX;
 use crate::range::kinds::{KEY_MAX, Span};
 
-/// Which keys of a keyspace are guarded by which latch, for
+/// The division of a keyspace into stripes, for
 /// [`Owner::lock_striped`](crate::Owner::lock_striped).
 ///
-/// The keys are cut at *bounds*, each of which begins a stripe: the first keys of a tree's
-/// subtrees, as they are when the table is opened, or the tenants. All threads and processes cut a
-/// keyspace at the same bounds, for as long as anybody has locks in it: two that cut differently
-/// do not see each other's claims. Where the bounds lie decides how evenly the latches are used,
-/// and nothing else.
+/// The keys are divided at *bounds*, which are the first keys of stripes: for example the first
+/// keys of a tree's subtrees when the table is opened, or the tenants. All threads and processes
+/// must divide a keyspace at the same bounds while any owner holds locks in it: with different
+/// bounds they do not see each other's claims. The choice of bounds affects only how evenly the
+/// latches are used.
 ///
-/// A stripe is a keyspace of its own: reports call the first of `orders` `orders#0`, and no other
-/// keyspace may have these names. Memory: the bounds, and a name for each stripe, in the process;
-/// in the region 256 bytes for each stripe with a claim. What a dead owner held in stripes is
-/// released, or kept, as all its claims are.
+/// A stripe is a keyspace of its own. Reports call the first stripe of `orders` `orders#0`; no
+/// other keyspace may have these names. Memory: the bounds and a name for each stripe in the
+/// process, and 256 bytes in the region for each stripe with a claim. Claims of a dead owner are
+/// released or kept as all its locks are.
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ use crate::range::kinds::{KEY_MAX, Span};
 /// let manager = Manager::private(granular::modes())?;
 /// let session = manager.session()?;
 /// let (reader, writer) = (session.owner()?, session.owner()?);
-/// // A scan over two stripes, and an insert that it stops.
+/// A scan over two stripes, and an insert that it blocks.
 /// let scanned = KeyRange::half_open(b"hammer", b"pliers");
 /// reader.lock_striped(&orders, scanned, RangeKind::ReadNext, Wait::Detect)?;
 /// let insert = KeyRange::key(b"nail");
@@ -49,17 +49,18 @@ use crate::range::kinds::{KEY_MAX, Span};
 pub struct Stripes {
     /// The keyspaces, in the order of their keys.
     names: Vec<Vec<u8>>,
-    /// Where each but the first begins.
+    /// The lower bounds of all stripes but the first.
     bounds: Vec<Vec<u8>>,
 }
 
 impl Stripes {
-    /// Cuts a keyspace at these keys, which ascend. O(bounds).
+    /// Divides a keyspace at these ascending keys. O(bounds).
     ///
     /// # Errors
     ///
-    /// [`Error::EmptyRange`] if a bound is not behind the one before it, or is the empty key;
-    /// [`Error::Key`]; [`Error::Keyspace`] if the name with a `#` and a number is too long.
+    /// [`Error::EmptyRange`] if a bound is not greater than the one before it, or is the empty key;
+    /// [`Error::Key`] if a bound is too long; [`Error::Keyspace`] if the name with a `#` and a
+    /// number is too long.
     pub fn new<B: AsRef<[u8]>>(
         keyspace: &[u8],
         bounds: impl IntoIterator<Item = B>,
@@ -80,18 +81,18 @@ impl Stripes {
         Ok(Self { names, bounds })
     }
 
-    /// How many stripes there are: one more than bounds.
+    /// Returns the number of stripes: one more than the number of bounds.
     pub fn count(&self) -> usize {
         self.names.len()
     }
 
-    /// The keyspace that has the claims on a key: for
+    /// Returns the keyspace that has the claims on a key, for
     /// [`Session::keyspace_claims`](crate::Session::keyspace_claims). O(log stripes).
     pub fn keyspace(&self, key: &[u8]) -> &[u8] {
         &self.names[self.bounds.partition_point(|bound| bound.as_slice() <= key)]
     }
 
-    /// The parts of a range, each with its keyspace, in the order of keys: at least one.
+    /// Returns the parts of a range, each with its keyspace, in the order of keys: at least one.
     pub(crate) fn parts<'s>(&'s self, span: &'s Span) -> impl Iterator<Item = (&'s [u8], Span)> {
         let bounds = &self.bounds;
         let first = bounds.partition_point(|bound| *bound <= span.from);

@@ -1,13 +1,13 @@
-//! The claims of a keyspace, as a tree: which of them have a key in common with a range?
+//! The claims of a keyspace, as a tree that finds the claims with a key in a range.
 //!
-//! A treap (Aragon and Seidel, 1989): ordered by where claims begin, then by where they end, and a
-//! heap by a number made from each one's place, so that it is balanced whatever comes. Each claim
-//! also has, of all below it, one that ends last, as in the interval trees of Cormen et al. (1990),
-//! and a mask of their kinds. So a search leaves out what ends too early or has nothing that it
-//! looks for.
+//! A treap (Aragon and Seidel, 1989): ordered by begin and then end of the claims, and a heap by a
+//! number derived from each claim's offset, so that it is balanced for any input. Each claim also
+//! has a claim of its subtree that ends last, as in the interval trees of Cormen et al. (1990), and
+//! a mask of the subtree's kinds. So a search skips subtrees that end too early or have no claim of
+//! the wanted kinds.
 //!
-//! With n claims: linking and unlinking O(log n), a search O(log n) for each claim that it is
-//! shown, one for claims of a given range O(log n) and what it is shown, all expected.
+//! With n claims, expected: O(log n) for linking and unlinking; O(log n) for each claim that a
+//! search visits; a search of an exact range O(log n), and one step for each claim visited.
 
 use core::cmp::Ordering;
 
@@ -20,21 +20,21 @@ use crate::memory::cells::{get, put};
 use crate::memory::latch::Latched;
 use crate::range::cells::{ClaimAt, Keys, Short, keys_of};
 
-/// A tree that is deeper is corrupt. With 2^32 claims one is expected to be less than 200 deep.
+/// A deeper tree is corrupt. With 2^32 claims the expected depth is below 200.
 pub(crate) const DEPTH_MAX: u32 = 1000;
 
-/// The order of ranges in the tree.
+/// Compares two ranges by their order in the tree.
 pub(crate) fn order<M: ConstMachine>(a: Keys<'_, M>, b: Keys<'_, M>) -> Ordering {
     a.0.order(b.0).then_with(|| a.1.order(b.1))
 }
 
-/// A number for the heap.
+/// Returns a claim's priority in the heap.
 pub(crate) fn rank<M: ConstMachine>(at: ClaimAt<M>) -> u64 {
     let word = (u64::from(at.raw()) ^ 0x9e37_79b9).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (word ^ (word >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// What is done with each claim that is found; it ends the search by saying so.
+/// The callback of a search. Returns true to end the search.
 pub(crate) type Visit<'f, M> = dyn FnMut(ClaimAt<M>, &Short<M>) -> Result<bool, Error> + 'f;
 
 impl<M: ConstMachine> Latched<'_, M> {
@@ -42,14 +42,14 @@ impl<M: ConstMachine> Latched<'_, M> {
         if depth == DEPTH_MAX { corrupt_list() } else { Ok(depth + 1) }
     }
 
-    /// Whether one claim comes before another in the tree.
+    /// Returns whether one claim precedes another in the tree.
     fn before(&self, a: ClaimAt<M>, b: ClaimAt<M>) -> Result<bool, Error> {
         let region = self.memory.region();
         let order = order(keys_of(region, a)?, keys_of(region, b)?);
         Ok(order.then(a.raw().cmp(&b.raw())) == Ordering::Less)
     }
 
-    /// Makes anew what a claim says of those below it.
+    /// Updates the fields that summarize a claim's subtree.
     fn sum_up(&self, at: ClaimAt<M>) -> Result<(), Error> {
         let claim = self.memory.claim(at)?;
         let region = self.memory.region();
@@ -71,7 +71,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Puts a claim into a tree, and returns the root.
+    /// Inserts a claim into a tree, and returns the new root.
     pub(crate) fn insert(
         &self,
         root: ClaimAt<M>,
@@ -94,7 +94,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(root)
     }
 
-    /// Parts a tree into those before a claim and the others.
+    /// Splits a tree into the claims before a claim and the others.
     fn split(
         &self,
         root: ClaimAt<M>,
@@ -119,7 +119,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(parts)
     }
 
-    /// Makes one tree of two, of which all of the first come before all of the second.
+    /// Merges two trees; all claims of the first precede those of the second.
     fn merge(&self, left: ClaimAt<M>, right: ClaimAt<M>, depth: u32) -> Result<ClaimAt<M>, Error> {
         if left.is_null() || right.is_null() {
             return Ok(if left.is_null() { right } else { left });
@@ -138,7 +138,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
     }
 
-    /// Takes a claim out of a tree, and returns the root.
+    /// Removes a claim from a tree, and returns the new root.
     pub(crate) fn remove(
         &self,
         root: ClaimAt<M>,
@@ -159,8 +159,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(root)
     }
 
-    /// Shows all claims of these kinds that have a key in common with a range, in the order of
-    /// their beginnings, until one is said to be the last. True if one was.
+    /// Visits all claims of these kinds that have a key in a range, in the order of their first
+    /// keys, until the callback ends the search. Returns whether it did.
     pub(crate) fn search(
         &self,
         root: ClaimAt<M>,
@@ -194,7 +194,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.search(get(&node.right), with, kinds, depth, visit)
     }
 
-    /// Shows all claims of exactly a range, until one is said to be the last. True if one was.
+    /// Visits all claims of exactly a range, until the callback ends the search. Returns whether it
+    /// did.
     pub(crate) fn search_same(
         &self,
         root: ClaimAt<M>,

@@ -1,17 +1,17 @@
-//! Granting: which of an object's requests may have the lock, and which are in the way.
+//! Granting: which requests of an object may hold the lock, and which owners block a request.
 //!
-//! 1. A request is granted if no *other* owner holds a mode that stops it; an ancestor's hold
-//!    stops nobody.
-//! 2. A conversion looks at holders alone: it goes before all that hold nothing.
+//! 1. A request is granted if no *other* owner holds a mode that conflicts with it. A lock of an
+//!    ancestor does not conflict.
+//! 2. A conversion considers holders only: it precedes all requests that hold nothing.
 //! 3. A new request also stays behind every earlier waiter, converting or not, whose mode clashes
-//!    with its own: no one is starved by those who come later. Except: behind a waiter that is
-//!    stopped by what the requester's ancestors hold it would wait for ever, so it goes before it.
-//! 4. The thread that releases decides for all waiters, front to back, and does their book-keeping;
-//!    they are then woken with no latch held.
-//! 5. Where [barging](crate::Options::barge_for) is allowed, a waiter whose turn it is may only be
-//!    *called*: others go before it, against rule 3, until it comes and asks by rules 1 to 3 what
-//!    is its turn now. It stays in its place, so who is called again is the same one; and one that
-//!    has waited for long is granted the lock by rule 4.
+//!    with its own, so that no waiter starves. Exception: a waiter that is blocked by a lock of the
+//!    requester's ancestors would wait forever, so the requester precedes it.
+//! 4. The thread that releases decides for all waiters, front to back, and updates their requests.
+//!    It wakes them after it has opened the latch.
+//! 5. If [barging](crate::Options::barge_for) is allowed, the next waiter may only be *called*:
+//!    other requests precede it, contrary to rule 3, until it runs and requests the lock by rules 1
+//!    to 3. It keeps its place, so the same waiter is called again. A waiter that has waited for
+//!    the limit is granted the lock by rule 4.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -26,16 +26,16 @@ use crate::memory::state::{CALLED, State, status};
 use crate::mode::Mode;
 use crate::table::queues::Listed;
 
-/// An owner that stands in the way of a request.
+/// An owner that blocks a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocker {
     pub(crate) owner: OwnerNumber,
-    /// Holds, in contrast to merely waiting before.
+    /// Whether it holds the lock, rather than merely waiting before the request.
     pub(crate) hard: bool,
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// Whether an owner is another, or an ancestor of it.
+    /// Returns whether `owner` is `of` or one of its ancestors.
     pub(crate) fn is_kin(&self, owner: OwnerNumber, of: OwnerNumber) -> Result<bool, Error> {
         let mut at = of;
         for _ in 0..1000 {
@@ -50,8 +50,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(false)
     }
 
-    /// An owner's parent. One that is kept for recovery may outlive it: then the parent's cell may
-    /// be a stranger's by now.
+    /// Returns an owner's parent. An owner that is kept for recovery may outlive its parent: then
+    /// the parent's cell may have another owner now.
     fn parent_of(&self, owner: OwnerNumber) -> Result<Option<OwnerNumber>, Error> {
         let Some(cell) = self.memory.owner_cell(owner)? else { return Ok(None) };
         let Some(parent) = get(&cell.parent) else { return Ok(None) };
@@ -59,7 +59,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(self.memory.owner_cell(parent)?.is_some_and(same).then_some(parent))
     }
 
-    /// The first holder that stops `owner` from having `want`. Makes the mask exact if none does.
+    /// Returns the first holder that blocks a request of `owner` for `want`. Makes the mask of held
+    /// modes exact if there is none.
     #[inline(always)]
     pub(crate) fn stopped(
         &self,
@@ -97,8 +98,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(None)
     }
 
-    /// The modes that an owner with ancestors and these hold: nobody of the family queues behind a
-    /// waiter that one of them stops.
+    /// Returns the modes that an owner and its ancestors hold, or zero without ancestors. An owner
+    /// never queues behind a waiter that such a lock blocks.
     fn held_by_kin(&self, object: &Small<M>, owner: OwnerNumber) -> Result<u16, Error> {
         let mut held = 0;
         if self.parent_of(owner)?.is_none() {
@@ -113,7 +114,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(held)
     }
 
-    /// For a new request: the waiter to stay behind, and the one to go before.
+    /// Returns the waiter that a new request must stay behind, and the waiter that it must precede.
     #[inline(always)]
     pub(crate) fn behind(
         &self,
@@ -154,12 +155,12 @@ impl<M: ConstMachine> Latched<'_, M> {
                 return Ok((None, Offset::NULL));
             }
             if !families {
-                // The first one decides, and the mask is as good as it was: a queue costs each
-                // newcomer a look at its head.
+                // The first one decides, and the mask stays as it is: a new request reads only the
+                // head of the queue.
                 return Ok((Some(get(&request.owner)), Offset::NULL));
             }
             if self.memory.modes().stopped_by(state.want) & kin != 0 {
-                // Converting ones are not in order; rule 2 lets them go first anyway.
+                // Conversions are in no order; rule 2 lets them precede anyway.
                 before = if state.status == status::WAITING { at } else { before };
             } else {
                 blocker = blocker.or(Some(get(&request.owner)));
@@ -169,7 +170,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok((blocker, before))
     }
 
-    /// Grants what can be granted, by the rules above. Called after every release.
+    /// Grants the requests that can be granted, by the rules above. Called after every release.
     #[inline]
     pub(crate) fn advance(&self, object: &Small<M>) -> Result<(), Error> {
         if get(&object.first).is_null() && object.conversions() == 0 {
@@ -178,8 +179,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.advance_slow(object, Offset::NULL)
     }
 
-    /// For a waiter that was called: grants it the lock if it is its turn still, and else lets it
-    /// wait on.
+    /// Grants a called waiter its lock if it is still next. Otherwise the waiter continues to wait.
     #[cold]
     pub(crate) fn come(
         &self,
@@ -196,12 +196,13 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Whether a mode excludes itself: one owner at a time has it.
+    /// Returns whether a mode conflicts with itself, so that only one owner at a time holds it.
     fn is_alone(&self, mode: Mode) -> bool {
         self.memory.modes().clash(mode) & mode.bit() != 0
     }
 
-    /// Whether a waiter whose turn it is need only be called; calls it.
+    /// Calls the next waiter if calling is sufficient. Returns false if the waiter must be granted
+    /// the lock.
     fn calls(
         &self,
         object: &Small<M>,
@@ -259,9 +260,10 @@ impl<M: ConstMachine> Latched<'_, M> {
             blocked |= state.want.bit();
             denied |= state.want.bit();
             exact |= state.want.bit();
-            // What stops one waiter stops all others of its mode, as does a waiter before them that
-            // clashes. Once that is so of every mode that is waited for, the rest stays; but for
-            // those with ancestors, which may pass: nobody else would let them ever.
+            // A mode that blocks one waiter blocks all waiters for the same mode, as does an
+            // earlier waiter that clashes. Once every mode that is waited for is blocked, the rest
+            // stays. Waiters with ancestors are the exception: they may pass, and no other thread
+            // would grant them.
             let wanted = get(&object.masks).waited;
             let stays = |m: Mode| modes.clash(m) & blocked | m.bit() & denied != 0;
             if !families && modes.each().all(|m| wanted & m.bit() == 0 || stays(m)) {
@@ -270,12 +272,12 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
         }
         put(&object.first, first);
-        // All were looked at: a mode that nobody waits for any more makes nobody look again.
+        // All waiters were read: a mode without waiters no longer makes releasers read the queue.
         put(&object.masks, Masks { waited: exact, ..get(&object.masks) });
         Ok(())
     }
 
-    /// The conversions that wait, in their turn.
+    /// Returns the conversions that wait, in the order of their positions.
     fn converting<'a>(&'a self, object: &Small<M>) -> Result<Vec<(u32, Listed<'a, M>)>, Error> {
         let mut found = Vec::new();
         for each in self.requests(object) {
@@ -289,7 +291,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(found)
     }
 
-    /// Begins a conversion, behind the others of the object.
+    /// Begins a conversion, behind the other conversions of the object.
     pub(crate) fn begin_conversion(
         &self,
         object: &Small<M>,
@@ -308,7 +310,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Whether a waiter has one before it that it must stay behind.
+    /// Returns whether an earlier waiter still blocks this one.
     fn still_behind(
         &self,
         object: &Small<M>,
@@ -335,7 +337,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(false)
     }
 
-    /// Grants a request that waits, and notes that its owner is to be woken.
+    /// Grants a waiting request, and adds it to the wake list.
     fn grant(
         &self,
         object: &Small<M>,
@@ -352,8 +354,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Refuses a request that waits: a conversion goes back to what it held, another leaves the
-    /// list. Its owner is to be woken, and frees it.
+    /// Refuses a waiting request. A conversion keeps the mode that it held; another request leaves
+    /// the queue. Adds the request to the wake list; its owner frees it.
     pub(crate) fn refuse(
         &self,
         at: RequestAt<M>,
@@ -361,7 +363,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         why: u32,
     ) -> Result<(), Error> {
         if get(&request.partition) != self.number {
-            // Whatever led here said otherwise: what follows is not for this latch to guard.
+            // The caller found the request by another partition: this latch does not guard its
+            // queue.
             return corrupt_list();
         }
         let object_at = get(&request.object);
@@ -383,7 +386,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Everybody in the way of a request that waits.
+    /// Returns all owners that block a waiting request.
     pub(crate) fn blockers(
         &self,
         object: &Small<M>,
@@ -416,7 +419,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
         Ok(found)
     }
-    /// Takes a request out of its queue, and lets others have what it held.
+    /// Removes a request from its queue, and grants the requests that it blocked.
     #[inline]
     pub(crate) fn release(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let object_at = get(&request.object);

@@ -1,4 +1,4 @@
-//! The locks of the table: objects, their queues, granting, and what is done when memory is short.
+//! Locks in the table: objects, their queues, granting, operations without room.
 
 pub(crate) mod granting;
 pub(crate) mod objects;

@@ -1,14 +1,14 @@
-//! The table: names to objects, in partitions that grow one by one.
+//! The table: a map from names to objects, in partitions that grow one by one.
 //!
-//! A partition has chains, as many as fill a cell, and the next larger cell's whenever it has two
-//! objects a chain. Growing moves object after object to the new chains; `moving` names the one in
-//! between, so that a partition whose latch-holder died in the midst can be put right and the work
-//! finished.
+//! The chains of a partition fill a cell. When it has two objects per chain, it gets as many chains
+//! as fill the next larger cell. Growing moves one object at a time to the new chains; `moving`
+//! names the object in between. So if the holder of the latch dies during growth, the partition can
+//! be repaired and the growth completed.
 //!
-//! An object whose last request has gone is freed, unless its name comes back soon: the session has
-//! let go of it lately (`meter/released.rs`). Then it stays, idle, if its chain has no other idle
-//! one or the partition no more objects than chains, and the next name of this chain takes it over
-//! if that comes first. So there are less than twice as many idle ones as chains.
+//! An object without requests is freed, unless its session released the same name recently
+//! (`meter/released.rs`). Then it stays, idle, if its chain has no other idle object or the
+//! partition has no more objects than chains. The next new name of this chain takes it over. So
+//! there are fewer than two idle objects per chain.
 
 use latchwork_machine::{ConstMachine, Machine};
 use latchwork_region::Offset;
@@ -21,14 +21,15 @@ use crate::memory::masks::Masks;
 use crate::memory::names::Name;
 use crate::memory::{Memory, names};
 
-/// How many chains a table has, by its tier: as many as there is room for in a cell of 48, 128, 256
-/// and so on to 4,096 bytes, and in a whole block. Beyond that chains become longer.
+/// The number of chains of a table, by tier: as many as fit a cell of 48, 128, 256 bytes and so on
+/// to 4,096, and a whole block. Beyond that, chains become longer.
 const CHAINS: [usize; 8] = [10, 30, 62, 126, 254, 510, 1022, 16_366];
 
-/// With more objects than this a chain keeps one idle at most, however many chains there are.
+/// With more objects than this, a chain keeps at most one idle object, regardless of the number of
+/// chains.
 const IDLE_MAX: u32 = 1022;
 
-/// Does something with the type of a table of this tier.
+/// Calls a macro with the number of chains of a tier.
 macro_rules! by_tier {
     ($tier:expr, $do:ident) => {
         match $tier {
@@ -44,29 +45,29 @@ macro_rules! by_tier {
     };
 }
 
-/// A chain that leads this far is corrupt.
+/// A longer chain is corrupt.
 pub(crate) const CHAIN_MAX: u32 = 1 << 24;
 
-/// How many chains a table has, by its word.
+/// Returns the number of chains of a table.
 #[inline(always)]
 pub(crate) fn chains_of(table: Table) -> u32 {
     CHAINS[(table.tier as usize).min(CHAINS.len() - 1)] as u32
 }
 
-/// The first object of a chain.
+/// Returns the first object of a chain.
 #[inline(always)]
 pub(crate) fn first_of<M: Machine>(chain: &M::AtomicU32) -> ObjectAt<M> {
     Offset::from_raw(get(chain))
 }
 
-/// Which of so many chains a hash falls to.
+/// Returns the index of a hash's chain among so many.
 #[inline(always)]
 pub(crate) fn place_of(hash: u32, chains: usize) -> usize {
     ((u64::from(hash) * chains as u64) >> 32) as usize
 }
 
 impl<'s, M: ConstMachine> Latched<'s, M> {
-    /// The chains of a table, by its word.
+    /// Returns the chains of a table.
     #[inline]
     fn chains(&self, table: Table) -> Result<&'s [M::AtomicU32], Error> {
         let memory: &'s Memory<M> = self.memory;
@@ -90,22 +91,22 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         self.memory.free_chains(table)
     }
 
-    /// The heads of this partition's chains; none before its first object.
+    /// Returns the heads of this partition's chains; empty before its first object.
     #[inline]
     pub(crate) fn heads(&self) -> Result<&'s [M::AtomicU32], Error> {
         let table = get(&self.heads);
         if table.is_none() { Ok(&[]) } else { self.chains(table) }
     }
 
-    /// The chain of a hash.
+    /// Returns the chain of a hash.
     #[inline(always)]
     fn chain(heads: &[M::AtomicU32], hash: u32) -> Result<&M::AtomicU32, Error> {
         let place = place_of(hash, heads.len());
-        // None only in a damaged region: objects without a table.
+        // Fails only in a damaged region: objects without a table.
         heads.get(place).map_or_else(corrupt_list, Ok)
     }
 
-    /// Whether an object has this name.
+    /// Returns whether an object has this name.
     #[inline(always)]
     pub(crate) fn is_named(
         &self,
@@ -119,7 +120,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         self.memory.has_name(at, object, name.bytes)
     }
 
-    /// The object of this name, if it is in the table.
+    /// Returns the object of this name, or null.
     #[inline]
     pub(crate) fn find(&self, name: &Name<'_>) -> Result<ObjectAt<M>, Error> {
         let heads = self.heads()?;
@@ -140,14 +141,14 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         corrupt_list()
     }
 
-    /// The object of this name, made if there is none.
+    /// Returns the object of this name. Creates it if it does not exist.
     #[inline]
     pub(crate) fn find_or_make(
         &self,
         name: &Name<'_>,
     ) -> Result<(ObjectAt<M>, &'s Small<M>), Error> {
         let memory: &'s Memory<M> = self.memory;
-        // Without a look at the chains, which are in nobody's cache as a rule.
+        // Skips the chains of an empty partition, which are usually in no cache.
         if get(&self.objects) != 0 {
             let mut at = first_of(Self::chain(self.heads()?, name.hash as u32)?);
             let mut idle = Offset::NULL;
@@ -167,7 +168,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                 }
             }
             if !idle.is_null() {
-                // Nobody waits for it and nobody looks: we hold the latch.
+                // It has no requests, and the latch excludes other threads.
                 self.give_name(idle, name)?;
                 return Ok((idle, memory.object(idle)?));
             }
@@ -176,7 +177,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         Ok((made, memory.object(made)?))
     }
 
-    /// Whether the cell of an idle object has room for a name, and not far too much.
+    /// Returns whether a name needs the same size of cell as an idle object's.
     fn fits(&self, object: &Small<M>, name: &Name<'_>) -> bool {
         tier_of(object.name_length()) == tier_of(name.bytes.len())
     }
@@ -204,7 +205,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
                     self.memory.point("larger table made");
                     self.move_all()?;
                 }
-                // Chains become longer then.
+                // Without room the chains become longer instead.
                 Err(error) if is_short(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -238,7 +239,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         Ok(at)
     }
 
-    /// Puts an object at the head of its chain.
+    /// Inserts an object at the head of its chain.
     pub(crate) fn push(&self, heads: &[M::AtomicU32], at: ObjectAt<M>) -> Result<(), Error> {
         let object = self.memory.object(at)?;
         let chain = Self::chain(heads, get(&object.hash))?;
@@ -247,8 +248,8 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         Ok(())
     }
 
-    /// Moves all objects to the `fresh` chains, and makes those the chains. Where it stopped at a
-    /// death it can be called again.
+    /// Moves all objects to the `fresh` chains and replaces the chains by them. It can be called
+    /// again after a death interrupted it.
     pub(crate) fn move_all(&self) -> Result<(), Error> {
         let (old, new) = (get(&self.heads), get(&self.fresh));
         if old == new {
@@ -275,7 +276,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         self.settle_tables()
     }
 
-    /// Makes the `fresh` chains, to which all have moved, the chains.
+    /// Replaces the chains by the `fresh` ones, after all objects have moved.
     pub(crate) fn settle_tables(&self) -> Result<(), Error> {
         let old = get(&self.heads);
         if old == get(&self.fresh) {
@@ -296,8 +297,8 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         Ok(())
     }
 
-    /// Called when an object has lost its last request: takes it out, or keeps it idle if its name
-    /// comes back soon.
+    /// Handles an object that has lost its last request: frees it, or keeps it idle if its session
+    /// released the name recently.
     #[inline]
     pub(crate) fn retire(&self, at: ObjectAt<M>, object: &Small<M>) -> Result<(), Error> {
         put(&object.masks, Masks::NONE);
@@ -312,8 +313,8 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         }
     }
 
-    /// The same, where the chain must be looked through: for the one that leads to it, and whether
-    /// another one is idle.
+    /// Handles such an object when the chain must be searched: for the link to it, and for another
+    /// idle object.
     #[inline(never)]
     fn retire_among(&self, at: ObjectAt<M>, object: &Small<M>, again: bool) -> Result<(), Error> {
         let chain = Self::chain(self.heads()?, get(&object.hash))?;
@@ -344,7 +345,7 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         self.take_out(at, object, link)
     }
 
-    /// Takes an object out, to which `link` leads, and frees it.
+    /// Removes an object from the chain after `link`, and frees it.
     #[inline]
     fn take_out(
         &self,
@@ -360,17 +361,17 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
         self.memory.free_object(at, length)
     }
 
-    /// The larger table's chains.
+    /// Returns the chains of the larger table.
     pub(crate) fn fresh_heads(&self) -> Result<&[M::AtomicU32], Error> {
         self.chains(get(&self.fresh))
     }
 
-    /// All objects of the partition.
+    /// Returns all objects of the partition.
     pub(crate) fn each_object(&self) -> Result<Vec<ObjectAt<M>>, Error> {
         self.objects_of(self.heads()?)
     }
 
-    /// All objects in these chains.
+    /// Returns all objects in these chains.
     pub(crate) fn objects_of(&self, heads: &[M::AtomicU32]) -> Result<Vec<ObjectAt<M>>, Error> {
         let mut found = Vec::new();
         for chain in heads {
@@ -387,13 +388,13 @@ impl<'s, M: ConstMachine> Latched<'s, M> {
     }
 }
 
-/// Which size of cell holds a name of this length.
+/// Returns the size of cell that a name of this length needs.
 pub(crate) fn tier_of(length: usize) -> usize {
     [24, 88, 216, 472, 984, 2008].iter().position(|room| length <= *room).unwrap_or(6)
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Whether an object has this name.
+    /// Returns whether an object has this name.
     #[inline(always)]
     pub(crate) fn has_name(
         &self,
@@ -411,7 +412,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(names::is_in(name, self.name_words(at, words)?))
     }
 
-    /// Frees a table's chains, which nothing leads to.
+    /// Frees a table's chains, to which nothing links.
     pub(crate) fn free_chains(&self, table: Table) -> Result<(), Error> {
         macro_rules! free {
             ($n:block) => {
@@ -422,7 +423,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Frees the cell of an object that nothing leads to.
+    /// Frees the cell of an object to which nothing links.
     pub(crate) fn free_object(&self, at: ObjectAt<M>, length: usize) -> Result<(), Error> {
         macro_rules! free {
             ($n:literal) => {

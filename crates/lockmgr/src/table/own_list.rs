@@ -20,7 +20,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         mark
     }
 
-    /// This owner's request on an object, of those in its list; null if there is none.
+    /// Returns this owner's request on an object, or null.
     #[inline(always)]
     pub(crate) fn find_own(
         &self,
@@ -69,7 +69,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(Offset::NULL)
     }
 
-    /// Puts a request in front of the owner's list.
+    /// Inserts a request at the front of the owner's list.
     #[inline]
     pub(crate) fn adopt(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let head = get(&self.cell.head);
@@ -83,7 +83,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(())
     }
 
-    /// A request in the owner's list, and in no queue.
+    /// Creates a request in the owner's list, and in no queue.
     #[inline]
     pub(crate) fn new_request(
         &self,
@@ -122,7 +122,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&request.count, count);
         put(&request.partition, partition);
         put(&request.mark, self.next_mark());
-        // First in the owner's list, so that the sweep finds it there at any instant.
+        // Into the owner's list first, so that a sweep finds it there at any instant.
         self.adopt(at, request)?;
         self.memory.point("request in the owner's list");
         Ok(())
@@ -130,7 +130,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// As [`Owner::discard`], for one whose cell is this.
+    /// Removes a request from the owner's list and keeps it as the spare; see [`Owner::discard`].
     #[inline]
     pub(crate) fn discard(
         &self,

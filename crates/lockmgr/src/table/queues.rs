@@ -1,10 +1,11 @@
-//! An object's requests, as a list: linking, unlinking, and what hangs on their states.
+//! An object's requests, as a list: linking, unlinking, and the counters that depend on their
+//! states.
 //!
-//! Those who hold are in the list in no order, those who wait in the order of their turn, behind
-//! `first`. Whose turn it is, is in `table/granting.rs`.
+//! Holders are in the list in no order. Waiters are in queue order, behind `first`.
+//! `table/granting.rs` decides which one is next.
 //!
-//! `masks` holds at least all modes held and all waited for, and is made exact when it stops
-//! somebody it should not.
+//! `masks` has at least all modes held and all modes waited for. It is made exact when it would
+//! block a request without need.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -20,11 +21,11 @@ use crate::mode::Mode;
 /// A list that is longer is corrupt.
 pub(crate) const LIST_MAX: u32 = 1 << 26;
 
-/// A request of a list: its offset, itself, its state.
+/// A request of a list: its offset, a reference to it, and its state.
 pub(crate) type Listed<'a, M> = (RequestAt<M>, &'a Request<M>, State);
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// The list of an object: offset and state of each request.
+    /// Returns the requests of an object.
     pub(crate) fn requests<'a>(
         &'a self,
         object: &Small<M>,
@@ -32,8 +33,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         self.requests_from(get(&object.head))
     }
 
-    /// Whether a request is in the queue of its object. Costs a look at each object of the
-    /// partition: for the repair of what the dead left.
+    /// Returns whether a request is in the queue of its object. Reads every object of the
+    /// partition, so it is used only to repair the state of dead threads.
     pub(crate) fn is_queued(&self, at: RequestAt<M>) -> Result<bool, Error> {
         let object_at = get(&self.memory.request(at)?.object);
         if !self.each_object()?.contains(&object_at) {
@@ -74,7 +75,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         })
     }
 
-    /// Counts a request's modes in or out of its bias's strong ones.
+    /// Updates the number of strong requests of its bias for a change of state.
     #[inline(always)]
     pub(crate) fn count_strong(&self, object: &Small<M>, old: State, new: State) {
         let modes = self.memory.modes();
@@ -86,7 +87,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
     }
 
-    /// The same for one that holds from now on.
+    /// Counts a request that holds a mode from now on.
     #[inline(always)]
     pub(crate) fn count_in(&self, bias: u32, mode: Mode) {
         if !self.memory.modes().is_weak(mode) {
@@ -94,7 +95,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
     }
 
-    /// The same for one that held.
+    /// Counts a request that no longer holds a mode.
     #[inline(always)]
     pub(crate) fn count_out(&self, bias: u32, mode: Mode) {
         if !self.memory.modes().is_weak(mode) {
@@ -105,7 +106,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     #[inline(always)]
     fn more(&self, bias: u32) {
         let count = &self.strong[(bias % BIASES) as usize];
-        // At the top it stays there: the bias is never opened again, and nothing is wrong.
+        // The counter saturates: then the bias is never opened again, which is correct but slower.
         put(count, get(count).saturating_add(1));
     }
 
@@ -117,14 +118,14 @@ impl<M: ConstMachine> Latched<'_, M> {
         }
     }
 
-    /// Changes a request's state, with all that hangs on it.
+    /// Changes a request's state, and all counters that depend on it.
     #[inline]
     pub(crate) fn set(&self, object: &Small<M>, request: &Request<M>, new: State) {
         let old = get(&request.state);
         self.count_strong(object, old, new);
         let converting = |s: State| u32::from(s.status == status::CONVERTING) * CONVERSION;
         if converting(new) != converting(old) {
-            // Wrapping, here and below: in a damaged region a number may be any.
+            // Wrapping, here and below: in a damaged region a number may have any value.
             let info = get(&object.info).wrapping_add(converting(new));
             put(&object.info, info.wrapping_sub(converting(old)));
         }
@@ -133,7 +134,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         put(&request.state, new);
     }
 
-    /// Links a request that was in no queue and holds: at the front.
+    /// Links a request that was in no queue as a holder, at the front.
     #[inline]
     pub(crate) fn link_front(
         &self,
@@ -160,7 +161,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Links a request that waits: before another one, or at the end.
+    /// Links a waiting request before another one, or at the end.
     pub(crate) fn link_before(
         &self,
         object: &Small<M>,
@@ -197,8 +198,8 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// Takes a request out of the list, after giving it its last state: a request that is found in
-    /// a list in such a state was about to leave it when its remover died.
+    /// Removes a request from the list, after storing its last state. A request that is found in a
+    /// list with such a state was being removed when its remover died.
     #[inline]
     pub(crate) fn unlink(
         &self,
@@ -234,7 +235,7 @@ impl<M: ConstMachine> Latched<'_, M> {
         Ok(())
     }
 
-    /// The same for one that holds, where no others are in the list.
+    /// Removes a held request that is the only one in the list.
     #[inline(always)]
     pub(crate) fn unlink_only(&self, object: &Small<M>, request: &Request<M>, old: State) {
         self.count_out(object.bias(), old.mode);

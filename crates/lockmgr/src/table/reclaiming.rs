@@ -1,8 +1,8 @@
-//! When memory is short: what is kept for the next one is freed, and what was half done is undone.
+//! Operations without room: idle objects are freed, and the operation is tried once more.
 //!
-//! A partition keeps objects idle whose names come back, for the next request with a name of their
-//! chain. Where a region cannot grow these may be all that it has: so a request that finds no
-//! room frees them, in all partitions, and asks once more. Giving back never needs room.
+//! A partition keeps idle objects ofrecently released names; the next request of their chain takes
+//! one over. In a region that cannot grow they may occupy all of the memory. So a request that
+//! finds no room frees them in all partitions and tries again. Releasing a lock never needs room.
 
 use latchwork_machine::ConstMachine;
 
@@ -14,8 +14,8 @@ use crate::memory::latch::Latched;
 use crate::table::objects::{CHAIN_MAX, first_of};
 
 impl<M: ConstMachine> Memory<M> {
-    /// Does something, and if there was no room for it once more, after idle objects were freed. No
-    /// latch may be held.
+    /// Runs an operation. If there was no room for it, frees idle objects and runs it once more.
+    /// The caller must not hold a latch.
     #[inline(always)]
     pub(crate) fn with_room<T>(
         &self,
@@ -32,7 +32,7 @@ impl<M: ConstMachine> Memory<M> {
     fn again<T>(&self, error: Error, operation: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
         let mut freed = 0;
         for number in self.blocks.each() {
-            // What somebody is at work in is passed by.
+            // Partitions in use by other threads are skipped.
             if let Some(latched) = self.try_latch(number)? {
                 freed += latched.free_idle()?;
             }
@@ -42,7 +42,7 @@ impl<M: ConstMachine> Memory<M> {
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// Frees the objects that have no requests, and returns how many they were.
+    /// Frees the objects that have no requests, and returns their number.
     fn free_idle(&self) -> Result<u32, Error> {
         let mut freed = 0;
         for chain in self.heads()? {
