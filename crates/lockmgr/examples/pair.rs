@@ -1,6 +1,6 @@
-//! Nanoseconds for a lock and its unlock, in one thread and nobody else about: the best and the
-//! median of some runs. Arguments: `all`, `weak`, `strong`, `hot` or `thousand`;
-//! pairs of a run; runs.
+//! Measures a lock and its unlock in nanoseconds, in one thread without contention: the best and
+//! the median of several runs. Arguments: `all`, `weak`, `strong`, `hot` or `thousand`; pairs per
+//! run; runs.
 
 use latchwork_lockmgr::{Error, Manager, Mode, Modes, Options, Session, granular, shared};
 use latchwork_region::Region;
@@ -26,7 +26,7 @@ fn pair(
     Ok((times[0], times[times.len() / 2]))
 }
 
-/// Microseconds to take a thousand locks, and to release them.
+/// Returns the microseconds to take a thousand locks, and to release them.
 fn thousand(session: &Session) -> Result<(f64, f64), Error> {
     let owner = session.owner()?;
     #[allow(clippy::disallowed_types, reason = "an example measures by the wall")]
@@ -40,7 +40,7 @@ fn thousand(session: &Session) -> Result<(f64, f64), Error> {
     Ok((took.as_nanos() as f64 / 1000.0, (all - took).as_nanos() as f64 / 1000.0))
 }
 
-/// A manager in a region small enough for a program that counts instructions.
+/// Creates a manager in a region small enough for a tool that counts instructions.
 fn small(modes: Modes) -> Result<Manager, Error> {
     let options = latchwork_region::Options { limit: 1 << 28, ..Default::default() };
     Manager::new(Region::private(&options)?, modes, Options::default())

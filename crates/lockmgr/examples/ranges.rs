@@ -1,6 +1,6 @@
-//! What the one latch of a keyspace costs: nanoseconds for a range that is locked and unlocked, by
-//! one thread, by two in one keyspace, by two in one that has a stripe for each, and by two in a
-//! keyspace each. All ranges are apart.
+//! Measures the cost of the one latch of a keyspace: nanoseconds for locking and unlocking a range
+//! with one thread, two threads in one keyspace, two in a keyspace with a stripe for each, and two
+//! with a keyspace each. No two threads' ranges overlap.
 //!
 //! `cargo run --release -p latchwork-lockmgr --example ranges`
 
@@ -11,12 +11,12 @@ use latchwork_lockmgr::{Error, KeyRange, Manager, RangeKind, Stripes, Wait, gran
 const PAIRS: u64 = 200_000;
 const RUNS: usize = 9;
 
-/// Where a worker's keys begin.
+/// Returns the first key of a worker.
 fn first_key(worker: u64) -> u64 {
     worker << 32
 }
 
-/// One thread's pairs, and the nanoseconds that each took.
+/// Runs one thread's pairs, and returns the nanoseconds per pair.
 fn work(manager: &Manager, keyspace: &Stripes, worker: u64, begin: &Barrier) -> Result<f64, Error> {
     let session = manager.session()?;
     let owner = session.owner()?;
@@ -33,7 +33,7 @@ fn work(manager: &Manager, keyspace: &Stripes, worker: u64, begin: &Barrier) -> 
     Ok(began.elapsed().as_nanos() as f64 / PAIRS as f64)
 }
 
-/// The median of the runs' means: of so many threads, each in the keyspace that it is told.
+/// Returns the median over the runs of the mean time: one thread for each keyspace in the list.
 fn median<'k>(manager: &Manager, keyspaces: &[&'k Stripes]) -> Result<f64, Error> {
     let mut means = Vec::new();
     for _ in 0..RUNS {

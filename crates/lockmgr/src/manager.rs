@@ -1,4 +1,4 @@
-//! The manager: a region, a set of modes, and where its cells begin.
+//! The manager: creates or opens the lock manager of a region.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -42,7 +42,7 @@ impl<M: ConstMachine> Clone for Manager<M> {
 }
 
 impl Manager<Native> {
-    /// A manager of this process alone, which needs no file.
+    /// Creates a manager in private memory of this process, without a file.
     ///
     /// # Errors
     ///
@@ -54,29 +54,30 @@ impl Manager<Native> {
 }
 
 impl<M: ConstMachine> Manager<M> {
-    /// A manager in a region: a new one, or the one that is there.
+    /// Opens the manager of a region, or creates it.
     ///
     /// # Errors
     ///
     /// [`Error::Foreign`] if the region has a manager with other modes; [`Error::Barrier`] if this
-    /// process may not call `membarrier(2)`, and the one that made the manager could;
+    /// process may not call `membarrier(2)` and the process that created the manager could;
     /// [`Error::Region`].
     pub fn new(region: Region<M>, modes: Modes, options: Options) -> Result<Self, Error> {
         Self::build(region, modes, options, None)
     }
 
-    /// As [`new`](Self::new), with a word to say about the locks of the dead. The callback runs on
-    /// the thread that met the dead owner, with no latch held; it must not use this manager.
+    /// Opens the manager of a region, or creates it, with a callback that decides about the locks
+    /// of dead owners. The callback runs on the thread that finds a dead owner, without a latch
+    /// held. It must not use this manager.
     ///
-    /// The region remembers that a process had a callback. From then on a process without one
-    /// releases no dead owner that held locks: it keeps it as an
-    /// [orphan](crate::Session::orphans), and the next sweep of a process that has a callback asks
-    /// about it. While no such process sweeps, the locks stay held.
+    /// The region records that a process had a callback. From then on a process without one does
+    /// not release dead owners that held locks: it keeps them as
+    /// [orphans](crate::Session::orphans), and the next sweep of a process with a callback asks
+    /// about them. Until such a process sweeps, the locks stay held.
     ///
     /// # Examples
     ///
-    /// An engine that ends what the dead left from one thread of its own: the callback keeps each
-    /// owner, and the thread looks for them now and then, first of all after a start.
+    /// An engine that rolls back dead owners in one thread of its own: the callback keeps each
+    /// owner, and the thread searches for orphans periodically, first after the start.
     ///
     /// ```
     /// use latchwork_lockmgr::{Error, Manager, Options, Session, shared};
@@ -86,9 +87,9 @@ impl<M: ConstMachine> Manager<M> {
     ///     session.sweep()?;
     ///     for (owner, _label) in session.labelled_orphans()? {
     ///         match session.adopt(owner) {
-    ///             // Its work is undone here, with the locks that it held.
+    /// =89
     ///             Ok(adopted) => adopted.end()?,
-    ///             // Another thread has it.
+    /// =91
     ///             Err(Error::NoOwner(_)) => {}
     ///             Err(error) => return Err(error),
     ///         }
@@ -105,7 +106,7 @@ impl<M: ConstMachine> Manager<M> {
     ///
     /// # Errors
     ///
-    /// As for `new`.
+    /// [`Error::Foreign`], [`Error::Barrier`] and [`Error::Region`] as for [`new`](Self::new).
     pub fn with_recovery(
         region: Region<M>,
         modes: Modes,
@@ -134,7 +135,7 @@ impl<M: ConstMachine> Manager<M> {
             return Err(Error::Barrier);
         }
         let weak = options.weak && relied_on;
-        // Outside of the closure, where there is no error.
+        // Checked here because the closure below cannot return an error.
         let blocks = Blocks::read(&region)?;
         cell_at(&region, directory)?;
         let inner = Arc::new_cyclic(|inner: &Weak<Inner<M>>| Inner {
@@ -165,31 +166,33 @@ impl<M: ConstMachine> Manager<M> {
         Ok(Self { inner })
     }
 
-    /// Its modes.
+    /// Returns its modes.
     pub fn modes(&self) -> &Modes {
         &self.inner.modes
     }
 
-    /// Sweeps the region: puts right what dead threads left, in all its layers, releases their
-    /// owners' locks, and returns how many threads there were. Needs no session and no free thread
-    /// slot; harmless at any time.
+    /// Sweeps the region: repairs the state that dead threads left, in all layers, releases their
+    /// owners' locks, and returns the number of dead threads. Needs no session and no free thread
+    /// slot. It may be called at any time.
     ///
-    /// Costs a look at each thread slot, and a system call for each process found in them; for
-    /// each 16 of the dead, a look at each partition; and work in proportion to what they held.
+    /// Reads each thread slot, with a system call for each process found in them; reads each
+    /// partition once for every 16 dead threads; and does work proportional to the locks that they
+    /// held.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`]: if the region has layers that this process cannot repair nothing is swept
-    /// ([`latchwork_region::Error::NoRepair`]).
+    /// [`Error::Region`]. If the region has layers that this process cannot repair, nothing is
+    /// swept ([`latchwork_region::Error::NoRepair`]).
     pub fn sweep(&self) -> Result<usize, Error> {
         self.inner.sweep()
     }
 
-    /// How it is, over all processes: what is left of the dead, how many owners wait and how long.
-    /// Needs no session, takes no latch, stores nothing; what it says is of no one instant.
+    /// Returns the state of the manager over all processes: the number of dead threads and orphans,
+    /// how many owners wait, and for how long. Needs no session, takes no latch and stores nothing.
+    /// The result is not a snapshot of one instant.
     ///
-    /// Costs a look at each partition and each owner cell that was ever made, and for each process
-    /// with thread slots what it costs to ask whether it lives.
+    /// Reads each partition and each owner cell that was ever created, and checks for each process
+    /// with thread slots whether it is alive.
     ///
     /// # Errors
     ///
@@ -198,18 +201,18 @@ impl<M: ConstMachine> Manager<M> {
         self.inner.health()
     }
 
-    /// The region that it lies in.
+    /// Returns its region.
     pub fn region(&self) -> &Region<M> {
         &self.inner.region
     }
 }
 
-/// Lays the manager out, or waits until somebody has.
+/// Lays the manager out, or waits until another process has.
 ///
-/// The process that lays it out writes its name first. If it dies, the next one writes its own name
-/// and begins anew; what the first had allocated and not published is freed by the sweep, and
-/// published cells are in the roots, where the next one finds them. If it fails it takes its name
-/// away, and the next one, in any process, goes on from the roots.
+/// The process that lays it out stores its identity first. If it dies, the next process stores its
+/// own identity and starts again: the sweep frees cells that were allocated and not published, and
+/// published cells are in the roots, where the next process finds them. If it fails it clears its
+/// identity, and the next attempt, in any process, continues from the roots.
 fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) -> Result<(), Error> {
     let (process, generation) = region.process()?;
     let me = u64::from(generation) << 32 | u64::from(process + 1);
@@ -222,26 +225,26 @@ fn lay_out<M: ConstMachine>(region: &Region<M>, modes: &Modes, barrier: bool) ->
         }
         let free = seen == 0
             || (seen != me && !region.alive((seen as u32).wrapping_sub(1), (seen >> 32) as u32));
-        // AcqRel: after a death what it stored is seen.
+        // AcqRel: after a death, the stores of the previous process are visible.
         if free && state.compare_exchange(seen, me, AcqRel, Relaxed).is_ok() {
             break;
         }
         M::wait(&M::AtomicU32::default(), 0, Some(Deadline::after::<M>(Duration::from_micros(50))));
     }
     let made = place_all(region, modes, barrier);
-    // AcqRel: synchronizes with the Acquire above, in those who wait. It fails only if a peer
-    // took us for dead, which then finishes.
+    // AcqRel: synchronizes with the Acquire above, in processes that wait. It fails only if another
+    // process considered this one dead; that process then finishes.
     let _ = state.compare_exchange(me, if made.is_ok() { READY } else { 0 }, AcqRel, Relaxed);
     made
 }
 
-/// Makes what the roots do not lead to yet, for the one that lays the manager out.
+/// Creates the cells that the roots do not lead to yet.
 fn place_all<M: ConstMachine>(
     region: &Region<M>,
     modes: &Modes,
     barrier: bool,
 ) -> Result<(), Error> {
-    // A slot set aside for sweepers, for the dead may have all others.
+    // A slot reserved for sweepers, because dead threads may occupy all others.
     let thread = region.sweeper()?;
     let place = |number: usize, offset: u32| -> Result<(), Error> {
         put(region.root(number)?, u64::from(offset));

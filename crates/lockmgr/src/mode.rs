@@ -87,7 +87,7 @@ pub enum ModesError {
     NoJoin(Mode, Mode),
     /// These two modes are declared weak, but conflict.
     WeakConflict(Mode, Mode),
-    /// These two modes are declared weak, but convert to one that is not.
+    /// These two modes are declared weak, but convert to a mode that is not weak.
     WeakConvert(Mode, Mode),
     /// A mask names modes outside the set.
     Mask(u16),

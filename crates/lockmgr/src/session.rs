@@ -1,4 +1,4 @@
-//! A thread at work in a manager: what a program has in hand.
+//! Sessions: a thread's access to a manager.
 
 use core::fmt;
 
@@ -15,10 +15,10 @@ use crate::owner::adopted::Adopted;
 use crate::range::count::Claims;
 use crate::{Error, Manager, OwnerId};
 
-/// A thread at work in a manager: a thread slot of its region, and pages of owners.
+/// A thread's access to a manager: a thread slot of its region, and pages of owners.
 ///
-/// It and its owners are used by one thread. Dropping it gives the slot back; what owners it
-/// still has then (they were forgotten) are released.
+/// Only one thread at a time uses a session and its owners. Dropping it frees the slot, and
+/// releases the locks of owners that were forgotten (`mem::forget`).
 pub struct Session<M: ConstMachine = Native> {
     manager: Manager<M>,
     memory: Memory<M>,
@@ -34,18 +34,18 @@ impl<M: ConstMachine> fmt::Debug for Session<M> {
 }
 
 impl<M: ConstMachine> Manager<M> {
-    /// Opens a session for this thread. If all thread slots are held it sweeps first.
+    /// Opens a session for this thread. If all thread slots are in use, sweeps first.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if the region's thread slots are all held, and not by the dead; or by the
-    /// dead, in a region that this process [cannot sweep](Self::sweep).
+    /// [`Error::Region`] if all thread slots of the region are in use by live threads, or by dead
+    /// threads of a region that this process [cannot sweep](Self::sweep).
     pub fn session(&self) -> Result<Session<M>, Error> {
         let thread = match self.inner.region.thread() {
             Err(full @ latchwork_region::Error::Threads(_)) => match self.sweep() {
                 Ok(_) => self.inner.region.thread()?,
                 Err(Error::Region(latchwork_region::Error::NoRepair(_))) => Err(full)?,
-                // Some of the dead cannot be swept yet: others may have been.
+                // Some dead threads cannot be swept yet; others may have been.
                 Err(error) => self.inner.region.thread().map_err(|_| error)?,
             },
             thread => thread?,
@@ -56,46 +56,46 @@ impl<M: ConstMachine> Manager<M> {
         })
     }
 
-    /// A session on a thread slot that the caller has claimed: of that number, or one that was
-    /// [retained](Thread::retain). A thread that [keeps](crate::Owner::keep) its owners and retains
-    /// its slot leaves them there with all their locks; they stay as they are until the session
+    /// Opens a session on a thread slot that the caller has claimed: a slot of a given number, or a
+    /// [retained](Thread::retain) slot. A thread that [keeps](crate::Owner::keep) its owners and
+    /// retains its slot leaves the owners there with all their locks, until the session
     /// [releases](Session::release_left) them.
     pub fn session_on(&self, thread: Thread<M>) -> Session<M> {
         let memory = Memory::new(&self.inner, thread, Memory::sweep_for_a_latch);
-        // What cannot be taken over is a cell that is lost.
+        // If the spare cannot be taken over, one cell is lost.
         let _ = memory.take_spare();
         Session { memory, manager: self.clone() }
     }
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Releases what owners hold that the last session of this thread slot left there: see
-    /// [`Manager::session_on`]. The session has made no owner of its own.
+    /// Releases the locks of owners that the last session of this thread slot left: see
+    /// [`Manager::session_on`]. The session must not have created an owner.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`]: then what is left is released by a sweep, if the slot is
-    /// [given up](Thread::abandon).
+    /// [`Error::Region`]: then a sweep releases the rest, if the slot is
+    /// [abandoned](Thread::abandon).
     ///
     /// # Death
     ///
-    /// A sweep goes on with it.
+    /// If the process dies, a sweep completes the release.
     pub fn release_left(&self) -> Result<(), Error> {
         self.memory.release_left()
     }
 
-    /// The manager that it works in.
+    /// Returns its manager.
     pub fn manager(&self) -> &Manager<M> {
         &self.manager
     }
 
-    /// The thread slot that it works on, for the other layers that this thread uses: a sweep finds
-    /// by one slot all that the thread left.
+    /// Returns its thread slot. The other layers that this thread uses need it: a sweep finds
+    /// everything that the thread left through one slot.
     pub fn thread(&self) -> &Thread<M> {
         &self.memory.thread
     }
 
-    /// A new owner.
+    /// Creates an owner.
     ///
     /// # Errors
     ///
@@ -104,26 +104,26 @@ impl<M: ConstMachine> Session<M> {
         self.memory.owner()
     }
 
-    /// A new owner that is thus.
+    /// Creates an owner with these options.
     ///
     /// # Errors
     ///
-    /// As for [`owner`](Self::owner).
+    /// [`Error::Cap`] with half a million owners at a time; [`Error::Region`].
     pub fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
         self.memory.owner_with(options)
     }
 
-    /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
-    /// what it holds until it releases it.
+    /// Aborts an owner: its waiting request and all later ones fail with [`Error::Aborted`]. It
+    /// keeps its locks until it releases them.
     ///
     /// # Errors
     ///
-    /// [`Error::NoOwner`], [`Error::Region`].
+    /// [`Error::NoOwner`] if the owner does not exist; [`Error::Region`].
     pub fn kill(&self, owner: OwnerId) -> Result<(), Error> {
         self.memory.kill(owner)
     }
 
-    /// Looks at all owners that wait, breaks each deadlock, and returns how many there were.
+    /// Searches all waiting owners, breaks each deadlock, and returns the number of deadlocks.
     ///
     /// # Errors
     ///
@@ -132,17 +132,18 @@ impl<M: ConstMachine> Session<M> {
         self.memory.detect()
     }
 
-    /// As [`Manager::sweep`]. A thread that waits for what a dead one may have does this.
+    /// Sweeps the region, as [`Manager::sweep`] does. A thread that waits for a long time does this
+    /// by itself.
     ///
     /// # Errors
     ///
-    /// As [`Manager::sweep`].
+    /// [`Error::Region`], as for [`Manager::sweep`].
     pub fn sweep(&self) -> Result<usize, Error> {
         self.memory.sweep()
     }
 
-    /// Owners whose process died and whose locks are kept for recovery, those left out that a
-    /// thread has adopted.
+    /// Returns the owners whose process died and whose locks are kept for recovery, without those
+    /// that a thread has adopted.
     ///
     /// # Errors
     ///
@@ -151,21 +152,21 @@ impl<M: ConstMachine> Session<M> {
         self.memory.orphans()
     }
 
-    /// The orphans with their labels, zeros at the end cut off: to find one by what its process
-    /// called it.
+    /// Returns the orphans with their labels, without trailing zeros, to find an orphan by the
+    /// label that its process gave it.
     ///
     /// # Errors
     ///
-    /// As for [`orphans`](Self::orphans).
+    /// [`Error::Region`] in the child of a fork.
     pub fn labelled_orphans(&self) -> Result<Vec<(OwnerId, Vec<u8>)>, Error> {
         self.memory.labelled_orphans()
     }
 
-    /// The owners that have this label, of all processes, those of the dead too: to find a
-    /// transaction by the number or the name that it goes by. Several may have one label.
+    /// Returns the owners that have this label, of all processes, including dead ones: to find a
+    /// transaction by its number or name. Several owners may have one label.
     ///
-    /// Looks at each owner there ever was at a time, without a latch; an owner that begins or ends
-    /// meanwhile may be missing or gone.
+    /// Reads each owner cell that was ever created, without a latch. Owners that begin or end
+    /// during the call may be missing, or may have ended.
     ///
     /// # Errors
     ///
@@ -174,10 +175,10 @@ impl<M: ConstMachine> Session<M> {
         self.memory.owners_labelled(label)
     }
 
-    /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
-    /// threads that try, one succeeds.
+    /// Adopts an orphan, for rolling back its work with its locks and additional ones. If several
+    /// threads try, one succeeds.
     ///
-    /// Costs time in proportion to what it holds.
+    /// The cost is proportional to the number of its locks.
     ///
     /// # Errors
     ///
@@ -187,18 +188,18 @@ impl<M: ConstMachine> Session<M> {
         self.memory.adopt(orphan)
     }
 
-    /// Releases an orphan's locks, after its work was undone. Of several threads that try, one
+    /// Releases an orphan's locks, after its work was rolled back. If several threads try, one
     /// succeeds.
     ///
     /// # Errors
     ///
-    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it;
-    /// [`Error::Region`]: then it is an orphan still, with what is left of its locks.
+    /// [`Error::NoOwner`] if it is no orphan, or another thread has adopted it; [`Error::Region`]:
+    /// then it stays an orphan with its remaining locks.
     pub fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         self.memory.release_orphan(orphan)
     }
 
-    /// A look at a keyspace's claims, which need not be there yet.
+    /// Returns a handle to count a keyspace's claims. The keyspace need not exist.
     ///
     /// # Errors
     ///
@@ -207,17 +208,17 @@ impl<M: ConstMachine> Session<M> {
         self.memory.keyspace_claims(keyspace)
     }
 
-    /// What this session has done.
+    /// Returns this session's counters.
     pub fn stats(&self) -> Stats {
         self.memory.stats()
     }
 
-    /// How long this session's requests waited, by mode. Counted when a wait has ended.
+    /// Returns the durations of this session's waits, by mode. A wait is counted when it has ended.
     pub fn waits(&self) -> Waits {
         self.memory.waits()
     }
 
-    /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
+    /// Returns the number of owners, including dead ones that no sweep has found. Takes no latch.
     ///
     /// # Errors
     ///
@@ -226,7 +227,7 @@ impl<M: ConstMachine> Session<M> {
         self.memory.owners()
     }
 
-    /// Counts what lies in each partition that has objects, at an instant of its own.
+    /// Returns the totals of each partition that has objects, each at an instant of its own.
     ///
     /// # Errors
     ///
@@ -235,7 +236,8 @@ impl<M: ConstMachine> Session<M> {
         self.memory.partition_totals()
     }
 
-    /// Counts what there is. Each partition is counted at an instant, all of them at none.
+    /// Returns the totals over all partitions. Each partition is counted at one instant, but all of
+    /// them are not.
     ///
     /// # Errors
     ///
@@ -244,8 +246,8 @@ impl<M: ConstMachine> Session<M> {
         self.memory.totals()
     }
 
-    /// Which owners hold and wait for what. Each partition is read at an instant, all of them at
-    /// none; weak locks are read as they come and go.
+    /// Returns which owners hold and wait for which locks. Each partition is read at one instant,
+    /// but all of them are not. Weak locks are read without a latch.
     ///
     /// # Errors
     ///
@@ -254,8 +256,8 @@ impl<M: ConstMachine> Session<M> {
         self.memory.snapshot()
     }
 
-    /// Address, length and name of what the manager and its region have. What changes hands lies
-    /// in cells that are named by their size; what lies within something else comes after it.
+    /// Returns address, length and name of the parts of the manager and its region. Cells that
+    /// change their use are named by their size. A part within another one comes after it.
     ///
     /// # Errors
     ///
@@ -274,7 +276,7 @@ mod tests {
     use crate::{Manager, shared};
 
     #[test]
-    fn a_latch_that_is_tried_in_vain_stays_another_threads() {
+    fn a_failed_try_latch_leaves_the_latch_to_its_holder() {
         let manager = Manager::private(shared::modes()).unwrap();
         let (one, two) = (manager.session().unwrap(), manager.session().unwrap());
         let number = PartitionNumber::of(3);

@@ -1,11 +1,11 @@
-//! An owner that holds its manager by count: for a field of a struct, a handle of another language,
-//! or a task that moves between threads.
+//! An owner that holds a reference count of its manager: for a field of a struct, a handle of
+//! another language, or a task that moves between threads.
 //!
 //! [`Owner`] borrows its session, which costs nothing and ties it to one thread and one scope. A
-//! [`StoredOwner`] has a session of its own, on the heap, and keeps the manager and the region as
-//! long as it lives. It may be sent to another thread, with all that it holds; it is used by one
-//! thread at a time. What it does costs what it costs an [`Owner`]; to make one costs a session: a
-//! thread slot of the region and 20 KiB. So a server makes one for each connection, and
+//! [`StoredOwner`] has a session of its own, on the heap, and keeps the manager and the region open
+//! while it exists. It can be sent to another thread with all its locks; one thread at a time uses
+//! it. Its operations cost the same as an [`Owner`]'s. Creating one costs a session: a thread slot
+//! of the region and 20 KiB. So a server creates one for each connection, and
 //! [renews](StoredOwner::renew) it for each transaction.
 //!
 //! ```
@@ -45,18 +45,19 @@ use crate::wakeup::futures::LockFuture;
 use crate::wakeup::range_futures::RangeFuture;
 use crate::{Error, Manager};
 
-/// An owner with a session of its own. Dropping it releases all its locks and gives the thread slot
-/// back. If its process dies it ends as every owner does.
+/// An owner with a session of its own. Dropping it releases all its locks and frees the thread
+/// slot. If its process dies, its locks are released like those of any owner.
 pub struct StoredOwner<M: ConstMachine = Native> {
-    /// It borrows `*session`, and is dropped before that.
+    /// Borrows `*session`, and is dropped before it.
     owner: ManuallyDrop<Owner<'static, M>>,
-    /// Of a `Box`.
+    /// From a `Box`.
     session: NonNull<Session<M>>,
 }
 
-// SAFETY: the session is this handle's alone, for nobody else has a reference to it, and it may be
-// sent (see `is_sent`). The owner refers to that session and to its region, which the session keeps
-// mapped; its other fields are cells of numbers and pointers to there. The handle is not `Sync`.
+// SAFETY: the session belongs to this handle alone, because no other reference to it exists, and it
+// may be sent (see `is_sent`). The owner refers to that session and to its region, which the
+// session keeps mapped; its other fields are cells of numbers and pointers into these. The handle
+// is not `Sync`.
 unsafe impl<M: ConstMachine> Send for StoredOwner<M> {}
 
 /// Fails to compile if a session cannot be sent.
@@ -66,15 +67,15 @@ fn is_sent<M: ConstMachine>(session: Session<M>) -> impl Send {
 }
 
 impl<M: ConstMachine> Manager<M> {
-    /// Makes an owner that holds this manager by count, with a session of its own.
+    /// Creates an owner with a session of its own, which holds a reference count of this manager.
     ///
     /// # Errors
     ///
-    /// As for [`session`](Self::session) and [`Session::owner_with`].
+    /// The errors of [`session`](Self::session) and [`Session::owner_with`].
     pub fn stored_owner(&self, options: &OwnerOptions<'_>) -> Result<StoredOwner<M>, Error> {
         let session = NonNull::from(Box::leak(Box::new(self.session()?)));
         // SAFETY: it was leaked above, so it lives until `StoredOwner` or the line below frees it;
-        // it is not moved, for it is on the heap.
+        // it does not move, because it is on the heap.
         let borrowed: &'static Session<M> = unsafe { session.as_ref() };
         match borrowed.owner_with(options) {
             Ok(owner) => Ok(StoredOwner { owner: ManuallyDrop::new(owner), session }),
@@ -88,34 +89,34 @@ impl<M: ConstMachine> Manager<M> {
 }
 
 impl<M: ConstMachine> StoredOwner<M> {
-    /// The owner, with all that it can do.
+    /// Returns the owner, with all its operations.
     pub fn get(&self) -> &Owner<'_, M> {
         &self.owner
     }
 
-    /// Its session.
+    /// Returns its session.
     pub fn session(&self) -> &Session<M> {
         // SAFETY: it was leaked in `stored_owner`, and is freed when this handle is dropped.
         unsafe { self.session.as_ref() }
     }
 
-    /// Releases all its locks, and makes it a new owner: with another id, and these options.
+    /// Releases all its locks, and makes it a new owner with another id and these options.
     ///
     /// # Errors
     ///
-    /// As for [`Session::owner_with`]; then it is the owner that it was, with its locks.
+    /// The errors of [`Session::owner_with`]. At an error it stays the same owner, with its locks.
     pub fn renew(&mut self, options: &OwnerOptions<'_>) -> Result<(), Error> {
         let next = self.owner.memory.owner_with(options)?;
         drop(core::mem::replace(&mut *self.owner, next));
         Ok(())
     }
 
-    /// As [`Owner::lock_async_with`]; the future may be sent to another thread, for nobody else can
-    /// use the owner meanwhile.
+    /// Takes a lock as [`Owner::lock_async_with`] does. The future may be sent to another thread,
+    /// because it borrows the owner exclusively.
     ///
     /// # Errors
     ///
-    /// As for `lock_async_with`.
+    /// The errors of [`Owner::lock_async_with`].
     pub fn lock_async<'h>(
         &'h mut self,
         name: &'h [u8],
@@ -126,11 +127,11 @@ impl<M: ConstMachine> StoredOwner<M> {
         StoredFuture { future: owner.lock_async_with(name, mode, wait), alone: PhantomData }
     }
 
-    /// As [`Owner::lock_range_async`]; the future may be sent to another thread.
+    /// Takes a lock as [`Owner::lock_range_async`] does. The future may be sent to another thread.
     ///
     /// # Errors
     ///
-    /// As for `lock_range_async`.
+    /// The errors of [`Owner::lock_range_async`].
     pub fn lock_range_async<'h>(
         &'h mut self,
         keyspace: &'h [u8],
@@ -146,7 +147,7 @@ impl<M: ConstMachine> StoredOwner<M> {
 
 impl<M: ConstMachine> Drop for StoredOwner<M> {
     fn drop(&mut self) {
-        // SAFETY: it is dropped here and nowhere else, and not used afterwards.
+        // SAFETY: this is the only place that drops it, and it is not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.owner) };
         // SAFETY: it came from a box, in `stored_owner`; its only borrower was dropped above.
         drop(unsafe { Box::from_raw(self.session.as_ptr()) });
@@ -159,17 +160,17 @@ impl<M: ConstMachine> fmt::Debug for StoredOwner<M> {
     }
 }
 
-/// A lock that a [`StoredOwner`] is taking: [`LockFuture`] or [`RangeFuture`], and it may be sent.
+/// The future of a lock of a [`StoredOwner`]: a [`LockFuture`] or [`RangeFuture`] that may be sent.
 #[must_use = "a future does nothing until it is polled"]
 pub struct StoredFuture<'h, F> {
     future: F,
-    /// It borrows the owner as a whole.
+    /// Borrows the owner exclusively.
     alone: PhantomData<&'h mut ()>,
 }
 
-// SAFETY: what the future refers to is the owner and session of one `StoredOwner`, which is
-// borrowed as a whole until the future ends, and may be sent itself; the names that it reads are
-// shared slices.
+// SAFETY: the future refers to the owner and session of one `StoredOwner`, which is borrowed
+// exclusively until the future ends and may be sent itself; the names that it reads are shared
+// slices.
 unsafe impl<M: ConstMachine> Send for StoredFuture<'_, LockFuture<'_, '_, '_, M>> {}
 // SAFETY: as above.
 unsafe impl<M: ConstMachine> Send for StoredFuture<'_, RangeFuture<'_, '_, '_, M>> {}
@@ -179,7 +180,7 @@ impl<F: Future + Unpin> Future for StoredFuture<'_, F> {
 
     /// # Panics
     ///
-    /// If it is polled after it was ready.
+    /// Panics if it is polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.future).poll(cx)
     }

@@ -1,56 +1,57 @@
-//! Deadlocks: found off the path, without stopping anyone.
+//! Deadlocks: detected by waiters, without delaying other requests.
 //!
-//! A waiter notes in its owner's cell what it waits for, and after a moment looks whether it waits
-//! for itself. A search goes from owner to owner, depth first; for each that waits it takes the
-//! latch of that one partition, reads which owners are in the way, and lets go. It never holds two.
-//! It is in `deadlock/search.rs`, and costs time linear in the queues that it meets.
+//! A waiter records in its owner's cell what it waits for, and after a short time checks whether it
+//! waits for itself. A search proceeds from owner to owner, depth first. For each waiting owner it
+//! takes the latch of one partition, reads which owners block the request, and releases the latch.
+//! It never holds two latches. The search is in `deadlock/search.rs`; its time is linear in the
+//! queues that it reads.
 //!
-//! # Why a cycle that was found is one
+//! # Why a reported cycle is real
 //!
-//! The parts of a cycle were read at different instants. So it is read again: if each of its owners
-//! is in the same wait (by its ticket) and still behind the next, then between the two readings
-//! there was an instant at which all of them waited. An owner that waits releases nothing, so all
-//! edges stood at that instant, and the deadlock is real.
+//! The parts of a cycle were read at different instants. So they are read again: if each owner of
+//! the cycle is in the same wait (by its ticket) and still behind the next, there was an instant
+//! between the two readings at which all of them waited. An owner that waits releases nothing, so
+//! all edges existed at that instant, and the deadlock is real.
 //!
-//! # Why none is missed
+//! # Why every cycle is found
 //!
 //! An owner that runs is in no cycle. So the last edge of a cycle appears when an owner begins to
-//! wait, and that one searches, after [`detect_after`](crate::Options::detect_after), until it is
-//! in none: one wait may close several. It searches at once if one that holds what it waits for
-//! waits, too: as a rule that is a cycle just closed, and else this costs a latch. If a cycle
-//! changed while it was looked at, so that another searcher may have gone by its older shape, it
-//! searches again after the next nap. It does so now and then anyway, at a cost of nothing that
-//! matters.
+//! wait. That owner searches after [`detect_after`](crate::Options::detect_after), until it is in
+//! no cycle, because one wait may close several. It searches immediately if a holder of the lock
+//! also waits: this is usually a cycle that has just been closed, and otherwise costs one latch. If
+//! a cycle changed during the search, another searcher may have acted on its earlier shape, so the
+//! owner searches again after the next nap. It also searches periodically, at negligible cost.
 //!
-//! An owner that holds nothing need not search: those who stand behind it began to wait later, so
-//! its edge is the last one of no cycle.
+//! An owner that holds nothing need not search: the owners behind it began to wait later, so its
+//! edge is not the last one of any cycle.
 //!
-//! # What all searches cost together
+//! # Total cost of all searches
 //!
-//! A waiter first goes [`NEAR`] steps. A search that is not over then is a matter of many waiters:
-//! one thread of the process looks at all that wait, in the name of all whose waits began before,
-//! and the others look for themselves only if it found nothing for them. Looks at all take a fifth
-//! of the time at most. So 10,000 waiters on one name cost a few looks, not 10,000.
+//! A waiter's own search is limited to [`NEAR`] steps. A longer search means many waiters: then one
+//! thread of the process searches from all waiters, on behalf of all whose waits began before, and
+//! another waiter searches by itself only if that search was not finished. Searches from all
+//! waiters take at most a fifth of the time. So 10,000 waiters on one name cause a few searches,
+//! not 10,000.
 //!
-//! A waiter's deadline ends its search, and that of those it looks for; so does a future's, whose
-//! look is a part of its task's poll.
+//! A waiter's deadline ends its search, including a search on behalf of others. The same holds for
+//! a future, whose search is a part of its task's poll.
 //!
-//! # What is done about it
+//! # Breaking a cycle
 //!
-//! If an owner of the cycle merely stands behind another in a queue (a soft edge, as PostgreSQL
-//! calls it), it is moved before that one, up to 16 times in each wait; if that breaks the cycle,
-//! nobody is killed. Otherwise one victim is chosen (`deadlock/victim.rs`), its request refused,
-//! and the cycle told to it. The owner that waits for what the victim holds is moved before all who
-//! asked for that earlier, for the next of them would be the next victim: of 16 threads that lock
-//! two names in either order each was, in turn (900 transactions a second on two processors; with
-//! this and the search at once 125,000).
+//! If an owner of the cycle merely waits behind another one in a queue (a soft edge, in
+//! PostgreSQL's terms), it is moved before that owner, up to 16 times in each wait. If this breaks
+//! the cycle, no owner is aborted. Otherwise one victim is chosen (`deadlock/victim.rs`), its
+//! request is refused, and the cycle is reported to it. The owner that waits for the victim's lock
+//! is moved before all earlier waiters for it, because the next of these would become the next
+//! victim: when 16 threads lock two names in either order, each of them was aborted in turn (900
+//! transactions a second on two processors; 125,000 with this move and the immediate search).
 //!
 //! # Why there is one victim
 //!
-//! Several owners of a cycle may find it at once. The choice depends on the cycle alone, not on who
-//! found it or when, with one exception: an owner that was a victim too often is spared. That is
-//! counted after the request was refused, so a thread that reads the new count finds the cycle
-//! broken when it reads that once more.
+//! Several owners of a cycle may find it at the same time. The choice depends on the cycle alone,
+//! not on the finder or the time, with one exception: an owner that was a victim too often is
+//! spared. Its counter is incremented after the request was refused, so a thread that reads the new
+//! value also finds the cycle broken when it reads it again.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashMap;
@@ -71,37 +72,38 @@ use crate::{Error, Link, Reason};
 
 /// Steps of a waiter's own search.
 const NEAR: usize = 512;
-/// How much longer than a look at all took it is until the next one, at least.
+/// After a search from all waiters, the next one begins at the earliest after this many times its
+/// duration.
 const REST: u64 = 4;
-/// A look at all that is not over after so many nanoseconds counts as given up.
+/// A search from all waiters that has not ended after this many nanoseconds counts as abandoned.
 const STUCK: u64 = 100_000_000;
 
-/// How often a waiter is moved forward in one wait: each of two might be moved before the other for
-/// ever.
+/// How often a waiter is moved forward in one wait. Without a limit, two waiters might be moved
+/// before each other forever.
 const MOVES: u32 = 16;
 
-/// What a search for a deadlock came to.
+/// The result of a search for a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     None,
-    /// One, which had changed when it was looked at again.
+    /// A cycle that had changed when it was read again.
     Changed,
-    /// One, and somebody was refused.
+    /// A cycle that was broken by refusing a request.
     Broken,
-    /// It is not known: a bound was met first.
+    /// Unknown: a bound was reached first.
     Bounded,
 }
 
-/// How a search ended.
+/// The end of a search.
 enum Ended<M: ConstMachine> {
     None,
-    /// One was found, and is none any more.
+    /// A cycle was found, and no longer exists.
     Changed,
     Bounded,
     Cycle(Vec<Waiting<M>>),
 }
 
-/// An owner that waits, and for which.
+/// A waiting owner, and the owners that it waits for.
 struct Waiting<M: ConstMachine> {
     owner: OwnerNumber,
     at: RequestAt<M>,
@@ -112,14 +114,14 @@ struct Waiting<M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Looks at all owners that wait, breaks each deadlock, and returns how many there were.
+    /// Searches from all waiting owners, breaks each deadlock, and returns the number of deadlocks.
     pub(crate) fn detect(&self) -> Result<usize, Error> {
         self.region().check()?;
         Ok(self.break_all(None)?.0)
     }
 
-    /// Breaks all deadlocks of all owners that wait, until a deadline. How many there were, and
-    /// whether there are none left of those that were there when it began.
+    /// Breaks the deadlocks of all waiting owners, until a deadline. Returns how many there were,
+    /// and whether none of the initial ones is left.
     fn break_all(&self, deadline: Option<Deadline>) -> Result<(usize, bool), Error> {
         let waiting = || {
             let all = self.each_owner().filter(|(_, cell)| !get(&cell.waiting).is_null());
@@ -127,7 +129,7 @@ impl<M: ConstMachine> Memory<M> {
         };
         let bounds = Bounds::new(usize::MAX, deadline);
         let mut broken = 0;
-        // As many as there can be, and no more, should somebody make new ones all the time.
+        // A bound above any possible number, in case other owners create deadlocks continuously.
         for _ in 0..1_000_000 {
             match self.break_one(waiting(), bounds)? {
                 Found::Broken => broken += 1,
@@ -137,7 +139,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok((broken, false))
     }
 
-    /// What an owner waits for, if it does.
+    /// Returns the wait of an owner, or `None` if it does not wait.
     fn waiting_of(&self, owner: OwnerNumber) -> Result<Option<Waiting<M>>, Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok(None) };
         let (at, partition, _) = cell.wait();
@@ -145,7 +147,7 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(None);
         }
         let latched = self.latch(partition)?;
-        // Under the latch a wait in this partition neither begins nor ends.
+        // While this thread has the latch, no wait in this partition begins or ends.
         let now = cell.wait();
         if (now.0, now.1) != (at, partition) {
             return Ok(None);
@@ -168,9 +170,10 @@ impl<M: ConstMachine> Memory<M> {
         Ok(Some(Waiting { owner, at, partition, ticket: now.2, blockers, link }))
     }
 
-    /// Breaks all deadlocks that an owner is part of, or waits for: its one wait may have closed
-    /// several. Whether it should look again soon: one changed while it was looked at, or the
-    /// deadline came first. `since` is when the owner began to wait, or looked last.
+    /// Breaks all deadlocks that an owner is part of or waits for; its one wait may have closed
+    /// several. Returns whether the owner should search again soon, because a cycle changed during
+    /// the search or the deadline passed first. `since` is when the owner began to wait, or last
+    /// searched.
     pub(crate) fn detect_from(
         &self,
         owner: OwnerNumber,
@@ -187,8 +190,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(true)
     }
 
-    /// Looks at all who wait, unless another thread of the process has done so since an instant, or
-    /// does so now. Whether it is done.
+    /// Searches from all waiters, unless another thread of the process has done so since an
+    /// instant, or is doing so now. Returns whether the search is done.
     fn look_for_all(&self, since: u64, deadline: Option<Deadline>) -> Result<bool, Error> {
         let (looked, rests) = (&self.inner().looked, &self.inner().rests);
         let (begun, seen) = (self.now(), get(rests));
@@ -196,7 +199,7 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(true);
         }
         let later = begun.saturating_add(STUCK);
-        // Relaxed: it says who looks, and no more; what is looked at is read under latches.
+        // Relaxed: it only decides which thread searches; the search itself reads under latches.
         if begun < seen || rests.compare_exchange(seen, later, Relaxed, Relaxed).is_err() {
             return Ok(false);
         }
@@ -211,10 +214,10 @@ impl<M: ConstMachine> Memory<M> {
 
     /// Breaks one deadlock that these owners lead to.
     ///
-    /// Those of hard edges come first: if b stands behind c for what a holds, and a waits for b,
-    /// then c is in a cycle, too, but to abort it would help nobody.
+    /// Cycles of hard edges come first: if b is behind c in the queue for a lock that a holds, and
+    /// a waits for b, then c is also in a cycle, but aborting c would not help.
     fn break_one(&self, starts: Vec<OwnerNumber>, bounds: Bounds) -> Result<Found, Error> {
-        // Each round ends with a move or a victim; a move is made once in each wait.
+        // Each round ends with a move or a victim, and the moves in each wait are limited.
         for _ in 0..1000 {
             let cycle = match self.find(&starts, bounds)? {
                 Ended::None => return Ok(Found::None),
@@ -235,7 +238,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(Found::Changed)
     }
 
-    /// A cycle that these owners lead to, read once.
+    /// Returns a cycle that these owners lead to, read once.
     fn find(&self, starts: &[OwnerNumber], bounds: Bounds) -> Result<Ended<M>, Error> {
         if self.inner().has_families()? {
             for hard in [true, false] {
@@ -260,10 +263,10 @@ impl<M: ConstMachine> Memory<M> {
         Ok(Ended::Cycle(cycle))
     }
 
-    /// A cycle that these owners lead to: of hard edges alone, or of any. Asks for each owner's
-    /// blockers, as families need it. Bounded by the deadline alone.
+    /// Returns a cycle that these owners lead to: of hard edges only, or of any. Reads the blockers
+    /// of each owner, as families require. Bounded only by the deadline.
     fn cycle(&self, starts: &[OwnerNumber], hard: bool, bounds: Bounds) -> Result<Ended<M>, Error> {
-        // Where on the path an owner is; none if all that it leads to was seen.
+        // The position of an owner on the path; `None` if everything that it leads to was visited.
         let mut seen: HashMap<OwnerNumber, Option<usize>> = HashMap::new();
         for start in starts {
             if seen.contains_key(start) {
@@ -307,7 +310,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(Ended::None)
     }
 
-    /// Whether all of a cycle stands, read once more.
+    /// Returns whether the whole cycle still exists, read once more.
     fn is_real(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
         for (place, old) in cycle.iter().enumerate() {
             let next = cycle[(place + 1) % cycle.len()].owner;
@@ -320,8 +323,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(true)
     }
 
-    /// Moves an owner of the cycle before the one that it merely stands behind. There may be others
-    /// that it stands behind still, and passes when they are in a cycle.
+    /// Moves an owner of the cycle before the owner that it merely waits behind. It may still be
+    /// behind others; it passes them if they are in a cycle.
     fn reorder(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
         for (place, waiting) in cycle.iter().enumerate().filter(|(_, waiting)| !waiting.link.hard) {
             let next = &cycle[(place + 1) % cycle.len()];
@@ -350,7 +353,7 @@ impl<M: ConstMachine> Memory<M> {
                 continue;
             }
             let object = self.object(get(&request.object))?;
-            // Not if a holder stops it: the cycle would only change its shape.
+            // Not if a holder blocks it: the cycle would only change its shape.
             if latched.stopped(object, waiting.owner, states.0.want)?.is_some() {
                 continue;
             }
@@ -366,9 +369,9 @@ impl<M: ConstMachine> Memory<M> {
         Ok(false)
     }
 
-    /// Moves the owner that waits for what the victim holds before all that wait for it, too. They
-    /// asked earlier, but each would have it while that owner holds what it asks for next, and be
-    /// the next victim: on two names that are locked in either order, one after the other.
+    /// Moves the owner that waits for the victim's lock before all earlier waiters for it. Each of
+    /// these would hold the lock while this owner holds the lock that they request next, and would
+    /// become the next victim: with two names that are locked in either order, one after the other.
     fn put_first(&self, waiting: &Waiting<M>) -> Result<(), Error> {
         let Some(cell) = self.owner_cell(waiting.owner)? else { return Ok(()) };
         let latched = self.latch(waiting.partition)?;
@@ -378,7 +381,8 @@ impl<M: ConstMachine> Memory<M> {
         let request = self.request(waiting.at)?;
         let (object, moves) = (self.object(get(&request.object))?, get(&cell.forward));
         let first = get(&object.first);
-        // A conversion goes before them anyway; children may be behind their ancestors' waiters.
+        // A conversion precedes them anyway; children may be behind waiters that their ancestors
+        // block.
         if get(&request.state).status != status::WAITING
             || self.inner().has_families()?
             || [Offset::NULL, waiting.at].contains(&first)
@@ -399,7 +403,7 @@ impl<M: ConstMachine> Memory<M> {
     fn abort_victim(&self, cycle: &[Waiting<M>]) -> Result<bool, Error> {
         let owners: Vec<OwnerNumber> = cycle.iter().map(|waiting| waiting.owner).collect();
         let place = self.choose(&owners)?;
-        // If another victim was aborted meanwhile, the choice may have followed from it.
+        // If another victim was aborted in the meantime, the choice may have followed from that.
         if !self.is_real(cycle)? {
             return Ok(false);
         }
@@ -410,7 +414,7 @@ impl<M: ConstMachine> Memory<M> {
         }
         let Some(cell) = self.owner_cell(victim.owner)? else { return Ok(false) };
         let state = get(&cell.state);
-        // An adopted one waits as any other does.
+        // An adopted owner waits like any other.
         if !state.is_live() && !state.is_adopted() {
             return Ok(false);
         }
@@ -422,11 +426,13 @@ impl<M: ConstMachine> Memory<M> {
             return Ok(false);
         }
         let request = self.request(victim.at)?;
-        // A wait that a death ended may be named still, and its cell be one that holds.
+        // The cell may still name a wait that a death ended, and the request's cell may hold
+        // another lock.
         if get(&request.owner) != victim.owner || !get(&request.state).waits() {
             return Ok(false);
         }
-        // What an earlier victim of this slot did not read is replaced: the cell is the slot's.
+        // A report that an earlier victim of this slot did not read is replaced: the cell belongs
+        // to the slot.
         self.place_report(cell, report, links.len() as u32)?;
         let why = reason_number(Reason::Deadlock);
         latched.refuse(victim.at, request, why)?;
@@ -443,7 +449,7 @@ impl<M: ConstMachine> Memory<M> {
 }
 
 impl<M: ConstMachine> Latched<'_, M> {
-    /// Moves a waiter before another of its queue.
+    /// Moves a waiter before another one in its queue.
     fn move_before(
         &self,
         object: &Small<M>,
@@ -452,7 +458,7 @@ impl<M: ConstMachine> Latched<'_, M> {
     ) -> Result<(), Error> {
         let request = self.memory.request(at)?;
         let state = get(&request.state);
-        // Should we die in between, the sweep refuses what is away.
+        // If this thread dies in between, the sweep refuses the request that is away.
         self.memory.note_away(at)?;
         self.unlink(object, at, request, State { status: status::AWAY, ..state })?;
         self.link_before(object, at, ahead, state)
@@ -460,7 +466,8 @@ impl<M: ConstMachine> Latched<'_, M> {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Whether one that holds what it waits for waits, too: then a cycle may well be closed.
+    /// Returns whether a holder of the lock that it waits for also waits: then its wait may have
+    /// closed a cycle.
     pub(crate) fn waits_for_a_waiter(&self) -> Result<bool, Error> {
         let memory = self.memory;
         let request = memory.request(self.pending.get())?;
@@ -476,8 +483,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(memory.owner_cell(holder)?.is_some_and(|cell| !get(&cell.waiting).is_null()))
     }
 
-    /// Whether its wait may be the last edge of a cycle: it holds something that others may wait
-    /// for.
+    /// Returns whether its wait may be the last edge of a cycle, because it holds a lock that
+    /// others may wait for.
     pub(crate) fn may_be_awaited(&self) -> Result<bool, Error> {
         Ok(self.converting.get()
             || self.entries.get() != 0

@@ -1,5 +1,5 @@
-//! The last deadlocks, kept in the region for people: which owners waited for what, and which was
-//! the victim.
+//! The history of deadlocks: records in the region of the last cycles and their victims, for
+//! diagnostics.
 //!
 //! ```text
 //! history  count of deadlocks; 16 slots, each tier and offset of a record, or null
@@ -10,12 +10,11 @@
 //! ```
 //!
 //! Deadlock `n` is in slot `n % 16`; the record that was there is freed. A record is a cell of 512,
-//! 4,096 or 65,536 bytes; what does not fit the largest (about a thousand links) is left out, and
-//! that it was is said.
+//! 4,096 or 65,536 bytes. Links that do not fit the largest size (about a thousand links do) are
+//! omitted, and the record has the total number.
 //!
-//! The history belongs to the thread that holds the latch of partition 0, and so does the right to
-//! free a record that it led to. Before a record leaves the history it is noted; see
-//! `docs/death.md`.
+//! The thread that holds the latch of partition 0 may use the history and free a record that it led
+//! to. An intent names a record before it leaves the history; see `docs/death.md`.
 
 use std::collections::HashMap;
 
@@ -28,38 +27,38 @@ use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents, roots};
 use crate::{Error, Link};
 
-/// Deadlocks that are kept.
+/// Number of deadlocks in the history.
 pub(crate) const KEPT: u64 = 16;
-/// Whose latch guards the history.
+/// The partition whose latch guards the history.
 const GUARD: PartitionNumber = PartitionNumber::FIRST;
 /// Words of a record before the links, and of a link before its label.
 pub(crate) const HEAD: usize = 5;
 pub(crate) const LINK: usize = 3;
-/// Bytes of a name that are told.
+/// Bytes of a name that are recorded.
 pub(crate) const TOLD: usize = 64;
 /// Words of a record, by tier.
 pub(crate) const WORDS: [usize; 3] = [63, 511, 8183];
 
-/// Where the last records are.
+/// The offsets of the last records.
 #[repr(C)]
 pub(crate) struct History<M: ConstMachine> {
-    /// Deadlocks that were broken by a victim.
+    /// Number of deadlocks that were broken by aborting a victim.
     pub(crate) count: M::AtomicU64,
     pub(crate) slots: [M::AtomicU64; KEPT as usize],
 }
 
-/// A deadlock, written down.
+/// The record of a deadlock.
 #[repr(C)]
 pub(crate) struct Record<M: ConstMachine, const N: usize> {
     pub(crate) words: [M::AtomicU64; N],
 }
 
-// SAFETY: it is made of words of a machine, and nothing else.
+// SAFETY: the type consists of words of a machine and nothing else.
 unsafe impl<M: ConstMachine> Plain for History<M> {}
 // SAFETY: as above.
 unsafe impl<M: ConstMachine, const N: usize> Plain for Record<M, N> {}
 
-/// Where a record lies, by the slot or the note that leads to it.
+/// Returns the offset of a record, from a slot or an intent.
 fn record_of<M: ConstMachine>(word: u64) -> Offset<Record<M, { WORDS[0] }>> {
     Offset::from_raw(word as u32)
 }
@@ -73,7 +72,7 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = u64> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// The history; none in a region that was laid out without.
+    /// Returns the history, or `None` in a region that was laid out without one.
     fn history(&self) -> Result<Option<&History<M>>, Error> {
         let region = self.region();
         match get(region.root(roots::HISTORY)?) as u32 {
@@ -82,7 +81,8 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// What is to be recorded of a cycle, the victim first. Its owners wait, so it stands still.
+    /// Returns the words of a record for a cycle, the victim first. Its owners wait, so it does not
+    /// change.
     pub(crate) fn describe(&self, links: &[&Link]) -> Result<Vec<u64>, Error> {
         let region = self.region();
         let threads: HashMap<u32, (u32, u32)> =
@@ -121,7 +121,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(words)
     }
 
-    /// Puts a description into the history, with no latch held.
+    /// Adds a record to the history. No latch may be held.
     pub(crate) fn record(&self, words: &[u64]) -> Result<(), Error> {
         match words.len() {
             n if n <= WORDS[0] => self.hang::<{ WORDS[0] }>(0, words),
@@ -132,7 +132,7 @@ impl<M: ConstMachine> Memory<M> {
 
     fn hang<const N: usize>(&self, tier: u64, words: &[u64]) -> Result<(), Error> {
         let Some(history) = self.history()? else { return Ok(()) };
-        // The deadlock is broken already: that there is no room to say so is nobody's error.
+        // The deadlock is broken already: a missing record is not an error.
         let Ok(cell) = self.thread.alloc_dirty::<Record<M, N>>() else { return Ok(()) };
         for (word, value) in cell.words.iter().zip(words) {
             put(word, *value);
@@ -146,7 +146,7 @@ impl<M: ConstMachine> Memory<M> {
         put(&notes[intents::RECORD], 0);
         put(&notes[intents::RECORD_TIER], old >> 32);
         if old != 0 {
-            // One that is free already was a peer's doing.
+            // If the record is free already, a faulty peer freed it.
             let _ = self.thread.adopt_as(record_of::<M>(old), &notes[intents::RECORD]);
         }
         self.point("deadlock about to be linked");
@@ -175,16 +175,16 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// What the history leads to, for the sweep.
+    /// Returns the offsets of all records. The sweep needs them.
     pub(crate) fn recorded(&self) -> Result<Vec<u32>, Error> {
         let _latched = self.latch(GUARD)?;
         Ok(self.history()?.map_or(Vec::new(), |r| r.slots.iter().map(|s| get(s) as u32).collect()))
     }
 
-    /// Frees the record that a dead thread took out of the history and did not free.
+    /// Frees the record that a dead thread removed from the history and did not free.
     ///
-    /// The thread that takes one out frees it under the same latch. So one that is lent out still,
-    /// in the noted generation and not in the history, is the dead one's to free.
+    /// The thread that removes a record frees it under the same latch. So a record that is still
+    /// allocated, in the recorded generation, and not in the history must be freed for that thread.
     pub(crate) fn free_noted_record(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
         let noted = get(&notes[intents::RECORD]);

@@ -1,4 +1,4 @@
-//! Deadlocks: finding cycles, choosing a victim, the report it gets, and the history for people.
+//! Deadlocks: finding cycles, choosing a victim, its report, and the history of deadlocks.
 
 pub(crate) mod detect;
 pub(crate) mod history;

@@ -1,21 +1,22 @@
-//! How a victim, maybe in another process, learns of the whole cycle.
+//! The report of a cycle to its victim, which may be in another process.
 //!
-//! The detector writes the cycle into a cell of the region and hangs it onto the victim's owner
-//! cell, under the latch of the partition where the victim waits; the victim takes it from there.
+//! The detector writes the cycle into a cell of the region and links it to the victim's owner cell,
+//! under the latch of the partition where the victim waits. The victim reads it from there.
 //!
 //! ```text
 //! owner cell  owners of the cycle << 32 | offset of the cell, or null if there was no room for one
-//! word 0      links that are told << 32 | words in use; then for each link two words and its name
+//! word 0      links in the report << 32 | words in use; then for each link two words and its name
 //! link        owner, generation
 //!             hard: 8 | held + 1: 8 | wanted: 8 | . 8 | name's bytes: 16 | all: 16; name
 //! ```
 //!
-//! **What is left out, and how the victim is told so.** A cycle is broken whether there is room to
-//! tell it or not. Names are whole if they fit the largest cell with all links; else each is cut at
-//! the most words with which all links fit; and if even the bare links do not (beyond 4,091
-//! owners), the last of them are left out. If there is no cell of the size that is needed, a
-//! smaller one is filled; if there is none, the count in the owner cell is all that is told. Each
-//! name's length and the count of owners are told always, so [`Cycle`] says how much is missing.
+//! **Omitted parts.** A cycle is broken even if there is no room for its report. Names are complete
+//! if they fit the largest cell with all links. Otherwise each name is cut at the largest number of
+//! words with which all links fit. If even the bare links do not fit (beyond 4,091 owners), the
+//! last links are omitted. If no cell of the needed size is available, a smaller one is filled; if
+//! none is available, only the number of owners is reported, in the owner cell. The length of each
+//! name and the number of owners are always reported, so [`Cycle`] gives the size of the missing
+//! part.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -30,24 +31,24 @@ use crate::memory::{Memory, intents, names};
 use crate::mode::Mode;
 use crate::{Cycle, Error, Link, OwnerId, Reason};
 
-/// Words of a report, by the size of its cell.
+/// Words of a report, by size of its cell.
 const WORDS: [usize; 3] = [63, 511, 8183];
 /// Words of a link before its name.
 const LINK: usize = 2;
 
-/// A cycle, written down.
+/// The report of a cycle.
 #[repr(C)]
 pub(crate) struct Report<M: ConstMachine, const N: usize> {
     words: [M::AtomicU64; N],
 }
 
-/// One of any size: what all begin with.
+/// A report of any size. All begin with these words.
 type Small<M> = Report<M, { WORDS[0] }>;
 
-// SAFETY: it is made of words of a machine, and nothing else.
+// SAFETY: the type consists of words of a machine and nothing else.
 unsafe impl<M: ConstMachine, const N: usize> Plain for Report<M, N> {}
 
-/// A report that is written, in a cell in hand, if there was room for one.
+/// A report in a cell that is in hand, if there was room for one.
 pub(crate) enum Written<'s, M: ConstMachine> {
     Short(Cell<'s, Report<M, { WORDS[0] }>, M>),
     Middle(Cell<'s, Report<M, { WORDS[1] }>, M>),
@@ -65,7 +66,7 @@ impl<M: ConstMachine> Written<'_, M> {
         }
     }
 
-    /// The owner's cell leads to it from now on.
+    /// Completes the creation, after the owner's cell links to the report.
     fn publish(self) {
         match self {
             Self::Short(cell) => drop(cell.publish().raw()),
@@ -76,14 +77,16 @@ impl<M: ConstMachine> Written<'_, M> {
     }
 }
 
-/// The most words of each name with which all links fit, and how many links do then.
+/// Returns the largest number of words of each name with which all links fit, and how many links
+/// fit with it.
 fn fit(links: &[&Link]) -> (usize, usize) {
     let room = WORDS[2] - 1;
     let all = |most: usize| {
         links.iter().map(|link| LINK + link.object.len().div_ceil(8).min(most)).sum::<usize>()
     };
     let longest = links.iter().map(|link| link.object.len().div_ceil(8)).max().unwrap_or(0);
-    // All links fit with `fits` words of each name, and do not with one more, or none is longer.
+    // All links fit with `fits` words of each name. With one more they do not, or no name is
+    // longer.
     let (mut fits, mut beyond) = (0, longest + 1);
     while beyond - fits > 1 {
         let middle = fits.midpoint(beyond);
@@ -96,7 +99,7 @@ fn fit(links: &[&Link]) -> (usize, usize) {
     (fits, links.len().min(room / LINK))
 }
 
-/// A link in words, with at most so many words of its name.
+/// Returns the words of a link, with at most so many words of its name.
 fn link_words(link: &Link, most: usize) -> Vec<u64> {
     let told = &link.object[..link.object.len().min(most * 8)];
     let held = link.held.map_or(0, |mode| u64::from(mode.0) + 1);
@@ -113,7 +116,7 @@ fn link_words(link: &Link, most: usize) -> Vec<u64> {
     words
 }
 
-/// Writes as many links as there is room for.
+/// Writes as many links as fit.
 fn fill<M: ConstMachine>(links: &[Vec<u64>], words: &[M::AtomicU64]) {
     let (mut at, mut told) = (1, 0u64);
     for link in links {
@@ -126,12 +129,12 @@ fn fill<M: ConstMachine>(links: &[Vec<u64>], words: &[M::AtomicU64]) {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Writes a cycle down: as much as there is room for.
+    /// Writes the report of a cycle, as far as there is room.
     pub(crate) fn write_report(&self, links: &[&Link]) -> Written<'_, M> {
         let (most, told) = fit(links);
         let words: Vec<_> = links[..told].iter().map(|link| link_words(link, most)).collect();
         let length = 1 + words.iter().map(Vec::len).sum::<usize>();
-        // That there is no room for more, or for any, is nobody's error: the cycle is broken.
+        // Missing room is not an error: the cycle is broken in any case.
         if length > WORDS[1]
             && let Ok(cell) = self.thread.alloc_dirty::<Report<M, { WORDS[2] }>>()
         {
@@ -153,7 +156,7 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Hangs a report onto its victim, with the latch held under which it is refused.
+    /// Links a report to its victim. The caller holds the latch under which the request is refused.
     pub(crate) fn place_report(
         &self,
         cell: &OwnerCell<M>,
@@ -166,16 +169,17 @@ impl<M: ConstMachine> Memory<M> {
         self.end_taking(old)
     }
 
-    /// Frees an owner's report, if it has one. For the owner, or the sweeper that releases it.
+    /// Frees an owner's report, if it has one. Called by the owner, or by the sweeper that releases
+    /// it.
     pub(crate) fn drop_report(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         let old = self.begin_taking(cell)?;
         put(&cell.report, 0);
         self.end_taking(old)
     }
 
-    /// Before a report is taken from its place: notes it, and makes all other notes of it void. The
-    /// thread that wrote it may have died before it noted that it was done; its sweeper is not to
-    /// free it, too.
+    /// Records the report of an owner before it is removed, which makes all other intents that name
+    /// it void. The thread that wrote it may have died before it cleared its own; the sweeper of
+    /// that thread must not free the report again.
     fn begin_taking(&self, cell: &OwnerCell<M>) -> Result<Offset<Small<M>>, Error> {
         let at = Offset::from_raw(get(&cell.report) as u32);
         if !at.is_null() {
@@ -193,12 +197,13 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Frees the report that a dead thread took from its place, if it had done so and no more.
+    /// Frees the report that a dead thread removed from an owner and did not free.
     pub(crate) fn free_noted_report(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let noted = get(&dead.intent()[intents::REPORT]);
         let is_led_to = |at: u32| {
             // Acquire: synchronizes with the Release of the thread that took it: then its new
-            // generation is seen below.
+            // Acquire: synchronizes with the Release of the thread that removed it: then its new
+            // generation is visible below.
             self.each_owner().any(|(_, cell)| cell.report.load(Acquire) as u32 == at)
         };
         if noted != 0
@@ -206,7 +211,7 @@ impl<M: ConstMachine> Memory<M> {
             && let Some(at) = self.noted(noted)?
         {
             let note = &self.thread.intent()?[intents::REPORT];
-            // One that is free already was a peer's doing.
+            // If the report is free already, a faulty peer freed it.
             if self.thread.adopt_as(at, note).is_ok() {
                 let _ = self.free_report(at);
                 put(note, 0);
@@ -215,7 +220,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Frees a report's cell: it is of one of three sizes, and refused as one of another.
+    /// Frees a report's cell. Its size is one of three; freeing it with another size fails.
     fn free_report(&self, at: Offset<Small<M>>) -> Result<(), Error> {
         let short = self.free_cell(at);
         let middle = short.or_else(|_| self.free_cell(at.cast::<Report<M, { WORDS[1] }>>()));
@@ -250,7 +255,7 @@ impl<M: ConstMachine> Memory<M> {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Why this owner's request was refused.
+    /// Returns the error of this owner's refused request.
     pub(crate) fn refusal(&self, why: u32) -> Result<Error, Error> {
         let report = get(&self.cell.report);
         let error = reason(why);

@@ -1,12 +1,13 @@
-//! A search for a cycle of waiters, in time linear in the queues that it meets.
+//! A search for a cycle of waiters, in time linear in the queues that it reads.
 //!
 //! # The idea
 //!
-//! All who wait for one object in one mode are stopped by the same holders, and each stands behind
-//! a longer beginning of the same queue. So a depth-first search (Tarjan, 1972) need not give each
-//! waiter a list of its own: the waiters of an object share two *cursors* for each mode, one over
-//! its holders and one over its queue. What a cursor has passed was explored to its end, by
-//! whichever waiter came first, and leads to no cycle; the place where it stands is being explored.
+//! All waiters for one object in one mode are blocked by the same holders, and each is behind a
+//! longer prefix of the same queue. So a depth-first search (Tarjan, 1972) does not need a list of
+//! blockers for each waiter: the waiters of an object share two *cursors* for each mode, one over
+//! its holders and one over its queue. Every owner that a cursor has passed was explored
+//! completely, from whichever waiter came first, and leads to no cycle. The owner at the cursor is
+//! being explored.
 //!
 //! ```text
 //! object   holders  h1 h2 h3          queue  w1 w2 w3 w4 w5
@@ -14,23 +15,23 @@
 //! ```
 //!
 //! A queue is read once, under its latch, and kept until the search ends. n owners that wait for
-//! one name cost n steps for all of them, and not n for each.
+//! one name cost n steps together, not n each.
 //!
-//! # What makes it right
+//! # Correctness
 //!
-//! * A cursor passes an owner that is done. It passes one on the path only where that is the waiter
-//!   itself, which holds and converts; then the waiter is noted in `own`, so that another waiter of
-//!   the same mode finds it there.
-//! * An owner whose look ended, or that does not wait, is done for all.
-//! * The queues are read at different instants, so what is found may be no cycle: the caller
-//!   reads it again (`deadlock/detect.rs`).
+//! * A cursor passes an owner that is done. It passes an owner on the path only if that is the
+//!   waiter itself, which holds the lock and converts; then the waiter is recorded in `own`, so
+//!   that another waiter for the same mode finds it there.
+//! * An owner that was explored, or that does not wait, is done for all.
+//! * The queues are read at different instants, so a found cycle may not exist: the caller reads it
+//!   again (`deadlock/detect.rs`).
 //!
-//! Children may pass those that their ancestors hold up, each in its own way. Once a region had
-//! one, the caller asks for each owner's blockers instead.
+//! Children may pass waiters that their ancestors block, which differs for each child. Once a
+//! region had a child owner, the caller reads the blockers of each owner instead.
 //!
 //! # Bounds
 //!
-//! A search may be given so many steps, and an instant at which it ends. A step is an owner that is
+//! A search may be limited to a number of steps and by a deadline. A step is an owner that is
 //! visited or a request that is read.
 
 use core::hash::{BuildHasherDefault, Hasher};
@@ -45,10 +46,10 @@ use crate::memory::numbers::{OwnerNumber, PartitionNumber};
 use crate::memory::state::status;
 use crate::mode::{MODES_MAX, Mode};
 
-/// Steps between two looks at the clock.
+/// Steps between two readings of the clock.
 const CLOCK_EVERY: usize = 256;
 
-/// How far a search may go.
+/// The limits of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     steps: usize,
@@ -65,7 +66,7 @@ impl Bounds {
         self.deadline.is_some_and(|deadline| deadline.passed::<M>())
     }
 
-    /// Takes a step, or more. False if there are none left.
+    /// Takes steps. Returns false if none are left.
     fn spend<M: ConstMachine>(&mut self, steps: usize) -> bool {
         let before = self.steps;
         self.steps = before.saturating_sub(steps);
@@ -74,8 +75,8 @@ impl Bounds {
     }
 }
 
-/// Mixes a number well enough for a table: they are offsets and owners of the region, and nobody
-/// gains by choosing them.
+/// A hash function for offsets and owner numbers of the region, which no attacker gains by
+/// choosing.
 #[derive(Default)]
 struct Mixer(u64);
 
@@ -93,18 +94,18 @@ impl Hasher for Mixer {
     }
 }
 
-/// By number.
+/// A map keyed by such a number.
 type Numbered<K, T> = HashMap<K, T, BuildHasherDefault<Mixer>>;
 
-/// An owner of a cycle, and whether the next one holds what it wants.
+/// An owner of a cycle, and whether the next owner holds the lock that it wants.
 pub(crate) type Edge = (OwnerNumber, bool);
 
 /// How a search ended.
 pub(crate) enum Searched {
-    /// Nothing that was looked at leads to a cycle.
+    /// No cycle was found.
     None,
     Cycle(Vec<Edge>),
-    /// A bound was met.
+    /// A bound was reached.
     Bounded,
 }
 
@@ -114,22 +115,22 @@ struct Queued {
     want: Mode,
 }
 
-/// The requests of an object, as they were.
+/// The requests of an object when they were read.
 struct Queue<M: ConstMachine> {
     holders: Vec<(OwnerNumber, Mode)>,
-    /// Those that convert, and then the others in their order.
+    /// Converting requests first, then the other waiters in queue order.
     queued: Vec<Queued>,
     converting: usize,
-    /// By request, its place in `queued`.
+    /// The index in `queued` of each request.
     places: Numbered<RequestAt<M>, usize>,
-    /// By mode wanted: the holder, and the waiter, that is looked at next.
+    /// By mode wanted, the cursor over the holders, and the cursor over the waiters.
     hard: [usize; MODES_MAX],
     soft: [usize; MODES_MAX],
-    /// By mode wanted: owners that the cursor passed because they looked at themselves.
+    /// By mode wanted, the owners that the cursor passed because they are the waiter itself.
     own: Vec<(Mode, OwnerNumber)>,
 }
 
-/// An owner on the path: it waits in a queue.
+/// An owner on the path, with its place in a queue.
 struct Node {
     owner: OwnerNumber,
     queue: usize,
@@ -138,7 +139,7 @@ struct Node {
     hard: bool,
 }
 
-/// What is known of an owner.
+/// The progress of an owner.
 #[derive(Clone, Copy)]
 enum Seen {
     OnPath(usize),
@@ -152,7 +153,7 @@ pub(crate) struct Search<'s, M: ConstMachine> {
     /// By object.
     known: Numbered<ObjectAt<M>, usize>,
     seen: Numbered<OwnerNumber, Seen>,
-    /// Whether waiters stop others, too.
+    /// Whether soft edges count.
     soft: bool,
     bounds: Bounds,
 }
@@ -163,7 +164,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         Self { memory, queues: Vec::new(), known, seen, soft: false, bounds }
     }
 
-    /// Looks for a cycle that these owners lead to: of hard edges if there is one, or of any.
+    /// Searches for a cycle that these owners lead to: first of hard edges only, then of any.
     pub(crate) fn run(&mut self, starts: &[OwnerNumber]) -> Result<Searched, Error> {
         for soft in [false, true] {
             self.begin(soft);
@@ -177,7 +178,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         Ok(Searched::None)
     }
 
-    /// Begins anew, with the queues that are known.
+    /// Starts a new search over the queues that were read.
     fn begin(&mut self, soft: bool) {
         self.soft = soft;
         self.seen.clear();
@@ -224,13 +225,13 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         }
     }
 
-    /// Notes that all that an owner leads to was seen.
+    /// Marks an owner as done.
     fn leave(&mut self, node: &Node) {
         self.seen.insert(node.owner, Seen::Done);
         self.queues[node.queue].own.retain(|(_, owner)| *owner != node.owner);
     }
 
-    /// The next owner that a waiter leads to and that is not done, and whether it holds.
+    /// Returns the next owner that blocks a waiter and is not done, and whether it holds the lock.
     fn after(&mut self, node: &Node) -> Option<Edge> {
         let (modes, queue) = (self.memory.modes(), &mut self.queues[node.queue]);
         let (stops, clash) = (modes.stopped_by(node.want), modes.clash(node.want));
@@ -249,7 +250,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
             }
             queue.hard[mode] += 1;
         }
-        // A conversion waits for holders alone.
+        // A conversion waits for holders only.
         if !self.soft || node.place < queue.converting {
             return None;
         }
@@ -263,7 +264,7 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         None
     }
 
-    /// What an owner waits for. Reads the queue if it is not known.
+    /// Returns an owner's place in a queue. Reads the queue if it was not read yet.
     fn node(&mut self, owner: OwnerNumber) -> Result<Looked, Error> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(Looked::Runs) };
@@ -271,7 +272,8 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         if at.is_null() || !memory.blocks.has(partition) {
             return Ok(Looked::Runs);
         }
-        // Read without the latch it may be another request's by now; then it is not in the queue.
+        // Read without the latch, the cell may now belong to another request; then it is not in the
+        // queue.
         let object = get(&memory.request(at)?.object);
         let queue = match self.known.get(&object) {
             Some(queue) => *queue,
@@ -290,8 +292,8 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         Ok(Looked::Waits(Node { owner, queue, place, want, hard: true }))
     }
 
-    /// Reads the queue in which an owner waits. None if it does not any more, or if the queue is
-    /// longer than the steps that are left.
+    /// Reads the queue in which an owner waits. Returns `None` if it no longer waits, or if the
+    /// queue is longer than the remaining steps.
     fn read(
         &mut self,
         owner: OwnerNumber,
@@ -301,13 +303,13 @@ impl<'s, M: ConstMachine> Search<'s, M> {
         let memory = self.memory;
         let Some(cell) = memory.owner_cell(owner)? else { return Ok(None) };
         let latched = memory.latch(partition)?;
-        // Under the latch a wait in this partition neither begins nor ends.
+        // While this thread has the latch, no wait in this partition begins or ends.
         let now = cell.wait();
         if (now.0, now.1) != (at, partition) {
             return Ok(None);
         }
         let request = memory.request(at)?;
-        // One that is released by a sweep leaves its queue before its owner is said not to wait.
+        // A request that a sweep releases leaves its queue before its owner's wait is cleared.
         if !get(&request.state).waits() || get(&request.owner) != owner {
             return Ok(None);
         }

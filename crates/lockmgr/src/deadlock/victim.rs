@@ -1,4 +1,4 @@
-//! Which owner a detector aborts.
+//! The choice of the owner that a detector aborts.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -12,11 +12,11 @@ use crate::memory::typed::Stored;
 use crate::mode::Mode;
 use crate::options::Policy;
 
-/// How often one owner is a victim before others are taken in its stead, whatever the policy.
+/// How often an owner may be a victim before others are preferred, regardless of the policy.
 pub(crate) const SPARED_AFTER: u16 = 5;
 
 impl<M: ConstMachine> Memory<M> {
-    /// What an owner holds: all, and in modes that write.
+    /// Returns how many locks an owner holds, and how many of them in modes that write.
     fn counted(&self, owner: OwnerNumber) -> Result<(u32, u32), Error> {
         let Some(cell) = self.owner_cell(owner)? else { return Ok((0, 0)) };
         let (mut all, mut writes) = (0, 0);
@@ -33,7 +33,8 @@ impl<M: ConstMachine> Memory<M> {
                 }
             }
         }
-        // The list is the owner's, which waits; a peer's scribbles must not make it endless.
+        // The list belongs to an owner that waits. The bound protects against a faulty peer that
+        // made it endless.
         let mut at = get(&cell.head);
         for _ in 0..get(&cell.held) {
             if at.is_null() {
@@ -49,8 +50,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok((all, writes))
     }
 
-    /// The victim of a cycle, the same for all that ask: only an owner's `spared` changes as it
-    /// waits.
+    /// Returns the index of a cycle's victim. It is the same for every thread: only an owner's
+    /// `spared` changes while it waits.
     pub(crate) fn choose(&self, owners: &[OwnerNumber]) -> Result<usize, Error> {
         let policy = self.inner().options.policy;
         let mut best = None;
@@ -68,8 +69,8 @@ impl<M: ConstMachine> Memory<M> {
                 Policy::MinWrites => u64::from(self.counted(*owner)?.1),
                 Policy::Expire => get(&cell.since),
             };
-            // Acquire: synchronizes with the Release in `abort_victim`; what led to a new count is
-            // seen by the thread that reads the cycle after this.
+            // Acquire: synchronizes with the Release in `abort_victim`: a thread that sees a new
+            // count and then reads the cycle sees the writes before that count.
             let spared = cell.spared.load(Acquire) >= SPARED_AFTER;
             let key = (spared, get(&cell.priority), key, u64::MAX - age, *owner);
             if best.is_none_or(|(known, _)| key < known) {
@@ -80,7 +81,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 }
 
-/// Bits well mixed.
+/// Mixes the bits of a word.
 fn scatter(word: u64) -> u64 {
     let word = (word ^ (word >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word ^ (word >> 29)

@@ -1,4 +1,4 @@
-//! Where things lie in this process, by name: for reports on cache lines.
+//! Addresses of the manager's parts in this process, by name: for reports on cache lines.
 
 use latchwork_machine::ConstMachine;
 
@@ -11,8 +11,8 @@ fn at<T: ?Sized>(what: &T) -> usize {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Address, length and name of what the manager and its region have. What changes hands lies
-    /// in cells that are named by their size; what lies within something else comes after it.
+    /// Returns address, length and name of the parts of the manager and its region. Cells that
+    /// change their use are named by their size. A part within another one comes after it.
     pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let region = &self.inner().region;
         let mut found = region.places();

@@ -1,4 +1,4 @@
-//! How a manager is: what somebody should look at.
+//! The health of a manager: the numbers that an operator should watch.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -8,40 +8,42 @@ use crate::Error;
 use crate::memory::cells::{cell_at, get};
 use crate::memory::inner::Inner;
 
-/// How a manager is, over all its processes: see [`Manager::health`](crate::Manager::health).
+/// The health of a manager, over all its processes: see
+/// [`Manager::health`](crate::Manager::health).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Thread slots in use, those of the dead among them.
+    /// Thread slots in use, including those of dead processes.
     pub threads: u32,
-    /// Those whose process is dead, and that no sweep has freed: any sweep will.
+    /// Thread slots of dead processes that no sweep has freed yet. Any sweep frees them.
     pub dead_threads: u32,
     /// Owners that are live.
     pub owners: u64,
-    /// Owners whose process died and whose locks are kept: for the program's recovery to end.
+    /// Owners whose process died and whose locks are kept: the program's recovery must end them.
     pub orphans: u64,
     /// Owners that wait.
     pub waiting: u64,
-    /// How long the one that waits longest has, in nanoseconds; zero if none waits.
+    /// The longest current wait, in nanoseconds; zero if no owner waits.
     pub longest_wait_ns: u64,
     /// Partitions whose latch is held.
     pub latched: u32,
-    /// Those of them whose holder is dead: a thread that asks for one waits for a sweep.
+    /// Held latches whose holder is dead. A thread that needs one waits for a sweep.
     pub latched_by_dead: u32,
-    /// Whether weak modes are taken in the owner's own memory; false if the system had no
-    /// asymmetric barrier when the manager was made, or the options say no.
+    /// Whether weak modes are locked in the owner's own memory. False if the system had no
+    /// asymmetric barrier when the manager was created, or the options disable it.
     pub weak: bool,
 }
 
 impl Health {
-    /// Whether nothing is left to do for the dead: no thread to sweep, no latch of one, no orphan.
+    /// Returns whether no recovery is pending: no dead thread, no latch of a dead thread, no
+    /// orphan.
     pub fn is_settled(&self) -> bool {
         self.dead_threads == 0 && self.latched_by_dead == 0 && self.orphans == 0
     }
 }
 
 impl<M: ConstMachine> Inner<M> {
-    /// How the manager is. Takes no latch and stores nothing.
+    /// Returns the health of the manager. Takes no latch and stores nothing.
     pub(crate) fn health(&self) -> Result<Health, Error> {
         let region = &self.region;
         region.check()?;

@@ -1,4 +1,4 @@
-//! Looking at it: snapshots, totals, and a view that takes no latch.
+//! Inspection: snapshots, totals, and a view that takes no latch.
 
 pub(crate) mod addresses;
 pub(crate) mod health;

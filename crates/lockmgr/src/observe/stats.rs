@@ -1,4 +1,4 @@
-//! Snapshots: which owners hold and wait for what, and totals.
+//! Snapshots of held and waiting locks, and totals.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -17,20 +17,20 @@ use crate::range::cells::{range_of, told};
 use crate::range::kinds::RangeInfo;
 use crate::{Error, OwnerId};
 
-/// A lock that is held or waited for, as found.
+/// A lock that is held or waited for, in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInfo {
-    /// Whose.
+    /// The owner.
     pub owner: OwnerId,
     /// The owner's label.
     pub label: String,
-    /// The thread slot of the owner, through which [`latchwork_region::Region::threads`] tells the
-    /// process; none if the owner is orphaned.
+    /// The thread slot of the owner, through which [`latchwork_region::Region::threads`] gives the
+    /// process; `None` if the owner is an orphan.
     pub thread: Option<u32>,
-    /// Of what.
+    /// The name, or the description of a range.
     pub object: Vec<u8>,
-    /// The range that it is a lock of, if `object` describes one; none if that has ended meanwhile.
+    /// The range, if `object` describes one; `None` if its claim has ended.
     pub range: Option<RangeInfo>,
     /// The mode held.
     pub held: Option<Mode>,
@@ -38,13 +38,13 @@ pub struct LockInfo {
     pub wanted: Option<Mode>,
     /// How often it was taken.
     pub count: u32,
-    /// Whether it lies in the owner's own memory.
+    /// Whether it is in the owner's own memory.
     pub weak: bool,
     /// How long it has waited, in nanoseconds; zero if it does not wait.
     pub waited_ns: u64,
 }
 
-/// What lies in a partition.
+/// The totals of a partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionTotals {
@@ -52,29 +52,29 @@ pub struct PartitionTotals {
     pub number: u32,
     /// Objects with requests.
     pub objects: u64,
-    /// Objects kept for the next name.
+    /// Idle objects, kept for the next name.
     pub idle: u64,
     /// Requests.
     pub requests: u64,
-    /// Those of them that wait.
+    /// Requests that wait.
     pub waiting: u64,
 }
 
-/// What lies in the table.
+/// The totals of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
     /// Objects with requests.
     pub objects: u64,
-    /// Objects kept for the next name.
+    /// Idle objects, kept for the next name.
     pub idle: u64,
     /// Requests in the table.
     pub requests: u64,
-    /// Those of them that wait.
+    /// Requests that wait.
     pub waiting: u64,
     /// Weak locks in owners' pages.
     pub weak: u64,
-    /// Ranges held or waited for. Each is counted as an object and a request, too.
+    /// Ranges held or waited for. Each also counts as an object and a request.
     pub ranges: u64,
     /// Owners that are live.
     pub owners: u64,
@@ -83,32 +83,32 @@ pub struct Totals {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// What this session has done.
+    /// Returns this session's counters.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.counters.read();
-        // Not counted on that way, which is short.
+        // The short path of weak locks does not count requests.
         stats.requests += stats.weak;
         stats
     }
 
-    /// How long this session's requests waited, by mode. Counted when a wait has ended.
+    /// Returns the durations of this session's waits, by mode. A wait is counted when it has ended.
     pub(crate) fn waits(&self) -> Waits {
         self.waits.borrow().clone()
     }
 
-    /// How many owners there are, the dead that nobody met yet among them. Takes no latch.
+    /// Returns the number of owners, including dead ones that no sweep has found. Takes no latch.
     pub(crate) fn owners(&self) -> Result<usize, Error> {
         self.region().check()?;
         Ok(self.each_owner().filter(|(_, cell)| !get(&cell.state).is_free()).count())
     }
 
-    /// The owners that have this label, orphans too. Takes no latch.
+    /// Returns the owners that have this label, including orphans. Takes no latch.
     pub(crate) fn owners_labelled(&self, label: &str) -> Result<Vec<OwnerId>, Error> {
         self.region().check()?;
         let words = label_words(label);
         let found = self.each_owner().filter_map(|(index, cell)| {
-            // Acquire: synchronizes with the Release in `owner_with`, so that the label is not that
-            // of an earlier owner in this cell.
+            // Acquire: synchronizes with the Release in `owner_with`, so that the label does not
+            // belong to an earlier owner in this cell.
             let generation = cell.generation.load(Acquire);
             let is_so = !get(&cell.state).is_free() && cell.label.iter().map(get).eq(words);
             is_so.then_some(index.id(generation))
@@ -116,7 +116,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(found.collect())
     }
 
-    /// Counts what lies in each partition that has objects, at an instant of its own.
+    /// Returns the totals of each partition that has objects, each at an instant of its own.
     pub(crate) fn partition_totals(&self) -> Result<Vec<PartitionTotals>, Error> {
         let mut all = Vec::new();
         for number in self.blocks.each() {
@@ -138,7 +138,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(all)
     }
 
-    /// Counts what there is. Each partition is counted at an instant, all of them at none.
+    /// Returns the totals over all partitions. Each partition is counted at one instant, but all of
+    /// them are not.
     pub(crate) fn totals(&self) -> Result<Totals, Error> {
         let mut totals = Totals::default();
         for partition in self.partition_totals()? {
@@ -162,8 +163,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(totals)
     }
 
-    /// Which owners hold and wait for what. Each partition is read at an instant, all of them at
-    /// none; weak locks are read as they come and go.
+    /// Returns which owners hold and wait for which locks. Each partition is read at one instant,
+    /// but all of them are not. Weak locks are read without a latch.
     pub(crate) fn snapshot(&self) -> Result<Vec<LockInfo>, Error> {
         let mut rows = Vec::new();
         let now = self.now();
@@ -208,7 +209,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(rows)
     }
 
-    /// An entry, if it says that something is held, and nobody has moved that to the table.
+    /// Returns an entry if it counts a lock that was not moved to the table.
     fn entry_that_counts(&self, page: &WeakPage<M>, at: usize) -> Result<Option<Entry>, Error> {
         let (entry, spot) = (get(&page.states[at]), self.spot(get(&page.hashes[at])));
         let bias = get(&self.biases(spot.partition)?[spot.bias as usize]);

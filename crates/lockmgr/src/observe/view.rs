@@ -1,10 +1,10 @@
-//! Looking at a manager without using it: no slot, no latch, not one store.
+//! Inspecting a manager without using it: no slot, no latch, no store.
 //!
-//! A [`View`] reads the region as it is at that moment, so also what a dead process left. Each
-//! partition is read until two readings in a row agree, cell generations included; if they never
-//! do, the last one counts, and [`Snapshot::restless`] says so. Partitions are read in rounds, each
-//! of those that have not agreed. Lists are followed for no longer
-//! than the region has room for cells. Of a file each reading is of another copy (`refresh`).
+//! A [`View`] reads the region in its current state, including the state that a dead process left.
+//! Each partition is read until two consecutive readings agree, including cell generations. If they
+//! never do, the last reading is used, and [`Snapshot::restless`] counts the partition. Partitions
+//! are read in rounds, each over the partitions that have not agreed. Lists are followed no further
+//! than the region has room for cells. For a file, each reading uses a new copy (`refresh`).
 
 mod busy;
 mod deadlocks;
@@ -38,10 +38,10 @@ use crate::range::cells::{range_of, told};
 use crate::range::kinds::RangeInfo;
 use crate::{Error, LockInfo, Modes, OwnerId};
 
-/// How often a partition is read at most.
+/// The largest number of readings of a partition.
 const TRIES: u32 = 16;
 
-/// A manager that is only looked at.
+/// A manager that is inspected without using it.
 pub struct View<M: ConstMachine = Native> {
     region: Region<M>,
     blocks: Blocks<M>,
@@ -56,50 +56,49 @@ impl<M: ConstMachine> fmt::Debug for View<M> {
     }
 }
 
-/// An owner, as found.
+/// An owner, in a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OwnerInfo {
-    /// Its name.
+    /// Its id.
     pub owner: OwnerId,
     /// Its label.
     pub label: String,
-    /// Its thread slot; none if it is orphaned.
+    /// Its thread slot, or `None` if it is an orphan.
     pub thread: Option<u32>,
     /// The slot of its parent.
     pub parent: Option<u32>,
-    /// Victims are chosen from those with the lowest.
+    /// Victims are chosen among the owners of the lowest priority.
     pub priority: u32,
-    /// Whether somebody decided that it is to fail.
+    /// Whether it was aborted.
     pub aborted: bool,
     /// When it began, or the first attempt of the same work, by the monotonic clock, in
     /// nanoseconds: see [`OwnerOptions::age`](crate::OwnerOptions::age).
     pub began: u64,
 }
 
-/// What lay in a manager.
+/// A snapshot of a manager.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// Locks held and waited for; those of one object behind each other, in the order of their
-    /// queue. Those in owners' own memory come last.
+    /// Locks held and waited for. Those of one object are adjacent, in the order of their queue.
+    /// Locks in owners' own memory come last.
     pub rows: Vec<LockInfo>,
     /// Owners that have not ended.
     pub owners: Vec<OwnerInfo>,
-    /// Objects with requests, and those kept for the next name.
+    /// Objects with requests.
     pub objects: u64,
-    /// Objects kept for the next name.
+    /// Idle objects, kept for the next name.
     pub idle: u64,
-    /// Partitions that changed all the time while they were read.
+    /// Partitions whose readings never agreed, because they changed continuously.
     pub restless: u32,
-    /// Owners that ever began, those that were looked at among them. Each slot's count wraps after
-    /// 2^32.
+    /// Owners that ever began, including the current ones. Each slot's count wraps after 2^32.
     pub owners_ever: u64,
-    /// Waits that ever began, likewise.
+    /// Waits that ever began. Each slot's count wraps after 2^32.
     pub waits_ever: u64,
 }
 
-/// A request, as found.
+/// A request, as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Found {
     at: u32,
@@ -116,27 +115,28 @@ struct Found {
 /// An owner's page and cell.
 type Owned<'a, M> = (&'a OwnerPage<M>, &'a OwnerCell<M>);
 
-/// What a partition had: requests, objects with some, objects with none.
+/// The contents of a partition: requests, number of objects with requests, number without.
 type Contents = (Vec<Found>, u64, u64);
 
-/// Reads a word that others write.
+/// Loads a word that other threads write.
 fn seen<W: Word>(word: &W) -> W::Value {
-    // Acquire: synchronizes with the Release in `put`, so that what a number leads to is no older.
+    // Acquire: synchronizes with the Release in `put`, so that a cell to which a number leads is no
+    // older.
     word.load(Acquire)
 }
 
-/// The first object of a chain, likewise.
+/// Loads the first object of a chain.
 fn seen_object<M: ConstMachine>(chain: &M::AtomicU32) -> ObjectAt<M> {
     Offset::from_raw(seen(chain))
 }
 
 impl<M: ConstMachine> View<M> {
-    /// Looks at the manager in a region, which may be a [view](Region::view) itself; none if there
-    /// is no manager in it.
+    /// Opens a view of the manager in a region, which may itself be a [view](Region::view). Returns
+    /// `None` if the region has no manager.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if what the region says of itself cannot be.
+    /// [`Error::Region`] if the region's description of itself is inconsistent.
     pub fn new(region: Region<M>) -> Result<Option<Self>, Error> {
         if seen(region.root(roots::STATE)?) != READY {
             return Ok(None);
@@ -151,17 +151,18 @@ impl<M: ConstMachine> View<M> {
         Ok(Some(view))
     }
 
-    /// The region.
+    /// Returns the region.
     pub fn region(&self) -> &Region<M> {
         &self.region
     }
 
-    /// Whether the manager has these modes, with these weak ones. Their names are not kept in it.
+    /// Returns whether the manager has these modes, with the same weak ones. Names of modes are not
+    /// stored.
     pub fn has(&self, modes: &Modes) -> bool {
         modes.fingerprint() == self.fingerprint
     }
 
-    /// The partitions whose latch is held, and the thread slots of their holders.
+    /// Returns the partitions whose latch is held, and the thread slots of their holders.
     ///
     /// # Errors
     ///
@@ -176,11 +177,11 @@ impl<M: ConstMachine> View<M> {
         Ok(held)
     }
 
-    /// Which owners hold and wait for what.
+    /// Returns which owners hold and wait for which locks.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if a list leads nowhere, and goes on to.
+    /// [`Error::Region`] if a list is still corrupt after repeated readings.
     pub fn look(&self) -> Result<Snapshot, Error> {
         let mut picture = Snapshot::default();
         let now = M::now(Clock::Monotonic);
@@ -207,16 +208,15 @@ impl<M: ConstMachine> View<M> {
         Ok(picture)
     }
 
-    /// Sees what others stored since the last time.
+    /// Makes stores of other processes since the last call visible.
     fn refresh(&self) -> Result<(), Error> {
         self.region.refresh()?;
-        // Blocks are looked at by pointer: their copies are brought here and now, to where they
-        // were.
+        // Blocks are accessed by pointer: this copies them to their previous place.
         Blocks::read(&self.region).map(drop)
     }
 
-    /// Shows each partition, and whether two readings of it in a row agreed. Two copies of a file
-    /// are enough for all that do.
+    /// Visits each partition, with whether two consecutive readings of it agreed. Two copies of a
+    /// file suffice for all partitions that agree.
     fn each_partition(
         &self,
         mut show: impl FnMut(PartitionNumber, Contents, bool) -> Result<(), Error>,
@@ -225,7 +225,8 @@ impl<M: ConstMachine> View<M> {
         let mut read: Vec<_> =
             self.blocks.each().map(|number| (number, self.partition(number), false)).collect();
         for _ in 0..TRIES {
-            // One copy serves all that have not agreed yet: at full load these are many.
+            // One copy serves all partitions that have not agreed yet; under full load these are
+            // many.
             self.refresh()?;
             for (number, last, steady) in read.iter_mut().filter(|(_, _, steady)| !steady) {
                 let again = self.partition(*number);
@@ -239,7 +240,7 @@ impl<M: ConstMachine> View<M> {
         read.into_iter().try_for_each(|(number, last, steady)| show(number, last?, steady))
     }
 
-    /// The most cells that a list can have.
+    /// Returns the largest number of cells that a list can have.
     fn cells(&self) -> u64 {
         self.region.len() / 48
     }
@@ -356,7 +357,7 @@ impl<M: ConstMachine> View<M> {
         Ok(page.map(|page| (page, &page.owners[number.at()])))
     }
 
-    /// An owner's parent, unless another owner has the parent's place by now.
+    /// Returns an owner's parent, unless the parent's cell has another owner now.
     fn parent_of(&self, cell: &OwnerCell<M>) -> Option<OwnerNumber> {
         let parent = seen(&cell.parent)?;
         let (_, of) = self.owner(parent).ok().flatten()?;
@@ -391,7 +392,7 @@ impl<M: ConstMachine> View<M> {
         Ok(row)
     }
 
-    /// The locks in an owner's own memory, of those that count.
+    /// Appends the locks in an owner's own memory.
     fn weak_rows(
         &self,
         index: OwnerNumber,
@@ -414,7 +415,7 @@ impl<M: ConstMachine> View<M> {
             let mut row = blank(&info(index, page, cell));
             row.object = names::read::<M>(&weak.names[at], entry.length);
             (row.held, row.count, row.weak) = (Some(entry.mode), entry.count, true);
-            // The lock of a moment: it was given back while its name was read.
+            // The lock was released while its name was read.
             if seen(&weak.states[at]) == entry {
                 rows.push(row);
             }

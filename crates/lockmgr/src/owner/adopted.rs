@@ -1,4 +1,4 @@
-//! Orphans in hand: see `recovery/orphans.rs`.
+//! Adopted orphans. `recovery/orphans.rs` describes orphans.
 
 use core::cell::{Cell, OnceCell};
 use core::fmt;
@@ -14,11 +14,11 @@ use crate::memory::handle::{Owner, Watch};
 use crate::memory::owner_state::OwnerState;
 use crate::{Error, OwnerId};
 
-/// An orphan that this thread has adopted: an owner that acts for the dead one. It holds what that
-/// held, takes further locks and releases them.
+/// An orphan that this thread has adopted: an owner that acts for an owner of a dead process. It
+/// holds that owner's locks, and can take and release locks.
 ///
-/// Dropped, it is an orphan again, with what it then holds; so it is if its process dies, for the
-/// next one to adopt. [`end`](Self::end) ends it.
+/// Dropping it makes it an orphan again, with the locks that it then holds. The same happens if its
+/// process dies. [`end`](Self::end) releases it.
 pub struct Adopted<'s, M: ConstMachine = Native> {
     owner: ManuallyDrop<Owner<'s, M>>,
 }
@@ -38,7 +38,7 @@ impl<'s, M: ConstMachine> Deref for Adopted<'s, M> {
 }
 
 impl<M: ConstMachine> Adopted<'_, M> {
-    /// Releases all its locks: the orphan is no more.
+    /// Releases all its locks and ends the orphan.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl<M: ConstMachine> Adopted<'_, M> {
         memory.clear_abort(self.owner.cell)?;
         put(&self.owner.cell.ranges, 0);
         put(&self.owner.cell.state, OwnerState::FREE);
-        // The owner's own end would give its cell to the session, whose it is not.
+        // Dropping the owner would give its cell to this session, which does not have the page.
         core::mem::forget(self);
         memory.after_orphan(index)
     }
@@ -58,7 +58,7 @@ impl<M: ConstMachine> Adopted<'_, M> {
 impl<M: ConstMachine> Drop for Adopted<'_, M> {
     fn drop(&mut self) {
         let _ = self.owner.cancel();
-        // In the child of a fork the cell is gone.
+        // In the child of a fork the cell is unmapped.
         if self.owner.memory.region().check().is_ok() {
             put(&self.owner.cell.state, OwnerState::ORPHANED);
         }
@@ -66,8 +66,8 @@ impl<M: ConstMachine> Drop for Adopted<'_, M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Adopts an orphan: to undo its work with the locks that it holds, and others. Of several
-    /// threads that try, one succeeds.
+    /// Adopts an orphan, for rolling back its work with its locks and additional ones. If several
+    /// threads try, one succeeds.
     pub(crate) fn adopt(&self, orphan: OwnerId) -> Result<Adopted<'_, M>, Error> {
         let (memory, index, generation) = (self, orphan.number(), orphan.generation);
         let filter = &self.page(index.page())?.ok_or(Error::NoOwner(orphan))?.filter;
@@ -103,7 +103,7 @@ impl<M: ConstMachine> Memory<M> {
             holds &= !memory.is_idle_ticket(memory.request(at)?)?;
         }
         if !holds {
-            // The last thread that had adopted it could not withdraw what it asked for.
+            // The last thread that adopted it could not withdraw its request.
             memory.withdraw_of(cell)?;
             memory.renew_list(cell)?;
         }

@@ -1,4 +1,4 @@
-//! Several operations in one call, as Berkeley DB's `lock_vec` (release 5.3).
+//! Several operations in one call, like Berkeley DB's `lock_vec` (release 5.3).
 
 use core::fmt;
 
@@ -24,12 +24,13 @@ pub enum BatchOp<'n> {
     ReleaseAll,
 }
 
-/// Which operation of a batch failed, and why. Those before it are done, those after it are not.
+/// The error of a batch: which operation failed, and why. The operations before it were done, those
+/// after it were not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchError {
-    /// How many were done.
+    /// The number of operations that were done.
     pub done: usize,
-    /// What the next one said.
+    /// The error of the next operation.
     pub error: Error,
 }
 
@@ -46,12 +47,12 @@ impl core::error::Error for BatchError {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Does one operation after the other, and stops at the first that fails. Others may see, and
-    /// get, what lies between two operations: a batch is no transaction.
+    /// Executes operations in order, and stops at the first failure. A batch is not atomic: other
+    /// owners may get locks between two operations.
     ///
     /// # Errors
     ///
-    /// [`BatchError`], with what the operation's own method says.
+    /// [`BatchError`], with the error of the operation's own method.
     pub fn batch(&self, operations: &[BatchOp<'_>]) -> Result<(), BatchError> {
         for (done, operation) in operations.iter().enumerate() {
             let end = match *operation {

@@ -1,4 +1,4 @@
-//! The owners in the way of a request, for errors: looked up when a wait has taken too long.
+//! The owners that block a request, for error messages: collected when a wait times out.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::ProcessInfo;
@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::memory::cells::get;
 use crate::memory::handle::Owner;
 
-/// An owner in the way of a request: see [`Owner::blockers`].
+/// An owner that blocks a request: see [`Owner::blockers`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Blocker {
@@ -17,18 +17,18 @@ pub struct Blocker {
     pub owner: OwnerId,
     /// Its label.
     pub label: String,
-    /// Whether it holds what the request wants; if not, it merely waits before the request.
+    /// Whether it holds a conflicting lock. If not, it waits before the request.
     pub holds: bool,
-    /// Its thread slot; none if its thread is dead, and the owner is orphaned.
+    /// Its thread slot, or `None` if its thread is dead and the owner is an orphan.
     pub thread: Option<u32>,
     /// The process of that slot.
     pub process: Option<ProcessInfo>,
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Returns the owners in the way of the request that waits; if none waits, those that were in
-    /// the way when the last wait came to its deadline. Takes one latch, and costs time in
-    /// proportion to the queue, the thread slots and the processes.
+    /// Returns the owners that block the waiting request. If no request waits, returns the owners
+    /// that blocked the last wait when it timed out. Takes one latch. The cost is proportional to
+    /// the queue, the thread slots and the processes.
     ///
     /// # Errors
     ///
@@ -42,8 +42,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         found.into_iter().map(|(owner, holds)| self.memory.blocker(owner, holds)).collect()
     }
 
-    /// Returns the owners that hold what the request wants that waits, and their thread slots.
-    /// Takes one latch, and costs time in proportion to the queue.
+    /// Returns the owners that hold locks conflicting with the waiting request, and their thread
+    /// slots. Takes one latch. The cost is proportional to the queue.
     ///
     /// # Errors
     ///
@@ -60,17 +60,17 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(found)
     }
 
-    /// Returns what [`blockers`](Self::blockers) says of this owner.
+    /// Returns the information that [`blockers`](Self::blockers) gives, for any owner.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`]; [`Error::Foreign`] if there never was one.
+    /// [`Error::Region`]; [`Error::Foreign`] if no such owner ever existed.
     pub fn describe(&self, owner: OwnerId) -> Result<Blocker, Error> {
         self.memory.region().check()?;
         self.memory.blocker(owner, true)
     }
 
-    /// Notes the owners in the way of the request that waits.
+    /// Records the owners that block the waiting request.
     #[cold]
     pub(crate) fn note_blockers(&self) -> Result<(), Error> {
         let (at, memory) = (self.pending.get(), self.memory);
@@ -100,7 +100,7 @@ impl<M: ConstMachine> Memory<M> {
         let page = self.page(owner.number().page())?.ok_or(Error::Foreign)?;
         let cell = &page.owners[owner.number().at()];
         if get(&cell.generation) != owner.generation {
-            // It has ended meanwhile.
+            // It has ended in the meantime.
             return Ok(none);
         }
         let label: Vec<u8> = cell.label.iter().flat_map(|word| get(word).to_le_bytes()).collect();

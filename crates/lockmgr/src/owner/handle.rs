@@ -1,4 +1,4 @@
-//! An owner's beginning and end, and the ways to take one lock.
+//! The beginning and end of an owner, and the ways to take one lock.
 
 use core::cell::{Cell, OnceCell};
 use core::fmt;
@@ -18,12 +18,12 @@ use crate::mode::Mode;
 use crate::options::{OwnerOptions, Step, Wait};
 
 impl<M: ConstMachine> Memory<M> {
-    /// A new owner.
+    /// Creates an owner.
     pub(crate) fn owner(&self) -> Result<Owner<'_, M>, Error> {
         self.owner_with(&OwnerOptions::default())
     }
 
-    /// A new owner that is thus.
+    /// Creates an owner with these options.
     pub(crate) fn owner_with(&self, options: &OwnerOptions<'_>) -> Result<Owner<'_, M>, Error> {
         if !self.ended.borrow().is_empty() {
             self.release_ended();
@@ -44,7 +44,8 @@ impl<M: ConstMachine> Memory<M> {
             put(word, chunk);
         }
         if !self.reserves {
-            // What a process that reserves left here says nothing of what this one writes.
+            // A process that reserves names may have left this value. This process does not
+            // maintain it.
             put(&cell.reserved, 0);
         }
         put(&cell.generation, generation);
@@ -74,7 +75,7 @@ impl<M: ConstMachine> Memory<M> {
     }
 }
 
-/// A label as a cell keeps it.
+/// Returns a label in the form that a cell stores.
 pub(crate) fn label_words(label: &str) -> [u64; 4] {
     let mut words = [0; 4];
     for (at, byte) in label.bytes().take(32).enumerate() {
@@ -84,12 +85,13 @@ pub(crate) fn label_words(label: &str) -> [u64; 4] {
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Its name for others.
+    /// Returns the owner's id, by which other sessions name it.
     pub fn id(&self) -> OwnerId {
         self.index.id(self.generation)
     }
 
-    /// When it began: to be given to the owner of the next attempt, so that it gets older.
+    /// Returns the time at which it began. Pass it to the owner of a retry, so that the retry is
+    /// not younger.
     ///
     /// # Errors
     ///
@@ -99,13 +101,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(get(&self.cell.age))
     }
 
-    /// Takes a lock, waiting as long as it takes. A lock that is held already is counted, and
-    /// converted if the mode asks for more.
+    /// Takes a lock, and blocks until it is granted. A lock that is already held is counted, and
+    /// converted if the mode is stronger.
     ///
     /// # Errors
     ///
     /// [`Error::Mode`], [`Error::Name`], [`Error::Deadlock`], [`Error::Aborted`],
-    /// [`Error::Waiting`], [`Error::Cap`], [`Error::Region`]. What was held before is held still.
+    /// [`Error::Waiting`], [`Error::Cap`], [`Error::Region`]. At an error, locks that were held
+    /// before stay held.
     #[inline]
     pub fn lock(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
         match self.request(name, mode, Wait::Detect)? {
@@ -114,29 +117,29 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
-    /// Takes a lock if that is possible at once.
+    /// Takes a lock if that is possible without waiting.
     ///
     /// # Errors
     ///
-    /// [`Error::NotGranted`]; others as for [`lock`](Self::lock).
+    /// [`Error::NotGranted`], and the errors of [`lock`](Self::lock).
     pub fn try_lock(&self, name: &[u8], mode: Mode) -> Result<(), Error> {
         self.request(name, mode, Wait::Never).map(|_| ())
     }
 
-    /// Takes a lock, or gives up after a while.
+    /// Takes a lock, or fails after a timeout.
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`]; others as for [`lock`](Self::lock).
+    /// [`Error::TimedOut`], and the errors of [`lock`](Self::lock).
     pub fn lock_timeout(&self, name: &[u8], mode: Mode, wait: Duration) -> Result<(), Error> {
         self.lock_with(name, mode, Wait::Until(self.memory.after(wait)))
     }
 
-    /// Takes a lock, waiting as told.
+    /// Takes a lock, waiting as `wait` says.
     ///
     /// # Errors
     ///
-    /// As for [`lock`](Self::lock), and as each [`Wait`] says.
+    /// The errors of [`lock`](Self::lock), and those of each [`Wait`].
     pub fn lock_with(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<(), Error> {
         let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
         match self.request(name, mode, wait)? {
@@ -150,15 +153,15 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if self.memory.modes().has(mode) { Ok(()) } else { Err(Error::Mode(mode)) }
     }
 
-    /// Whether the owner may do something other than to wait. First of all it is told if this is
-    /// the child of a fork, where its cell is gone.
+    /// Checks that the owner is not waiting. Checks first that this is not the child of a fork,
+    /// where its cell is unmapped.
     #[inline]
     pub(crate) fn at_rest(&self) -> Result<(), Error> {
         self.memory.region().check()?;
         if !self.pending.get().is_null() { Err(Error::Waiting) } else { Ok(()) }
     }
 
-    /// Whether the owner may ask for a lock now.
+    /// Checks that the owner may request a lock now.
     #[inline]
     pub(crate) fn ready(&self) -> Result<(), Error> {
         self.at_rest()?;
@@ -169,7 +172,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
     }
 }
 
-/// What it remembers itself; nothing is read of the region.
+/// Shows what the handle stores; reads nothing from the region.
 impl<M: ConstMachine> fmt::Debug for Owner<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Owner")
@@ -181,9 +184,9 @@ impl<M: ConstMachine> fmt::Debug for Owner<'_, M> {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// From now on dropping it releases nothing: what it holds is released when its session is
-    /// dropped, or by a sweep if that [gave its slot up](latchwork_region::Thread::abandon). For an
-    /// owner whose work could not be undone.
+    /// Makes dropping the owner release nothing. Its locks are then released when its session is
+    /// dropped, or by a sweep if the session [abandoned its
+    /// slot](latchwork_region::Thread::abandon). For an owner whose work could not be rolled back.
     pub fn keep(&self) {
         self.kept.set(true);
     }
@@ -196,7 +199,7 @@ impl<M: ConstMachine> Drop for Owner<'_, M> {
         }
         let _ = self.cancel();
         if self.release_all().is_err() {
-            // A latch's holder is dead, and cannot be swept now.
+            // The holder of a latch is dead and cannot be swept now.
             self.memory.ended.borrow_mut().push(self.index);
         } else if get(&self.cell.generation) == self.generation {
             put(&self.cell.state, OwnerState::FREE);
@@ -210,9 +213,9 @@ mod tests {
     use crate::granular::{X, modes};
     use crate::{Error, Manager, Reason};
 
-    /// An owner that is told to fail may have ended by then, and another have its cell.
+    /// An aborted owner may have ended before the abort, and another may have its cell.
     #[test]
-    fn what_an_owner_was_told_is_not_told_to_the_next() {
+    fn an_abort_does_not_affect_the_next_owner_of_the_cell() {
         let manager = Manager::private(modes()).unwrap();
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
@@ -226,16 +229,17 @@ mod tests {
         next.lock(b"a", X).unwrap();
     }
 
-    /// The locks of an owner that ends where a latch cannot be had are released by the next one.
+    /// If an owner ends and a latch cannot be taken, its locks are released when the next owner
+    /// begins.
     #[test]
-    fn what_could_not_be_released_is_later() {
+    fn locks_that_could_not_be_released_are_released_later() {
         let manager = Manager::private(modes()).unwrap();
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
         owner.lock(b"a", X).unwrap();
         let memory = owner.memory;
         let spot = memory.spot(memory.named(b"a").unwrap().hash);
-        // By the thread that holds it, where waiting is an error.
+        // Held by the thread that drops the owner, for which waiting is an error.
         let latched = memory.latch(spot.partition).unwrap();
         drop(owner);
         drop(latched);

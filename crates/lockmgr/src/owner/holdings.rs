@@ -1,4 +1,4 @@
-//! What an owner holds, for another to take: it can be written down, and taken in a new region.
+//! The locks of an owner by name, so that they can be stored and taken again in a new region.
 
 use core::ops::Bound;
 
@@ -18,27 +18,27 @@ use crate::range::kinds::{KeyRange, RangeKind};
 pub struct HeldRange {
     /// The keyspace.
     pub keyspace: Vec<u8>,
-    /// Where it begins.
+    /// The first key.
     pub from: Vec<u8>,
-    /// The key before which it ends; none if it has no end.
+    /// The key before which the range ends, or `None` if it has no end.
     pub to: Option<Vec<u8>>,
-    /// What it says.
+    /// The kind of lock.
     pub kind: RangeKind,
 }
 
-/// What an owner holds, by names and keys.
+/// The locks of an owner, by names and keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// Objects, and in which modes.
+    /// Names, and the modes in which they are held.
     pub locks: Vec<(Vec<u8>, Mode)>,
     /// Ranges.
     pub ranges: Vec<HeldRange>,
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// What it holds, for another owner to [take](Self::take_held).
+    /// Returns the locks that it holds, for another owner to [take](Self::take_held).
     ///
-    /// Costs what [`locks`](Self::locks) does.
+    /// The cost is that of [`locks`](Self::locks).
     ///
     /// # Errors
     ///
@@ -50,8 +50,8 @@ impl<M: ConstMachine> Owner<'_, M> {
                 held.locks.push((lock.object, lock.mode));
                 continue;
             };
-            // One that waits holds a ticket of another owner's claim for a moment, and that may be
-            // gone by then.
+            // A waiting owner may briefly hold the ticket of another owner's claim, which may have
+            // ended.
             if is_that(region, id) != Ok(true) {
                 continue;
             }
@@ -66,12 +66,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(held)
     }
 
-    /// Takes what another owner held, which nobody else has. It waits for nothing.
+    /// Takes the locks that another owner held, without waiting.
     ///
     /// # Errors
     ///
-    /// [`Error::NotGranted`] if somebody has some of it; others as for [`lock`](Self::lock) and
-    /// [`lock_range`](Self::lock_range).
+    /// [`Error::NotGranted`] if another owner holds a conflicting lock; the errors of
+    /// [`lock`](Self::lock) and [`lock_range`](Self::lock_range).
     pub fn take_held(&self, held: &Held) -> Result<(), Error> {
         for (name, mode) in &held.locks {
             self.try_lock(name, *mode)?;

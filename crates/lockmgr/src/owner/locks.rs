@@ -1,4 +1,4 @@
-//! What an owner holds, for itself.
+//! The list of an owner's locks.
 
 use std::collections::HashMap;
 
@@ -15,22 +15,23 @@ use crate::range::cells::told;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldLock {
-    /// The name, or what a range is called in reports.
+    /// The name, or the description of a range.
     pub object: Vec<u8>,
     /// The mode.
     pub mode: Mode,
     /// How often it was taken.
     pub count: u32,
-    /// Whether all of it lies in the owner's own memory.
+    /// Whether all of it is in the owner's own memory.
     pub weak: bool,
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// What it holds, in the order in which it was acquired: a lock that was taken again, or
-    /// converted, stands where it was taken first; one that was inherited, where it came. Of an
-    /// owner that took 2^32 locks without a savepoint the later ones come last, in any order.
+    /// Returns its locks in the order in which they were acquired. A lock that was taken again or
+    /// converted stands where it was first taken; an inherited lock where it was inherited. If the
+    /// owner took 2^32 locks without a savepoint, the later ones come last, in no order.
     ///
-    /// Costs a latch for each lock in the owner's own memory, and time in proportion to the rest.
+    /// Takes a latch for each lock in the owner's own memory. The rest costs time proportional to
+    /// the number of locks.
     ///
     /// # Errors
     ///
@@ -43,7 +44,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(locks)
     }
 
-    /// The same; ranges by the names of their tickets.
+    /// Returns its locks; ranges by the names of their tickets.
     pub(crate) fn named_locks(&self) -> Result<Vec<HeldLock>, Error> {
         let memory = self.memory;
         let mut found: Vec<(u32, HeldLock)> = Vec::new();
@@ -75,8 +76,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         let mut locks: Vec<HeldLock> = Vec::new();
         let mut places = HashMap::new();
         for (_, lock) in found {
-            // What was taken while its bias was closed is in the table, and what came later may
-            // be in the owner's own memory.
+            // A lock that was taken while its bias was closed is in the table; a later lock of the
+            // same name may be in the owner's own memory.
             let place = *places.entry(lock.object.clone()).or_insert(locks.len());
             let Some(first) = locks.get_mut(place) else {
                 locks.push(lock);

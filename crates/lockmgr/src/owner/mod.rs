@@ -1,4 +1,4 @@
-//! What an owner does: requests, waits, releases, ranges, children, transfers, batches.
+//! The operations of an owner: requests, waits, releases, ranges, children, transfers, batches.
 
 pub(crate) mod adopted;
 pub(crate) mod batch;

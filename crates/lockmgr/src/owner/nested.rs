@@ -1,7 +1,8 @@
-//! Families, for nested transactions.
+//! Child owners, for nested transactions.
 //!
-//! A child is an owner that its parent's holds do not stop, nor those of the parent's parents. The
-//! reverse does not hold, and siblings are strangers. So it is in Berkeley DB (5.3).
+//! A child's requests do not conflict with locks of its parent or the parent's ancestors. A
+//! parent's requests do conflict with locks of its children, and siblings conflict like unrelated
+//! owners. Berkeley DB (5.3) does the same.
 
 use core::fmt;
 use core::ops::Deref;
@@ -14,13 +15,13 @@ use crate::memory::handle::Owner;
 use crate::memory::{Memory, roots};
 use crate::options::OwnerOptions;
 
-/// A child of an owner. Dropping it releases its locks: it was in vain. To keep them call
-/// [`inherit`](Self::inherit) first.
+/// A child of an owner. Dropping it releases its locks. To keep them, call
+/// [`inherit`](Self::inherit) first, which gives them to the parent.
 ///
-/// While it lives its parent should not wait for what it holds: no detector sees that as a cycle,
-/// for the child does not wait.
+/// While the child exists, its parent must not wait for a lock that the child holds. The detector
+/// does not find such a wait, because the child does not wait.
 ///
-/// A child belongs to its parent's session; if their process dies they are released together.
+/// A child belongs to its parent's session. If their process dies they are released together.
 pub struct Child<'p, 's, M: ConstMachine = Native> {
     owner: Owner<'s, M>,
     parent: &'p Owner<'s, M>,
@@ -41,13 +42,13 @@ impl<'s, M: ConstMachine> Deref for Child<'_, 's, M> {
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// A new child, of its parent's age. It may have children itself, 1,000 generations at most.
+    /// Creates a child of the same age. A child may have children, up to 1,000 generations.
     ///
     /// # Errors
     ///
-    /// As for [`Session::owner`](crate::Session::owner).
+    /// [`Error::Cap`] with half a million owners at a time; [`Error::Region`].
     pub fn child(&self) -> Result<Child<'_, 's, M>, Error> {
-        // Asked first: in the child of a fork the cell is gone.
+        // First, because in the child of a fork the cell is unmapped.
         let age = self.age()?;
         let options = OwnerOptions {
             priority: get(&self.cell.priority),
@@ -56,7 +57,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         };
         let memory: &'s Memory<M> = self.memory;
         let owner = memory.owner_with(&options)?;
-        // Before its first request, and so before the latch under which others meet that.
+        // Before its first request, and so before the latch under which other threads find that.
         if !memory.inner().has_families()? {
             put(memory.inner().region.root(roots::FAMILIES)?, 1);
         }
@@ -67,23 +68,24 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 }
 
 impl<'s, M: ConstMachine> Child<'_, 's, M> {
-    /// Its parent.
+    /// Returns its parent.
     pub fn parent(&self) -> &Owner<'s, M> {
         self.parent
     }
 
-    /// Gives its locks to its parent, with their counts; no other owner can come in between. What
-    /// both hold is held in the mode that [`Modes::convert`](crate::Modes::convert) makes of the
-    /// two. The limit of locks per owner does not count here. The child is empty then, and may go
-    /// on.
+    /// Gives its locks to its parent, with their counts. No other owner can get a lock in between.
+    /// A lock that both hold is held in the mode that [`Modes::convert`](crate::Modes::convert)
+    /// gives for the two. The limit of locks per owner does not apply. The child then holds nothing
+    /// and can be used further.
     ///
-    /// Costs a latch for each lock; a weak one goes to the table, and so closes its bias.
+    /// Takes a latch for each lock. A weak lock is moved to the table, which closes its bias.
     ///
     /// # Errors
     ///
-    /// [`Error::Waiting`] if either waits. [`Error::NotGranted`] if a stranger's hold stops the
-    /// mode that two make: [`convert`](Owner::convert) the child's to it first. [`Error::Region`].
-    /// Then some locks are the parent's, and the others still the child's.
+    /// [`Error::Waiting`] if either waits. [`Error::NotGranted`] if an unrelated owner's lock
+    /// conflicts with a combined mode: [`convert`](Owner::convert) the child's lock to that mode
+    /// first. [`Error::Region`]. At an error some locks belong to the parent, the others still to
+    /// the child.
     pub fn inherit(&self) -> Result<(), Error> {
         self.owner.at_rest()?;
         self.parent.at_rest()?;
@@ -114,7 +116,7 @@ impl<'s, M: ConstMachine> Child<'_, 's, M> {
         }
     }
 
-    /// Makes one lock the parent's.
+    /// Gives one lock to the parent.
     fn give_to_parent(&self, at: RequestAt<M>) -> Result<(), Error> {
         let (memory, parent) = (self.owner.memory, self.parent);
         let mine = memory.request(at)?;

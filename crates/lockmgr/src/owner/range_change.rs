@@ -1,14 +1,12 @@
-//! What an owner does with the ranges that it holds: weaker kinds, other owners, parts and wholes;
-//! and what a writer asks before it looks.
+//! Changes of ranges that an owner holds: weaker kinds, transfers, splits and merges.
 //!
-//! All of it is made of locks and unlocks of the owner's own claims, in an order that leaves no
-//! window: the new claim is held before the old one goes. What an owner holds stops no claim of its
-//! own, and a waiting request that what it holds stops is passed by (rule 2 of `range/claims.rs`),
-//! so the new claim is had at once wherever the old one said at least as much.
+//! Each change is made of locks and unlocks of the owner's own claims, in an order that leaves no
+//! gap: the new claim is held before the old one is released. An owner's claims do not conflict
+//! with each other, and a request ignores a waiting claim that is blocked by one of its own (rule 2
+//! of `range/claims.rs`). So the new claim is granted immediately if the old one covered it.
 //!
-//! A claim is on keys, not on pages or records: when a page splits, or a key goes, it covers what
-//! it covered. To part a claim and to join two is for an owner that wants to give a part of it
-//! back.
+//! A claim covers keys, not pages or records: a page split or the removal of a key does not change
+//! it. Splitting and merging claims serves an owner that wants to release a part of a range.
 
 use core::time::Duration;
 
@@ -21,11 +19,11 @@ use crate::range::cells::ticket;
 use crate::range::kinds::{KeyRange, RangeKind};
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Takes a lock on a range if that is possible at once.
+    /// Locks a range if that is possible without waiting.
     ///
     /// # Errors
     ///
-    /// [`Error::NotGranted`]; others as for [`lock_range`](Self::lock_range).
+    /// [`Error::NotGranted`], and the errors of [`lock_range`](Self::lock_range).
     pub fn try_lock_range(
         &self,
         keyspace: &[u8],
@@ -35,11 +33,11 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.lock_range(keyspace, range, kind, Wait::Never)
     }
 
-    /// Takes a lock on a range, or gives up after a while.
+    /// Locks a range, or fails after a timeout.
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`]; others as for [`lock_range`](Self::lock_range).
+    /// [`Error::TimedOut`], and the errors of [`lock_range`](Self::lock_range).
     pub fn lock_range_timeout(
         &self,
         keyspace: &[u8],
@@ -51,14 +49,14 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.lock_range(keyspace, range, kind, Wait::Until(deadline))
     }
 
-    /// Exchanges the kind of a held range for a weaker one, with its count. The owners that wait
-    /// for it look again.
+    /// Replaces the kind of a held range by a weaker one, with the same count. Owners that wait for
+    /// the range search again.
     ///
     /// # Errors
     ///
     /// [`Error::NotHeld`] if the range is not held in the kind `held`, or if that does not
-    /// [cover](RangeKind::covers) `kind`; others as for [`try_lock_range`](Self::try_lock_range).
-    /// Then it is held as before.
+    /// [cover](RangeKind::covers) `kind`; the errors of [`try_lock_range`](Self::try_lock_range).
+    /// At an error the range is held as before.
     pub fn downgrade_range(
         &self,
         keyspace: &[u8],
@@ -75,13 +73,13 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.drop_range(keyspace, range, held, count)
     }
 
-    /// Parts a held range in two, at a key that begins the second one: both are held in its kind,
-    /// with its count.
+    /// Splits a held range in two, at the first key of the second part. Both parts are held in its
+    /// kind and with its count.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`]; [`Error::EmptyRange`] if the key is not inside the range; others as for
-    /// [`try_lock_range`](Self::try_lock_range). Then it is held as before.
+    /// [`Error::NotHeld`]; [`Error::EmptyRange`] if the key is not inside the range; the errors of
+    /// [`try_lock_range`](Self::try_lock_range). At an error the range is held as before.
     pub fn split_range(
         &self,
         keyspace: &[u8],
@@ -104,13 +102,14 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.drop_range(keyspace, range, kind, count)
     }
 
-    /// Joins two held ranges, of which the second begins where the first ends: the whole is held in
-    /// their kind, as often as the one that was taken more often.
+    /// Merges two held ranges, if the second begins where the first ends. The merged range is held
+    /// in their kind, with the larger of their counts.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`] if one of them is not held in this kind, or they do not meet; others as
-    /// for [`try_lock_range`](Self::try_lock_range). Then they are held as before.
+    /// [`Error::NotHeld`] if one of them is not held in this kind, or if they are not adjacent; the
+    /// errors of [`try_lock_range`](Self::try_lock_range). At an error the ranges are held as
+    /// before.
     pub fn merge_ranges(
         &self,
         keyspace: &[u8],
@@ -129,7 +128,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.drop_range(keyspace, second, kind, after)
     }
 
-    /// Takes a range so many times, or not at all.
+    /// Locks a range `count` times, or not at all.
     fn take_range(
         &self,
         keyspace: &[u8],
@@ -156,14 +155,14 @@ impl<M: ConstMachine> Owner<'_, M> {
         (0..count).try_for_each(|_| self.unlock_range(keyspace, range, kind))
     }
 
-    /// Gives a held range to another owner of the same session, with its count; no third owner can
-    /// come in between. If that one holds the same range in the same kind it has two claims then,
-    /// and gives each back by itself.
+    /// Transfers a held range to another owner of the same session, with its count. No third owner
+    /// can get it in between. If the other owner holds the same range in the same kind, it then has
+    /// two claims and releases each by itself.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`]; others as for [`trade`](Self::trade), and as for
-    /// [`holds_range`](Self::holds_range). Then it is held as before.
+    /// [`Error::NotHeld`]; the errors of [`trade`](Self::trade) and of
+    /// [`holds_range`](Self::holds_range). At an error the range is held as before.
     pub fn trade_range(
         &self,
         keyspace: &[u8],

@@ -1,4 +1,4 @@
-//! A request for a range, until it is decided: see `range/claims.rs`.
+//! A request for a range, until it is decided. `range/claims.rs` has the rules.
 
 use core::cell::Cell;
 use core::fmt;
@@ -17,14 +17,14 @@ use crate::range::cells::{ClaimId, TICKET, is_that, no_claim, ticket};
 /// A request for a range. Dropping it before it is granted withdraws it; dropping it afterwards
 /// changes nothing.
 ///
-/// While it waits its owner can do nothing else.
+/// While it waits, its owner can perform no other operation.
 pub struct RangeRequest<'o, 's, M: ConstMachine = Native> {
     owner: &'o Owner<'s, M>,
     id: ClaimId<M>,
     wait: Wait,
-    /// The claim in the way, whose ticket was asked for.
+    /// The conflicting claim whose ticket was requested.
     behind: Cell<ClaimId<M>>,
-    /// Whether it waits still.
+    /// Whether it still waits.
     open: Cell<bool>,
     /// Whether it was refused or withdrawn.
     gone: Cell<bool>,
@@ -38,24 +38,24 @@ impl<M: ConstMachine> fmt::Debug for RangeRequest<'_, '_, M> {
 }
 
 impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
-    /// For a claim in the index, whose ticket is held.
+    /// Creates a request for a claim in the index whose ticket is held.
     pub(crate) fn new(owner: &'o Owner<'s, M>, id: ClaimId<M>, wait: Wait, open: bool) -> Self {
         let (behind, gone) = (Cell::new(no_claim()), Cell::new(false));
         Self { owner, id, wait, behind, open: Cell::new(open), gone }
     }
 
-    /// Whether it waits still or is decided, without looking.
+    /// Returns whether the request waits or is decided, as of the last [`poll`](Self::poll).
     pub fn step(&self) -> Step {
         if self.open.get() { Step::Waiting } else { Step::Granted }
     }
 
-    /// Looks whether it is decided: the outcome, or nothing if it waits still. As
-    /// [`Owner::poll`], which is not to be called instead.
+    /// Checks whether the request is decided. Returns the outcome, or `None` if it still waits.
+    /// Call this instead of [`Owner::poll`], not in addition to it.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if it cannot look. The outcome has errors of its own; then it is
-    /// withdrawn, and [`Error::NotHeld`] from then on.
+    /// [`Error::Region`] if the request cannot be read. If the outcome is an error, the request is
+    /// withdrawn, and later calls return [`Error::NotHeld`].
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
         self.owner.memory.region().check()?;
         if !self.open.get() {
@@ -83,11 +83,11 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         }
     }
 
-    /// Waits until it is decided; until the deadline, if it was asked with one.
+    /// Blocks until the request is decided, or until its deadline, if it has one.
     ///
     /// # Errors
     ///
-    /// As for [`Owner::lock_range`]. It is withdrawn then.
+    /// The errors of [`Owner::lock_range`]. At an error the request is withdrawn.
     pub fn finish(self) -> Result<(), Error> {
         let deadline = if let Wait::Until(deadline) = self.wait { Some(deadline) } else { None };
         loop {
@@ -104,8 +104,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         ticket(self.owner.memory.region(), id.0, id.1)
     }
 
-    /// Gives back the ticket that it waited for, and says whose it was. None if it has not got it:
-    /// its owner was told to wait no longer by other means.
+    /// Releases the ticket that it waited for, and returns its claim. Returns no claim if the
+    /// ticket is not held, because the wait was ended by other means.
     fn let_go(&self) -> Result<ClaimId<M>, Error> {
         let got = self.behind.replace(no_claim());
         match self.owner.unlock(&self.ticket(got)) {
@@ -115,7 +115,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         }
     }
 
-    /// The claim that is in the way now, or how it ended. `last` is one whose ticket was got.
+    /// Returns the claim that blocks the request now, or how the request ended. `last` is the claim
+    /// whose ticket was obtained.
     #[allow(clippy::type_complexity, reason = "an end is the exception here")]
     fn look(&self, last: ClaimId<M>) -> Result<Result<ClaimId<M>, Result<(), Error>>, Error> {
         let memory = self.owner.memory;
@@ -139,8 +140,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
             if id != last {
                 return Ok(Ok(id));
             }
-            // Its ticket was ours: a claim without an owner, which cannot be, and holds nothing.
-            // One that is found again is where the tree does not say that it is: damage, too.
+            // This owner had its ticket: a claim without an owner, which is damage, and holds
+            // nothing. If it is found again, it is not where the tree has it: also damage.
             if other == dropped {
                 return corrupt_list();
             }
@@ -156,8 +157,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         Ok(())
     }
 
-    /// It may not wait for the claim in its way. If that only waits, as all others do, it goes
-    /// before it.
+    /// Handles a refused wait for a blocking claim. If all blocking claims only wait, the request
+    /// precedes them.
     fn refused(&self, error: Error) -> Result<Result<(), Error>, Error> {
         self.behind.set(no_claim());
         let memory = self.owner.memory;
@@ -174,7 +175,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         Ok(Err(error))
     }
 
-    /// Takes the claim out, and gives its ticket back.
+    /// Removes the claim and releases its ticket.
     fn withdraw(&self) -> Result<(), Error> {
         if !self.open.replace(false) {
             return Ok(());
@@ -182,7 +183,8 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
         self.gone.set(true);
         let (owner, memory) = (self.owner, self.owner.memory);
         if self.behind.get() != no_claim() {
-            // If the ticket came meanwhile, it goes again; if it was refused, there is none.
+            // If the ticket was granted in the meantime it is released; if it was refused, there is
+            // none.
             if owner.cancel() == Ok(false) {
                 self.let_go()?;
             }
@@ -201,7 +203,7 @@ impl<'o, 's, M: ConstMachine> RangeRequest<'o, 's, M> {
 
 impl<M: ConstMachine> Drop for RangeRequest<'_, '_, M> {
     fn drop(&mut self) {
-        // What cannot be withdrawn goes when its owner ends.
+        // A claim that cannot be removed here is removed when its owner ends.
         let _ = self.withdraw();
     }
 }

@@ -1,5 +1,4 @@
-//! Locks on ranges of keys, as an owner takes and releases them. The rules are in
-//! `range/claims.rs`.
+//! Locking and releasing ranges of keys. `range/claims.rs` has the rules.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -17,18 +16,18 @@ use crate::range::keyspaces::what;
 use crate::range::kinds::{KeyRange, RangeKind, Span};
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Takes a lock on a range of keys of a keyspace, waiting as told. The same range in the same
-    /// kind is counted; others are beside it, also those that cover it.
+    /// Locks a range of keys of a keyspace, waiting as `wait` says. The same range in the same kind
+    /// is counted. Any other range is a separate lock, even if a held one covers it.
     ///
     /// [`release_all`](Self::release_all) and [`roll_back_to`](Self::roll_back_to) release it like
-    /// other locks, [`release_reads`](Self::release_reads) if its kind does not write, and
-    /// [`Child::inherit`](crate::Child::inherit) passes it on. It counts as one lock of its owner,
-    /// as two while it waits.
+    /// other locks, [`release_reads`](Self::release_reads) does if its kind does not write, and
+    /// [`Child::inherit`](crate::Child::inherit) transfers it. It counts as one lock of its owner,
+    /// and as two while it waits.
     ///
     /// # Errors
     ///
-    /// [`Error::Keyspace`], [`Error::Key`], [`Error::EmptyRange`]; [`Error::Mode`] if no mode of
-    /// the manager's set stops another; others as for [`lock_with`](Self::lock_with).
+    /// [`Error::Keyspace`], [`Error::Key`], [`Error::EmptyRange`]; [`Error::Mode`] if no two modes
+    /// of the manager's set conflict; the errors of [`lock_with`](Self::lock_with).
     pub fn lock_range(
         &self,
         keyspace: &[u8],
@@ -39,11 +38,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.request_range(keyspace, range, kind, wait)?.finish()
     }
 
-    /// Asks for a lock on a range: as [`lock_range`](Self::lock_range), without waiting.
+    /// Requests a lock on a range, as [`lock_range`](Self::lock_range) does, without waiting for
+    /// it.
     ///
     /// # Errors
     ///
-    /// As for `lock_range`, but for deadlocks and time, which come later.
+    /// The errors of [`lock_range`](Self::lock_range), except for deadlocks and timeouts, which the
+    /// returned request reports.
     pub fn request_range<'o>(
         &'o self,
         keyspace: &[u8],
@@ -99,9 +100,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         }
     }
 
-    /// Asks for a ticket, in the table always: the thread that releases an owner's locks finds the
-    /// claims behind its tickets in the owner's list, so a ticket in the owner's own memory, as a
-    /// strong lock that is reserved there, would leave its claim behind.
+    /// Requests a ticket, always in the table. The thread that releases an owner's locks finds its
+    /// claims through the tickets in the owner's list; a ticket in the owner's own memory, such as
+    /// a reserved lock, would leave its claim behind.
     pub(crate) fn request_ticket(
         &self,
         ticket: &[u8],
@@ -115,8 +116,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.request_in_table(&name, self.memory.spot(name.hash), mode, wait)
     }
 
-    /// Gives a range back once, by the same range and kind; the last time releases it. One that was
-    /// taken 2^32 - 1 times, 72 minutes of a million a second, stays until all is released.
+    /// Releases a range once, by the same range and kind; the last release frees it. A range that
+    /// was locked 2^32 - 1 times, 72 minutes at a million a second, stays held until all locks are
+    /// released.
     ///
     /// # Errors
     ///
@@ -163,7 +165,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.unlock(&own)
     }
 
-    /// Whether an owner holds this range in this kind, and how often it took it.
+    /// Returns how often the owner locked this range in this kind, or `None` if it does not hold
+    /// it.
     ///
     /// # Errors
     ///
@@ -190,7 +193,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         if at.is_null() { Ok(None) } else { Ok(Some(get(&memory.claim(at)?.count))) }
     }
 
-    /// This owner's held claim of a range and kind.
+    /// Returns this owner's held claim of a range and kind.
     pub(crate) fn held_claim(
         &self,
         keyspace: &[u8],
@@ -208,7 +211,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(Some((at, generation_at(memory.region(), at)?)))
     }
 
-    /// This owner's held claim of the same keyspace, kind and range; null if there is none.
+    /// Returns this owner's held claim of the same keyspace, kind and range, or null.
     fn same(
         &self,
         latched: &Latched<'_, M>,
@@ -243,8 +246,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(!at.is_null())
     }
 
-    /// Puts a claim, whose ticket is held, into its keyspace: held if nothing is in the way, or
-    /// else as one that waits, unless it is not to wait. Returns whether it is held.
+    /// Links a claim, whose ticket is held, into its keyspace: as held if no claim blocks it,
+    /// otherwise as waiting, unless it must not wait. Returns whether it is held.
     fn stake(&self, name: &Name<'_>, new: NewClaim<'_, M>, never: bool) -> Result<bool, Error> {
         let latched = self.memory.latch(self.memory.spot(name.hash).partition)?;
         let space = latched.find_or_make_keyspace(name)?;
@@ -264,9 +267,9 @@ mod tests {
     use super::*;
     use crate::{Manager, shared};
 
-    /// A range whose count has come to its end is not released too early.
+    /// A range whose count is saturated is not released early.
     #[test]
-    fn a_range_that_was_taken_too_often_to_count_stays() {
+    fn a_range_with_a_saturated_count_stays_held() {
         let manager = Manager::private(shared::modes()).unwrap();
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();

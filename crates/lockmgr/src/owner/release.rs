@@ -1,4 +1,4 @@
-//! Giving locks back, all of them or a part; and what an owner holds.
+//! Releasing locks, all or some of them; and reading what an owner holds.
 
 use latchwork_machine::ConstMachine;
 use latchwork_region::Offset;
@@ -17,7 +17,7 @@ use crate::options::{Step, Wait};
 use crate::range::kinds::RangeKind;
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Gives a lock back once; the last time releases it.
+    /// Releases a lock once. The last release frees it and grants it to waiters.
     ///
     /// # Errors
     ///
@@ -27,11 +27,11 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.unlock_by(name, false)
     }
 
-    /// Releases a lock, however often it was taken.
+    /// Releases a lock, regardless of how often it was taken. Succeeds if the lock is not held.
     ///
     /// # Errors
     ///
-    /// As for [`unlock`](Self::unlock).
+    /// The errors of [`unlock`](Self::unlock).
     pub fn release_object(&self, name: &[u8]) -> Result<(), Error> {
         self.unlock_by(name, true)
     }
@@ -55,8 +55,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.unlock_in_table(&name, spot, all)
     }
 
-    /// Gives back what was taken last, if it has this name: no hash and no search. False if it is
-    /// another.
+    /// Releases the lock that was taken last, if it has this name, without a hash or a search.
+    /// Returns false if it has another name.
     #[inline]
     fn unlock_last(&self, name: &[u8]) -> Result<bool, Error> {
         if let (Some((at, bias)), Some(page)) = (self.last_entry(), self.known_page())
@@ -77,7 +77,7 @@ impl<M: ConstMachine> Owner<'_, M> {
     #[inline(never)]
     fn unlock_request(&self, last: Last<'_, M>, name: &[u8]) -> Result<bool, Error> {
         let Last { at, object_at, request, object } = last;
-        // Held, so that its object has its name for good: no latch is needed to read it.
+        // The request is held, so its object keeps its name: reading the name needs no latch.
         if !self.memory.has_name(object_at, object, name)? {
             return Ok(false);
         }
@@ -96,7 +96,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.give_back(latched, at, self.memory.request(at)?, all)
     }
 
-    /// Counts a request down; the last time it leaves its queue.
+    /// Decrements the count of a request. At zero the request leaves its queue.
     #[inline(always)]
     fn give_back(
         &self,
@@ -116,7 +116,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.memory.wake_all()
     }
 
-    /// The owner's request for a name.
+    /// Returns the owner's request for a name, or null.
     #[inline]
     pub(crate) fn find_held(
         &self,
@@ -137,7 +137,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.find_own(latched, object_at, self.memory.object(object_at)?)
     }
 
-    /// Releases everything, in time proportional to what the owner holds.
+    /// Releases all locks, in time proportional to their number.
     ///
     /// # Errors
     ///
@@ -150,13 +150,13 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// As [`release_all`](Self::release_all), and each lock goes to the request whose turn it is,
-    /// whatever [`barge_for`](crate::Options::barge_for) says: for an owner that was aborted and
-    /// will ask for the same locks again, before the others can come for them.
+    /// Releases all locks as [`release_all`](Self::release_all) does, and grants each to the next
+    /// request in its queue, regardless of [`barge_for`](crate::Options::barge_for). For an owner
+    /// that was aborted and requests the same locks again, possibly before the waiting owners run.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Waiting`], [`Error::Region`].
     pub fn release_all_in_turn(&self) -> Result<(), Error> {
         self.memory.in_turn.set(true);
         let released = self.release_all();
@@ -164,22 +164,23 @@ impl<M: ConstMachine> Owner<'_, M> {
         released
     }
 
-    /// Releases all locks in modes that do not write, and ranges in [kinds](crate::RangeKind) that
-    /// do not.
+    /// Releases all locks in modes that do not write, and all ranges in [kinds](crate::RangeKind)
+    /// that do not write.
     ///
     /// # Errors
     ///
-    /// As for [`release_all`](Self::release_all).
+    /// [`Error::Waiting`], [`Error::Region`].
     pub fn release_reads(&self) -> Result<(), Error> {
         self.at_rest()?;
-        // One count, of one mode, decides whether it stays.
+        // One count and one mode decide whether a lock stays.
         self.gather_all()?;
         self.release_some(|mode, _, kind| {
             !kind.map_or_else(|| self.memory.modes().is_write(mode), RangeKind::is_write)
         })
     }
 
-    /// Releases what `which` says of mode and mark, and kind if it is a range.
+    /// Releases the locks for which `which` returns true, given the mode, the mark, and the kind of
+    /// a range.
     pub(crate) fn release_some(
         &self,
         which: impl Fn(Mode, u32, Option<RangeKind>) -> bool,
@@ -221,7 +222,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.memory.wake_all()
     }
 
-    /// How many objects it holds, weak ones too.
+    /// Returns the number of names that it holds, including weak locks.
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl<M: ConstMachine> Owner<'_, M> {
                 let entry = get(&page.states[at]);
                 let bytes = names::read::<M>(&page.names[at], entry.length);
                 let name = Name { bytes: &bytes, hash };
-                // What was taken while the bias was closed may be in the table besides.
+                // A part that was taken while the bias was closed may be in the table.
                 if entry.count != 0
                     && self.find_held(&latched, &name, self.memory.spot(hash))?.is_null()
                 {
@@ -248,7 +249,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(get(&self.cell.held) as usize + weak)
     }
 
-    /// The mode in which it holds an object, and how often it took it.
+    /// Returns the mode in which it holds a name, and how often it took the lock; `None` if it does
+    /// not hold it.
     ///
     /// # Errors
     ///
@@ -284,7 +286,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(found)
     }
 
-    /// Exchanges the mode of a held lock for a weaker one. Needs no room.
+    /// Replaces the mode of a held lock by a weaker one. Needs no memory.
     ///
     /// # Errors
     ///
@@ -306,7 +308,8 @@ impl<M: ConstMachine> Owner<'_, M> {
             Ok(modes.is_weak(get(&self.memory.request(at)?.state).mode))
         };
         if at.is_null() || was_weak(at)? && !modes.is_weak(mode) {
-            // A strong request is under no open bias, and one that was strong is so already.
+            // A strong request is under no open bias, and a request that was strong already needs
+            // no closing.
             latched.close(spot.bias)?;
             if let Some(page) = self.weak_page()?
                 && let Some(at) = self.entry_of(page, &name)
@@ -335,9 +338,9 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.memory.wake_all()
     }
 
-    /// The same for what is in the owner's own memory alone, where its bias stays as it is: so the
-    /// table that is locked to read and then to write does not close its bias when the write is
-    /// undone. Nothing if it is not there.
+    /// Downgrades a lock that is in the owner's own memory only, and leaves its bias as it is: a
+    /// table lock that is converted from read to write and back does not close its bias. Returns
+    /// `None` if the lock is not there.
     fn downgrade_entry(
         &self,
         latched: &Latched<'_, M>,
@@ -348,7 +351,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let Some(page) = self.weak_page()? else { return Ok(None) };
         let Some(at) = self.entry_of(page, name) else { return Ok(None) };
         let (entry, modes) = (get(&page.states[at]), self.memory.modes());
-        // Nobody closes it while the latch is held.
+        // The latch prevents closing.
         let bias = get(&self.memory.biases(spot.partition)?[spot.bias as usize]);
         let here = entry.count != 0 && entry.bias == bias;
         if !here
@@ -364,12 +367,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(Some(Ok(())))
     }
 
-    /// Asks for a stronger mode of what is held, without counting it once more. It goes before all
-    /// that hold nothing of the object.
+    /// Requests a stronger mode of a held lock, without counting it again. A conversion precedes
+    /// all requests that hold nothing of the name.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`]; others as for [`lock_with`](Self::lock_with).
+    /// [`Error::NotHeld`], and the errors of [`lock_with`](Self::lock_with).
     pub fn convert(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<(), Error> {
         if self.holds(name)?.is_none() {
             return Err(Error::NotHeld);
@@ -379,7 +382,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.note_hold(name)?;
         let name = self.memory.named(name)?;
         let spot = self.memory.spot(name.hash);
-        // In the table one request says all that is held.
+        // In the table one request states the whole lock.
         self.memory.with_room(|| self.gather_in_table(&name, spot))?;
         self.memory.counters.request();
         let deadline = if let Wait::Until(deadline) = wait { Some(deadline) } else { None };
@@ -389,11 +392,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.unlock_in_table(&name, spot, false)
     }
 
-    /// Tries names in turn, and takes the first that is to be had at once: its place, or none.
+    /// Tries names in order, and takes the first lock that is available without waiting. Returns
+    /// its index, or `None`.
     ///
     /// # Errors
     ///
-    /// As for [`try_lock`](Self::try_lock), but for [`Error::NotGranted`].
+    /// The errors of [`try_lock`](Self::try_lock), except for [`Error::NotGranted`].
     pub fn lock_any<'n>(
         &self,
         names: impl IntoIterator<Item = &'n [u8]>,

@@ -1,4 +1,4 @@
-//! Requests that go to the table: granted at once, or queued.
+//! Requests, and their path to the table: granted immediately, or queued.
 
 use core::sync::atomic::Ordering::SeqCst;
 
@@ -18,12 +18,13 @@ use crate::options::{Step, Wait};
 use crate::{Error, Reason};
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Asks for a lock, and returns whether it is granted or waits. While it waits the owner can do
-    /// nothing but [`poll`](Self::poll), [`finish`](Self::finish) and [`cancel`](Self::cancel).
+    /// Requests a lock, and returns whether it is granted or waits. While it waits, the owner can
+    /// only [`poll`](Self::poll), [`finish`](Self::finish) or [`cancel`](Self::cancel).
     ///
     /// # Errors
     ///
-    /// As for [`lock_with`](Self::lock_with), but for deadlocks and time, which come later.
+    /// The errors of [`lock_with`](Self::lock_with), except for deadlocks and timeouts, which the
+    /// wait reports.
     #[inline]
     pub fn request(&self, name: &[u8], mode: Mode, wait: Wait) -> Result<Step, Error> {
         self.ready()?;
@@ -37,8 +38,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         } else if self.may_have_reserved(name.hash) {
             taken = self.reserved_take(&name, spot, mode);
         } else {
-            // The partition's line is far away as a rule, and latched some hundred instructions
-            // later: puts by two threads are 2 to 7 % more with this.
+            // The partition's line is usually in no near cache, and is latched some hundred
+            // instructions later: this makes puts by two threads 2 to 7 % faster.
             M::prefetch(&self.memory.partition(spot.partition)?.heads.word);
         }
         if taken == Taken::Yes {
@@ -48,7 +49,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.request_slow(name, spot, mode, wait, taken)
     }
 
-    /// The same, where the first try in the owner's own memory was not enough.
+    /// Continues a request that the first attempt in the owner's own memory did not grant.
     #[inline(never)]
     fn request_slow(
         &self,
@@ -64,7 +65,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
                 memory.counters.weak();
                 return Ok(Step::Granted);
             }
-            // Perhaps it is reserved for this slot: in any mode.
+            // The name may be reserved for this slot, which serves any mode.
             match self.reserved_take(&name, spot, mode) {
                 Taken::Yes => {
                     memory.counters.weak();
@@ -86,7 +87,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         self.request_in_table(&name, spot, mode, wait)
     }
 
-    /// A request that goes to the table.
+    /// Makes a request in the table.
     #[inline(always)]
     pub(crate) fn request_in_table(
         &self,
@@ -130,14 +131,14 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let step = asked?;
         let wound = |owner| self.memory.abort(owner, Reason::Wounded);
         match woken.and_then(|()| younger.into_iter().try_for_each(wound)) {
-            // It is not to wait if the caller is told that it failed.
+            // The request must not stay in the queue if the caller receives an error.
             Err(error) if step == Step::Waiting => self.give_up(error).map(|()| Step::Granted),
-            // What is granted is the caller's; the error is of others' requests.
+            // The lock is granted to the caller; the error concerns other owners' requests.
             _ => Ok(step),
         }
     }
 
-    /// The request itself, with the latch held.
+    /// Makes the request, with the latch held.
     #[inline]
     fn ask(
         &self,
@@ -163,7 +164,7 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
             if made == old.mode || latched.stopped(object, self.index, made)?.is_none() {
                 if made != old.mode {
                     latched.set(object, request, State::held(made));
-                    // A child of ours may go before those whom this stops.
+                    // A child of this owner may precede the waiters that this mode blocks.
                     if self.memory.inner().has_families()? {
                         latched.advance(object)?;
                     }
@@ -202,7 +203,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         Ok(Step::Waiting)
     }
 
-    /// What the kind of wait says to the owners in the way: an error, or the `younger` to wound.
+    /// Applies the kind of wait to the owners in the way: returns an error, or the `younger` owners
+    /// to wound.
     #[cold]
     fn may_wait(
         &self,
@@ -240,8 +242,9 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         put(&self.cell.ticket, get(&self.cell.ticket).wrapping_add(1));
         put(&self.cell.forward, 0);
         put(&self.cell.waiting, at);
-        // SeqCst: this store comes before the load of `abort` in `Owner::poll`, as in
-        // `Memory::abort` the store of `abort` before the load of `waiting`: one sees the other.
+        // SeqCst: this store precedes the load of `abort` in `Owner::poll`, as in `Memory::abort`
+        // the store of `abort` precedes the load of `waiting`: at least one of the two threads sees
+        // the other's store.
         M::fence(SeqCst);
         self.pending.set(at);
         self.memory.counters.waited();

@@ -1,10 +1,11 @@
-//! Savepoints: an owner's locks as they were.
+//! Savepoints: return to an earlier set of locks.
 //!
-//! What was locked for the first time after a savepoint is told by its mark: each lock gets the
-//! next one. Marks have 32 bits, 72 minutes of a million locks a second by one owner, and stay at
-//! the last: a lock that is marked so was taken after each savepoint, because a savepoint that
-//! finds more than 2^31 of them gives those in use their ranks. What was held before, and was asked
-//! for again, is told by the owner's journal; an owner that never had a savepoint has none.
+//! Each lock gets the next mark of its owner, so its mark shows whether it was first taken after a
+//! savepoint. Marks have 32 bits, 72 minutes at a million locks a second by one owner, and
+//! saturate. A lock with the last mark was taken after every savepoint, because a savepoint that
+//! finds more than 2^31 marks renumbers the marks in use by rank. The owner's journal has the locks
+//! that were held before a savepoint and requested again after it; an owner that never had a
+//! savepoint has no journal.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -16,24 +17,24 @@ use crate::memory::cells::{get, put};
 use crate::memory::handle::Owner;
 use crate::memory::journal::{Hold, Journal};
 
-/// From so many marks on a savepoint renumbers them first.
+/// From this many marks on, a savepoint renumbers them first.
 const MANY: u32 = 1 << 31;
 
-/// An instant in the life of an owner: see [`Owner::savepoint`].
+/// A savepoint of an owner: see [`Owner::savepoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
     owner: OwnerId,
     /// Its number in the journal.
     number: u64,
-    /// How long the journal was.
+    /// The length of the journal at the savepoint.
     journal: usize,
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Notes what is held now.
+    /// Creates a savepoint: records which locks are held now.
     ///
-    /// From here on the first request for a name after each savepoint costs one look more at what
-    /// is held of it, under the latch, and memory of the name's size, until all is released.
+    /// From then on, the first request for a name after each savepoint reads the owner's lock on
+    /// that name under the latch and stores a copy of the name, until all locks are released.
     ///
     /// # Errors
     ///
@@ -48,16 +49,16 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(Savepoint { owner: self.id(), number, journal: journal.begin() })
     }
 
-    /// Releases the locks that were taken, or inherited, since a savepoint, and gives those that
-    /// were held then their mode and count back, so far as they have grown. What was given back or
-    /// downgraded since stays so; ranges that were held keep kind and count. The savepoint may be
-    /// used again; later ones are void.
+    /// Releases the locks that were taken or inherited since a savepoint, and restores the mode and
+    /// count of locks that have grown since. Locks that were released or downgraded since stay so.
+    /// Ranges that were held at the savepoint keep their kind and count. The savepoint may be used
+    /// again; later ones are void.
     ///
     /// # Errors
     ///
-    /// [`Error::Family`] if the savepoint is another owner's; [`Error::Waiting`];
-    /// [`Error::Region`], then some of it is done, and the rest when it is rolled back again. It
-    /// needs no room.
+    /// [`Error::Family`] if the savepoint belongs to another owner; [`Error::Waiting`];
+    /// [`Error::Region`]: then the rollback is partly done, and calling this again completes it.
+    /// Needs no memory.
     pub fn roll_back_to(&self, savepoint: Savepoint) -> Result<(), Error> {
         if savepoint.owner != self.id() {
             return Err(Error::Family);
@@ -68,8 +69,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         journal.put_back(savepoint.journal, |hold| self.shrink_to(hold))
     }
 
-    /// Gives marks their ranks, those of savepoints among them: the order stays, and room is made
-    /// for 2^31 more.
+    /// Replaces marks, including those of savepoints, by their ranks. This keeps their order and
+    /// makes room for 2^31 more.
     #[cold]
     fn renumber(&self, journal: &Journal) -> Result<(), Error> {
         let memory = self.memory;
@@ -82,8 +83,8 @@ impl<M: ConstMachine> Owner<'_, M> {
         marks.extend(page.iter().flat_map(|page| entries.iter().map(|at| get(&page.marks[*at]))));
         let ranks: HashMap<u32, u32> = marks.into_iter().zip(1..).collect();
         let rank = |mark: u32| ranks.get(&mark).copied().unwrap_or(mark);
-        // Entries first, each under the latch under which others move it: what was moved is in the
-        // owner's list then, with its old mark.
+        // Entries first, each under the latch under which closers move it: a moved entry is then in
+        // the owner's list, with its old mark.
         for at in entries {
             let Some(page) = page else { break };
             let latched = memory.latch(memory.spot(get(&page.hashes[at])).partition)?;
@@ -100,7 +101,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// Gives back what is held of a name beyond this.
+    /// Reduces the lock on a name to a recorded mode and count.
     fn shrink_to(&self, (name, mode, count): &Hold) -> Result<(), Error> {
         let Some((now, times)) = self.holds(name)? else { return Ok(()) };
         for _ in *count..times {
@@ -110,7 +111,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         if grown { self.downgrade(name, *mode) } else { Ok(()) }
     }
 
-    /// Notes what is held of a name that is asked for, once after each savepoint.
+    /// Records the lock on a requested name, once after each savepoint.
     #[inline(always)]
     pub(crate) fn note_hold(&self, name: &[u8]) -> Result<(), Error> {
         match self.journal.get() {
@@ -133,8 +134,8 @@ mod tests {
     use super::*;
     use crate::{Manager, shared};
 
-    /// Locks that were taken 2^32 locks ago are older than a savepoint, and those of an earlier
-    /// savepoint younger.
+    /// Locks that were taken 2^32 locks ago are older than a savepoint, and locks taken after an
+    /// earlier savepoint are younger than the latter.
     #[test]
     fn savepoints_survive_the_last_mark() {
         for taken in [MANY - 3, MANY, u32::MAX - 3, u32::MAX] {

@@ -1,5 +1,5 @@
-//! Ranges of a keyspace that has stripes: a claim in each stripe that a range meets, taken in the
-//! order of keys. See `range/stripes.rs`.
+//! Ranges of a striped keyspace: a claim in each stripe that the range meets, taken in the order of
+//! keys. See `range/stripes.rs`.
 
 use latchwork_machine::ConstMachine;
 
@@ -10,19 +10,20 @@ use crate::range::kinds::{KeyRange, RangeKind, Span};
 use crate::range::stripes::Stripes;
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Takes a lock on a range of a keyspace that has stripes, waiting as told: as
-    /// [`lock_range`](Self::lock_range), with a claim, and a latch, in each stripe that the range
-    /// meets. All that releases ranges releases these, each claim by itself.
+    /// Locks a range of a striped keyspace, waiting as `wait` says: as
+    /// [`lock_range`](Self::lock_range) does, with a claim and a latch in each stripe that the
+    /// range meets. Every operation that releases ranges releases these claims, each by itself.
     ///
-    /// A range over several stripes is not taken at one instant. While it waits in one stripe it
-    /// has those before, and deadlocks through them are found as any are; a request that fails
-    /// gives them back, and meanwhile others may have met them. Each claim is one lock of its
-    /// owner. A part that the owner has already in this kind, as a part of another range, is
-    /// counted there. Costs as many times a range as it meets stripes.
+    /// A range over several stripes is not locked at one instant. While the request waits in one
+    /// stripe it holds its claims in the earlier ones; deadlocks through these claims are detected.
+    /// A request that fails releases them, after other owners may have waited for them. Each claim
+    /// counts as one lock of its owner. If the owner already holds a part in this kind, as a part
+    /// of another range, that claim is counted again. The cost is that of one range per stripe.
     ///
     /// # Errors
     ///
-    /// As for `lock_range`. Then of this range nothing is held that was not held before.
+    /// The errors of [`lock_range`](Self::lock_range). At an error no additional part of the range
+    /// is held.
     pub fn lock_striped(
         &self,
         stripes: &Stripes,
@@ -44,11 +45,11 @@ impl<M: ConstMachine> Owner<'_, M> {
         Ok(())
     }
 
-    /// Gives such a range back once, by the same range and kind; the last time releases it.
+    /// Releases a striped range once, by the same range and kind; the last release frees it.
     ///
     /// # Errors
     ///
-    /// [`Error::NotHeld`] if a part of it is not held; others as for
+    /// [`Error::NotHeld`] if a part of it is not held; the errors of
     /// [`unlock_range`](Self::unlock_range).
     pub fn unlock_striped(
         &self,
@@ -66,11 +67,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         parts.try_for_each(|(keyspace, part)| self.unlock_span(keyspace, &part, kind))
     }
 
-    /// Whether an owner holds all of such a range in this kind, and how often it took it.
+    /// Returns how often the owner locked the whole range in this kind, or `None` if it does not
+    /// hold all of it.
     ///
     /// # Errors
     ///
-    /// As for [`holds_range`](Self::holds_range).
+    /// The errors of [`holds_range`](Self::holds_range).
     pub fn holds_striped(
         &self,
         stripes: &Stripes,

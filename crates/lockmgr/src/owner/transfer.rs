@@ -1,4 +1,4 @@
-//! Handing a lock from one owner to another, with nobody in between.
+//! Transferring a lock from one owner to another, atomically.
 
 use latchwork_machine::ConstMachine;
 
@@ -11,23 +11,23 @@ use crate::memory::state::State;
 use crate::mode::Mode;
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Gives one lock to another owner of the same session, with its count, which is added to the
-    /// other's and may pass 65,535 so; no third owner can come in between. What both hold is held
-    /// in the mode that [`Modes::convert`](crate::Modes::convert) makes of the two. The limit of
-    /// locks per owner does not count here. Berkeley DB (5.3) has it as `DB_LOCK_TRADE`.
+    /// Transfers a lock to another owner of the same session. No third owner can get it in between.
+    /// Its count is added to the other's count, and may then exceed 65,535. A lock that both hold
+    /// is held in the mode that [`Modes::convert`](crate::Modes::convert) gives for the two. The
+    /// limit of locks per owner does not apply. Berkeley DB (5.3) has this as `DB_LOCK_TRADE`.
     ///
-    /// Neither may wait: a lock that comes to an owner that waits could close a cycle that no
-    /// search would find. Should the process die in between, both are released together, or are
-    /// orphans together; the lock may then be seen with both.
+    /// Neither owner may be waiting: a lock that is given to a waiting owner could close a cycle
+    /// that no search would find. If the process dies during the transfer, both owners are released
+    /// together or become orphans together; the lock may then be shown with both.
     ///
-    /// Costs a latch; a weak lock goes to the table, and so closes its bias.
+    /// Takes a latch. A weak lock is moved to the table, which closes its bias.
     ///
     /// # Errors
     ///
     /// [`Error::NotHeld`]; [`Error::Count`] if the counts together reach 2^31;
-    /// [`Error::NotGranted`] if a third owner, of the family of one of the two, holds what the
-    /// other may not hold beside it; [`Error::Family`] if the sessions differ; [`Error::Waiting`]
-    /// if either waits; [`Error::Name`], [`Error::Region`]. Then it is held as before.
+    /// [`Error::NotGranted`] if a third owner, related to one of the two, holds a mode that
+    /// conflicts with the new one; [`Error::Family`] if the sessions differ; [`Error::Waiting`] if
+    /// either waits; [`Error::Name`], [`Error::Region`]. At an error the lock is held as before.
     pub fn trade(&self, name: &[u8], to: &Owner<'_, M>) -> Result<(), Error> {
         let memory = self.memory;
         if !core::ptr::eq(memory, to.memory) {
@@ -70,10 +70,10 @@ impl<M: ConstMachine> Owner<'_, M> {
         traded
     }
 
-    /// Makes one lock another owner's, of the same session. That one holds it before this one lets
-    /// go, under one latch: so nobody gets it in between, and after a death both are in a list that
-    /// the sweep walks. The caller discards the request. What both have of the object in their weak
-    /// pages is settled before.
+    /// Transfers one lock to another owner of the session. The new owner holds it before the old
+    /// one releases it, under one latch: so no other owner gets it in between, and after a death
+    /// both requests are in a list that the sweep walks. The caller discards the request. Entries
+    /// of both owners for the object must be settled before.
     pub(crate) fn hand_over(
         &self,
         latched: &Latched<'_, M>,
@@ -93,7 +93,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             latched.link_front(object, new, request, held.mode)?;
         } else {
             let theirs = memory.request(theirs)?;
-            // Both are below `MOVED`, so the sum is a number.
+            // Both counts are below `MOVED`, so the sum does not overflow.
             let count = theirs.count() + mine.count();
             if count >= MOVED {
                 return Err(Error::Count);
@@ -113,9 +113,10 @@ impl<M: ConstMachine> Owner<'_, M> {
         latched.release(at, mine)
     }
 
-    /// Whether `to` may have `made` when this owner no longer holds `held`. Usually nobody else is
-    /// to be asked, for an owner that bears the one bears the other. But a relative bore what a
-    /// stranger would not, and two modes may make one that conflicts with more than both.
+    /// Checks whether `to` may hold `made` once this owner no longer holds `held`. Usually no other
+    /// owner can conflict, because a holder that is compatible with one is compatible with the
+    /// other. But a relative may have been compatible with a lock that conflicts with others, and
+    /// two modes may combine to a mode that conflicts with more than both.
     fn may_have(
         &self,
         latched: &Latched<'_, M>,

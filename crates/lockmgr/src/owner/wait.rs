@@ -1,12 +1,12 @@
-//! Waiting: how a request that was not granted at once ends.
+//! Waiting: how a request ends that was not granted immediately.
 //!
-//! A waiter looks for a moment, then sleeps on its request's own word. The thread that grants or
-//! refuses it does all book-keeping first and writes that word last, so a waiter that gives up
-//! either finds its request undecided, under the latch, and withdraws it, or finds it decided and
-//! accepts that.
+//! A waiter spins briefly, then sleeps on its request's own word. The thread that grants or refuses
+//! the request updates everything else first and stores that word last. So a waiter that gives up
+//! takes the latch and finds its request either undecided, and withdraws it, or decided, and
+//! accepts the decision.
 //!
-//! No sleep is longer than 50 ms: a granter may be killed before it wakes us, and the dead whose
-//! locks we wait for release them only if somebody looks.
+//! No sleep is longer than 50 ms: a granter may be killed before it wakes this thread, and locks of
+//! dead holders are released only by a thread that sweeps.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -28,19 +28,19 @@ use crate::{Error, Reason};
 
 /// The longest sleep.
 pub(crate) const NAP_MAX: Duration = Duration::from_millis(50);
-/// How many naps between two searches for a deadlock, but for the first two.
+/// Number of naps between two searches for a deadlock, after the first two searches.
 pub(crate) const DETECT_EVERY: u32 = 20;
-/// From this on a waiter looks for the dead, too.
+/// The length of nap from which a waiter also sweeps dead threads.
 pub(crate) const NAP_DEATHS: Duration = Duration::from_millis(3);
 
 thread_local! {
     static INTERRUPT: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// Sets a function that the calling thread runs after each sleep of a wait for a lock, so every
-/// 50 ms at most, and as soon as a signal has interrupted the sleep. If it returns true, the wait
-/// ends as at a deadline, with [`Error::TimedOut`]. For bindings of languages whose signal handlers
-/// run in the waiting thread. Futures do not run it.
+/// Sets a function that the calling thread calls after each sleep of a wait for a lock: at least
+/// every 50 ms, and when a signal interrupts the sleep. If it returns true, the wait ends with
+/// [`Error::TimedOut`]. For bindings of languages whose signal handlers run in the waiting thread.
+/// Futures do not call it.
 pub fn set_interrupt(interrupt: Option<fn() -> bool>) {
     INTERRUPT.set(interrupt);
 }
@@ -50,12 +50,13 @@ fn is_interrupted() -> bool {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Waits until the request is decided, or until a deadline.
+    /// Blocks until the request is decided, or until a deadline. Succeeds immediately if no request
+    /// waits.
     ///
     /// # Errors
     ///
-    /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Aborted`], [`Error::Region`]. The request
-    /// is withdrawn then; what was held before is held still.
+    /// [`Error::TimedOut`], [`Error::Deadlock`], [`Error::Aborted`], [`Error::Region`]. At an error
+    /// the request is withdrawn; locks that were held before stay held.
     pub fn finish(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         if self.pending.get().is_null() {
             return Ok(self.memory.region().check()?);
@@ -63,21 +64,21 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.until_decided(deadline).unwrap_or_else(|error| self.give_up(error))
     }
 
-    /// Withdraws a request that cannot be looked after any more, and says why; a success if it was
-    /// granted meanwhile.
+    /// Withdraws a request that cannot be waited for, and returns the error. Succeeds if it was
+    /// granted in the meantime.
     pub(crate) fn give_up(&self, error: Error) -> Result<(), Error> {
         if self.pending.get().is_null() {
-            // The request has ended already, and the error says how.
+            // The request has already ended with this error.
             return Err(error);
         }
         match self.withdraw(Outcome::Withdrawn) {
             Ok(false) => Ok(()),
-            // A request that was refused meanwhile is gone, too.
+            // A request that was refused in the meantime has also ended.
             Ok(true) | Err(_) => Err(error),
         }
     }
 
-    /// Waits; an error of its own if the wait cannot go on.
+    /// Waits. The outer error means that the wait cannot continue.
     fn until_decided(&self, deadline: Option<Deadline>) -> Result<Result<(), Error>, Error> {
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         loop {
@@ -92,7 +93,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         let (mut nap, mut ahead) = first_nap(self.memory.inner().options.detect_after);
         let (mut naps, mut again) = (0u32, false);
         let mut since = get(&self.cell.since);
-        // Most waits end soon, and a look costs latches: so it waits a nap, as a rule.
+        // Most waits end soon, and a search takes latches: so it usually begins only after a nap.
         if self.may_be_awaited()? && self.waits_for_a_waiter()? {
             let looked = self.memory.now();
             again = self.memory.detect_from(self.index, since, deadline)?;
@@ -130,12 +131,13 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
     }
 
-    /// Looks whether the request is decided: the outcome, or nothing if it waits still. Nothing to
-    /// wait for is a success.
+    /// Checks whether the request is decided. Returns the outcome, or `None` if it still waits.
+    /// Succeeds if no request waits. Does not block for the lock.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if it cannot look. The outcome has errors of its own.
+    /// [`Error::Region`] if the request cannot be read. The outcome has the errors of
+    /// [`finish`](Self::finish).
     pub fn poll(&self) -> Result<Option<Result<(), Error>>, Error> {
         self.memory.region().check()?;
         let at = self.pending.get();
@@ -144,7 +146,7 @@ impl<M: ConstMachine> Owner<'_, M> {
         }
         self.wait_seen();
         let request = self.memory.request(at)?;
-        // Acquire: synchronizes with the Release in `set`: what the last holder did is seen.
+        // Acquire: synchronizes with the Release in `set`: the last holder's writes are visible.
         let mut state = request.state.load(Acquire);
         let why = self.told();
         if state.is_called() && why == 0 {
@@ -156,7 +158,7 @@ impl<M: ConstMachine> Owner<'_, M> {
             if why == 0 {
                 return Ok(None);
             }
-            // Granted in this very moment it is held, and the next request fails.
+            // If it is granted at this instant, the lock is held and the next request fails.
             let gone = self.withdraw(Outcome::Refused(why_not(why)))?;
             return Ok(Some(if gone { Err(reason(why)) } else { Ok(()) }));
         }
@@ -169,27 +171,27 @@ impl<M: ConstMachine> Owner<'_, M> {
             self.wait_ended(Outcome::Granted);
             return Ok(Some(Ok(())));
         }
-        // A report that cannot be read is the end, too: the request goes in any case.
+        // An unreadable report also ends the wait: the request is removed in any case.
         let end = self.refusal(state.why).unwrap_or_else(|error| error);
         if state.status == status::HELD {
             let latched = self.memory.latch(get(&request.partition))?;
             let object = self.memory.object(get(&request.object))?;
             latched.set(object, request, State::held(state.mode));
         } else {
-            // The thread that refused it said so first and then took it out of the queue: once the
-            // latch was ours, that is done.
+            // The thread that refused it stored this state before it unlinked the request. Once
+            // this thread has had the latch, the request is unlinked.
             drop(self.memory.latch(get(&request.partition))?);
             put(&self.cell.waiting, Offset::NULL);
             self.discard(at, request)?;
         }
-        // Not before: should the latch not be had, the request is in the owner's list still, and
-        // this is to be called again.
+        // Not before: if taking the latch fails, the request is still in the owner's list, and this
+        // function must be called again.
         self.pending.set(Offset::NULL);
         self.wait_ended(Outcome::Refused(why_not(state.why)));
         Ok(Some(Err(end)))
     }
 
-    /// Comes for the lock for which this waiter was called.
+    /// Takes the lock for which this waiter was called, if it is still free.
     #[cold]
     fn come(&self, at: RequestAt<M>, request: &Request<M>) -> Result<(), Error> {
         let latched = self.memory.latch(get(&request.partition))?;
@@ -200,12 +202,12 @@ impl<M: ConstMachine> Owner<'_, M> {
         self.memory.wake_all()
     }
 
-    /// Withdraws the request. False if it was granted meanwhile, or if there is none: then the lock
-    /// is held, once more than before the request.
+    /// Withdraws the request. Returns false if it was granted in the meantime, or if no request
+    /// waits: the lock is then held, once more than before the request.
     ///
     /// # Errors
     ///
-    /// What the request ended with, if it was refused meanwhile; [`Error::Region`].
+    /// The outcome of the request, if it was refused in the meantime; [`Error::Region`].
     pub fn cancel(&self) -> Result<bool, Error> {
         self.withdraw(Outcome::Withdrawn)
     }
@@ -242,14 +244,14 @@ impl<M: ConstMachine> Owner<'_, M> {
     }
 }
 
-/// The low bits of the word by which an owner is told to fail say why. Above them is which owner of
-/// the cell it is: what comes when that one has ended says nothing to the next. That has 30 bits,
-/// 18 minutes of a million owners a second: a thread that stops between its look at the owner and
-/// its store, for exactly 2^30 owners of the cell, makes another one fail, which may be run again.
+/// Number of low bits of `abort` that hold the reason. The bits above hold the low 30 bits of the
+/// owner's generation, so that an abort does not affect the next owner of the cell. They wrap after
+/// 18 minutes at a million owners a second: a thread that stops between its load and its store for
+/// exactly 2^30 owners of the cell aborts another one, with a retryable error.
 const REASON_BITS: u32 = 2;
 
 impl<M: ConstMachine> OwnerCell<M> {
-    /// Why the cell's owner of this generation is to fail, as a number; zero if it is not.
+    /// Returns why the owner of this generation must fail, as a number, or zero.
     #[inline]
     pub(crate) fn told(&self, generation: u32) -> u32 {
         let word = get(&self.abort);
@@ -259,38 +261,39 @@ impl<M: ConstMachine> OwnerCell<M> {
 }
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// Why it is to fail, as a number; zero if it is not.
+    /// Returns why this owner must fail, as a number, or zero.
     #[inline]
     pub(crate) fn told(&self) -> u32 {
         self.cell.told(self.generation)
     }
 
-    /// Whether a thread has called [`Session::kill`](crate::Session::kill) on this owner. An owner
-    /// that requests no other lock learns of it by this alone. Reads one word of the owner's own
-    /// memory; false in the child of a fork.
+    /// Returns whether a thread has called [`Session::kill`](crate::Session::kill) on this owner.
+    /// An owner that requests no more locks can find out only by this. Reads one word of the
+    /// owner's own cell. Returns false in the child of a fork.
     #[inline]
     pub fn is_killed(&self) -> bool {
         self.memory.region().check().is_ok() && self.told() == reason_number(Reason::Killed)
     }
 }
 
-/// How long a wait's first nap is, and how many come before it looks for deadlocks, which is up to
-/// one nap later than `detect_after` then. None is longer than the rest: the thread that was to
-/// wake this one may be dead, or the lock's holder. None is nothing, which would stay so.
+/// Returns the length of a wait's first nap, and the number of naps before it searches for
+/// deadlocks; the search begins up to one nap later than `detect_after`. No nap is longer than 50
+/// ms, because the thread that would wake this one may be dead, or the lock's holder. None is zero,
+/// because doubling would leave it zero.
 pub(crate) fn first_nap(detect_after: Duration) -> (Duration, u32) {
     let detect_after = detect_after.max(Duration::from_micros(1));
     let ahead = detect_after.as_nanos().saturating_sub(1) / NAP_MAX.as_nanos();
     (detect_after.min(NAP_MAX), u32::try_from(ahead).unwrap_or(u32::MAX))
 }
 
-/// Why a request was refused.
+/// Returns the reason of a refusal.
 fn why_not(why: u32) -> Reason {
     if let Error::Aborted(reason) = reason(why) { reason } else { Reason::Killed }
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Tells an owner to fail: its wait, if it waits, and all its requests from now on. It keeps
-    /// what it holds until it releases it.
+    /// Aborts an owner: its waiting request and all later ones fail. It keeps its locks until it
+    /// releases them.
     pub(crate) fn kill(&self, owner: OwnerId) -> Result<(), Error> {
         let cell = self.owner_cell(owner.number())?.ok_or(Error::NoOwner(owner))?;
         if !get(&cell.state).is_live() || get(&cell.generation) != owner.generation {
@@ -299,10 +302,10 @@ impl<M: ConstMachine> Memory<M> {
         self.abort(owner, Reason::Killed)
     }
 
-    /// When a nap ends: no later than a deadline, by whatever clock that is read.
+    /// Returns the end of a nap: no later than a deadline, by the deadline's clock.
     ///
-    /// A deadline of the wall's clock may be set further away while somebody sleeps towards it. So
-    /// it ends a nap if it is nearer now, and is no reason for a longer one.
+    /// The wall clock may be set back while a thread sleeps. So a deadline of that clock shortens a
+    /// nap, and never lengthens one.
     pub(crate) fn nap_until(&self, nap: Duration, deadline: Option<Deadline>) -> Deadline {
         let until = self.after(nap);
         match deadline {
@@ -317,19 +320,19 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Forgets that an owner was told to fail, and why.
+    /// Clears the abort and the report of an owner.
     pub(crate) fn clear_abort(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         put(&cell.abort, 0);
         self.drop_report(cell)
     }
 
-    /// Tells an owner to fail, if it is there still: not the next one that has its cell.
+    /// Aborts an owner if it still exists; never the next owner of its cell.
     pub(crate) fn abort(&self, owner: OwnerId, why: Reason) -> Result<(), Error> {
         let (index, generation) = (owner.number(), owner.generation);
         let Some(cell) = self.owner_cell(index)? else { return Ok(()) };
         let told = generation << REASON_BITS | reason_number(why);
         loop {
-            // Acquire: what the next owner is told is stored when the cell is that one's.
+            // Acquire: an abort of the next owner is stored after the cell is that owner's.
             let seen = cell.abort.load(Acquire);
             if get(&cell.generation) != generation {
                 return Ok(());
@@ -348,7 +351,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Refuses an owner's request if it still waits for it, and it is that wait.
+    /// Refuses an owner's request, if the owner is still in the same wait.
     pub(crate) fn refuse_waiting(
         &self,
         index: OwnerNumber,
@@ -359,11 +362,12 @@ impl<M: ConstMachine> Memory<M> {
     ) -> Result<bool, Error> {
         let Some(cell) = self.owner_cell(index)? else { return Ok(false) };
         let latched = self.latch(partition.within(self.partitions()))?;
-        // Under the latch a wait in this partition neither begins nor ends.
+        // While this thread has the latch, no wait in this partition begins or ends.
         let mut refused = false;
         if cell.wait() == (at, partition, ticket) {
             let request = self.request(at)?;
-            // A wait that a death ended may be named still, and its cell be one that holds.
+            // The cell may still name a wait that a death ended, and the request's cell may hold
+            // another lock.
             if get(&request.owner) == index && get(&request.state).waits() {
                 latched.refuse(at, request, reason_number(why))?;
                 refused = true;

@@ -1,5 +1,5 @@
-//! What an owner's wait leaves for those who look: a count, a length, an event. Nothing here is
-//! touched by a request that is granted at once.
+//! Recording an owner's waits: counters, durations, events. A request that is granted immediately
+//! touches none of it.
 
 use latchwork_machine::ConstMachine;
 
@@ -10,7 +10,7 @@ use crate::meter::outcome::Outcome;
 use crate::mode::Mode;
 
 impl<M: ConstMachine> Owner<'_, M> {
-    /// A wait begins, with the latch held: notes what it is for.
+    /// Records what a wait is for. Called with the latch held.
     pub(crate) fn note_wait(&self, at: RequestAt<M>, want: Mode) {
         self.watch.want.set(want.0);
         #[cfg(feature = "tracing")]
@@ -21,14 +21,14 @@ impl<M: ConstMachine> Owner<'_, M> {
         let _ = at;
     }
 
-    /// The wait is looked at for the first time, with no latch held.
+    /// Emits the event of a wait's beginning, once. Called without a latch.
     #[inline(always)]
     pub(crate) fn wait_seen(&self) {
         #[cfg(feature = "tracing")]
         self.watch.traced.begun(self.id(), self.memory.modes(), self.wanted());
     }
 
-    /// The wait is over; no latch is held.
+    /// Records the end of a wait. Called without a latch.
     pub(crate) fn wait_ended(&self, outcome: Outcome) {
         self.wait_seen();
         let ns = self.memory.now().saturating_sub(get(&self.cell.since));

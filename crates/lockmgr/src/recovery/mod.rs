@@ -1,5 +1,5 @@
-//! What follows a death: the sweep, the repair of what was half done, the release of what the dead
-//! had, orphans.
+//! Recovery after a death: the sweep, the repair of unfinished operations, the release of locks,
+//! orphans.
 
 pub(crate) mod notes;
 pub(crate) mod orphans;
@@ -8,7 +8,7 @@ pub(crate) mod release;
 pub(crate) mod repair;
 pub(crate) mod sweep;
 
-/// A stage for the tests of this folder: a thread that died, and with what.
+/// Common parts of this folder's tests: threads that die with locks.
 #[cfg(test)]
 mod staged {
     use latchwork_machine::Native;
@@ -21,7 +21,8 @@ mod staged {
 
     pub(crate) const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
 
-    /// A thread that held three names and died; its session, which is nobody's now.
+    /// Creates a thread that holds three names and dies. Returns its session, whose slot is
+    /// abandoned.
     pub(crate) fn dies(manager: &Manager) -> (Session, OwnerId) {
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
@@ -32,7 +33,7 @@ mod staged {
         (session, id)
     }
 
-    /// The same, swept by a manager that keeps such owners.
+    /// Creates such a thread and sweeps it, with a manager that keeps its owner.
     pub(crate) fn orphan(manager: &Manager) -> OwnerId {
         let (_session, id) = dies(manager);
         assert_eq!(manager.sweep(), Ok(1));
@@ -43,7 +44,7 @@ mod staged {
         memory.owner_cell(id.number()).unwrap().unwrap()
     }
 
-    /// A manager that keeps the owners of dead threads for recovery.
+    /// Creates a manager that keeps the owners of dead threads for recovery.
     pub(crate) fn keeps() -> Manager {
         let region = Region::private(&Default::default()).unwrap();
         let options = Options { opens_early: true, ..Options::default() };

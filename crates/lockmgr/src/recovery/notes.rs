@@ -1,5 +1,5 @@
-//! Freeing what a thread had in hand as it died: what it noted ([`intents`]), and had taken out of
-//! a list or not yet.
+//! Freeing the cells that a dead thread had recorded in its intents ([`intents`]), whether it had
+//! unlinked them or not.
 
 use core::sync::atomic::Ordering::Acquire;
 
@@ -13,14 +13,14 @@ use crate::memory::typed::Stored;
 use crate::memory::{Memory, intents};
 
 impl<M: ConstMachine> Memory<M> {
-    /// Frees what a dead thread had taken out of a list and not yet freed.
+    /// Frees the cells that a dead thread had unlinked and not yet freed.
     pub(crate) fn free_noted(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let notes = dead.intent();
         self.free_noted_request(get(&notes[intents::REQUEST]))?;
         if let Some(at) = self.noted(get(&notes[intents::OBJECT]))? {
             let number = PartitionNumber::of(get(&notes[intents::OBJECT_IN]) as u32);
             let latched = self.latch(number.within(self.partitions()))?;
-            // Once more, under the latch: it may be another object by now.
+            // Checked again under the latch: the cell may be another object now.
             let is_it = self.noted::<()>(get(&notes[intents::OBJECT]))?.is_some();
             if is_it && !latched.each_object()?.contains(&at) {
                 self.note_object(at, latched.number)?;
@@ -44,14 +44,14 @@ impl<M: ConstMachine> Memory<M> {
         self.free_noted_range(notes)
     }
 
-    /// Frees a request that a dead thread had noted, unless something leads to it still. If that is
-    /// its queue it is a lock that a closer moved, of an owner that lives or is kept, who takes it
-    /// out itself: the note is void then, by a new generation. If it is an owner's list, that owner
-    /// is dead or kept, and the thread that died was releasing it.
+    /// Frees a request that a dead thread had recorded, unless it is still linked. If it is in its
+    /// queue, it is a lock that a closer moved, of an owner that lives or is kept, which will
+    /// remove it itself: a new generation makes this intent void. If it is in an owner's list, that
+    /// owner is dead or kept, and the dead thread was releasing it.
     fn free_noted_request(&self, note: u64) -> Result<(), Error> {
         let Some(at) = self.noted(note)? else { return Ok(()) };
         let request = self.request(at)?;
-        // What a closer moved leaves its queue and is freed under this latch.
+        // A request that a closer moved leaves its queue and is freed under this latch.
         let latched = self.latch(get(&request.partition).within(self.partitions()))?;
         if self.noted::<Request<M>>(note)?.is_none() || self.is_listed(at, request)? {
             return Ok(());
@@ -59,32 +59,34 @@ impl<M: ConstMachine> Memory<M> {
         if latched.is_queued(at)? {
             return Ok(self.thread.adopt(at)?);
         }
-        // What still held or waited was released above.
+        // A request that held or waited was released above.
         self.note_freed(at)?;
         let _ = self.free_cell(at);
         Ok(())
     }
 
-    /// Notes a request, which is in no queue, that is about to leave a dead owner's list and be
-    /// freed, under the latch of its partition. All other notes of it are void from here on.
+    /// Records a request, which is in no queue, before it leaves a dead owner's list and is freed.
+    /// The caller holds the latch of its partition. This makes all other intents that name it void.
     pub(crate) fn note_listed(&self, at: RequestAt<M>) -> Result<(), Error> {
         self.note_freed(at)?;
         self.point("dead owner's request noted");
         Ok(())
     }
 
-    /// Whether a request that was [noted so](Self::note_listed) has yet to leave its owner's list.
+    /// Returns whether a request that was [recorded](Self::note_listed) is still in its owner's
+    /// list.
     ///
-    /// Two links tell, and no walk: another thread may be releasing that owner by now. It takes
-    /// from the head, or what does not hold; before a request that was noted so all hold, if it is
-    /// not the head. So the one before is freed only when this one is the head, and that it is for
-    /// as long as the caller has its latch: so the head is looked at last.
+    /// Two links decide this without a walk, because another thread may be releasing that owner
+    /// now. That thread removes requests at the head, or requests that hold nothing; all requests
+    /// before a recorded one hold, unless it is the head. So the request before it is freed only
+    /// when this one is the head, and then it stays the head as long as the caller has its latch.
+    /// So the head is read last.
     fn is_listed(&self, at: RequestAt<M>, request: &Request<M>) -> Result<bool, Error> {
         let Some(cell) = self.owner_cell(get(&request.owner))? else { return Ok(false) };
         let prev = get(&request.own_prev);
-        // Acquire: the look at the head comes after it. If this is not the link any more, for its
-        // cell is another's, the head of before that is seen: it synchronizes with the Release in
-        // `Thread::alloc`, or with that of `put`.
+        // Acquire: the load of the head comes after it. If this is no longer the link, because the
+        // cell was reused, the head from before that is visible: it synchronizes with the Release
+        // in `Thread::alloc`, or with the Release of `put`.
         let leads = |prev: &Request<M>| prev.own_next.load(Acquire) == at;
         let follows = !prev.is_null() && self.request(prev).is_ok_and(leads);
         Ok(follows || get(&cell.head) == at)
@@ -102,8 +104,9 @@ mod tests {
     use crate::recovery::staged::{NAMES, cell_of, dies};
     use crate::{Manager, OwnerId, Session};
 
-    /// What a sweeper does of the first lock of a dead thread's owner: it takes the request out of
-    /// its queue and notes it, or out of the owner's list, too. Then it dies.
+    /// Does what a sweeper does with the first lock of a dead thread's owner: removes the request
+    /// from its queue and records it, and removes it from the owner's list if `unlists` is set.
+    /// Then the sweeper dies.
     fn sweeps(sweeper: &Session, id: OwnerId, unlists: bool) -> (RequestAt<Native>, u32) {
         let owner = sweeper.owner().unwrap();
         let (memory, cell) = (owner.memory, cell_of(owner.memory, id));
@@ -123,10 +126,10 @@ mod tests {
         (at, generation)
     }
 
-    /// The sweeper's own slot is swept before the thread's: what it had yet to take out of the
-    /// list is the list's still, and what it had taken out is freed.
+    /// The sweeper's own slot is swept before the thread's. A request that it had not removed from
+    /// the list stays there, and a request that it had removed is freed.
     #[test]
-    fn what_a_dead_sweeper_was_releasing_is_released_once() {
+    fn a_request_that_a_dead_sweeper_was_releasing_is_released_once() {
         for unlists in [false, true] {
             let manager = Manager::private(modes()).unwrap();
             let dead = dies(&manager);
@@ -149,10 +152,10 @@ mod tests {
         }
     }
 
-    /// The note of the thread whose owner it was, which died as it put it in the list, frees
-    /// nothing that a sweeper has in hand.
+    /// The intent of the thread that owned the list, which died as it linked the request, frees no
+    /// request that a sweeper has in hand.
     #[test]
-    fn what_a_sweeper_takes_no_older_note_names() {
+    fn a_request_that_a_sweeper_takes_makes_older_intents_void() {
         let manager = Manager::private(modes()).unwrap();
         let (session, id) = dies(&manager);
         let sweeper = manager.session().unwrap();
@@ -173,9 +176,10 @@ mod tests {
         assert!(region.audit().unwrap().is_sound());
     }
 
-    /// A note that a dead sweeper had taken over is its own, and that of the thread before is void.
+    /// A dead sweeper's intent is taken over by its sweeper, and the earlier thread's intent is
+    /// void.
     #[test]
-    fn a_note_is_taken_over_by_one_sweeper() {
+    fn an_intent_is_taken_over_by_one_sweeper() {
         let manager = Manager::private(modes()).unwrap();
         let [session, sweeper, last] = [(); 3].map(|()| manager.session().unwrap());
         let owner = session.owner().unwrap();
@@ -198,10 +202,10 @@ mod tests {
         assert!(region.audit().unwrap().is_sound());
     }
 
-    /// The request before it was freed, and its cell is another's by now, whose taker died before
-    /// it said so in this one.
+    /// The request before it was freed and its cell reused, by a thread that died before it updated
+    /// the backward link of this one.
     #[test]
-    fn the_head_of_a_list_is_in_it_whatever_was_before() {
+    fn the_head_of_a_list_is_listed_whatever_its_backward_link() {
         let manager = Manager::private(modes()).unwrap();
         let (_session, id) = dies(&manager);
         let last = manager.session().unwrap();

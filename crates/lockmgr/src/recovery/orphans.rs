@@ -1,7 +1,7 @@
-//! Orphans: owners whose process died, and whose locks are kept until their work is undone.
+//! Orphans: owners whose process died, and whose locks are kept until their work is rolled back.
 //!
 //! ```text
-//!            its process dies, the callback says no
+//!            its process dies, the callback returns false
 //!  live ───────────────────────────────────────────▶ orphaned ◀──────────┐
 //!                                                     │                  │ dropped, or its
 //!                                       adopt: CAS    ▼                  │ thread died: sweep
@@ -13,20 +13,20 @@
 //!
 //! Before it is orphaned it may be *undecided*, if its sweeper had no callback: `policy.rs`.
 //!
-//! The state word says whose an orphan is, so that one thread works on it at a time. The page that
-//! it lies in is no thread's while it has orphans:
+//! The state word names the thread that works on an orphan, so that only one does. A page with
+//! orphans belongs to no thread:
 //!
 //! ```text
-//!  page.thread:  n ──▶ ORPHANAGE | times it came to this ──▶ 0, when all its owners are free
+//!  page.thread:  n ──▶ ORPHANAGE | how often it was one ──▶ 0, when all its owners are free
 //!                 sweep                                CAS
 //! ```
 //!
-//! Invariants. While a page says `ORPHANAGE` no owner in it becomes live, so all its owners stay
-//! free once they are. The thread that frees the page has seen them free under the very count that
-//! it exchanges: a page that went to a session meanwhile, and came back, has another. A sweeper
-//! that makes a page an orphanage and a thread that frees its last orphan each store first, pass a
-//! fence, and look then: one of them sees the page empty. If it dies before it frees the page, the
-//! next sweep does.
+//! Invariants. While a page is an `ORPHANAGE`, no owner in it becomes live, so its owners stay free
+//! once they are. The thread that frees the page has seen all owners free under the count that it
+//! exchanges: a page that belonged to a session in between has another count. A sweeper that makes
+//! a page an orphanage, and a thread that frees its last orphan, each store first, pass a fence,
+//! and then load: at least one of them sees the page empty. If it dies before it frees the page,
+//! the next sweep frees it.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
@@ -45,13 +45,13 @@ use crate::range::cells::{claim, is_that};
 use crate::range::keyspaces::what;
 use crate::{Error, Mode};
 
-/// What an owner is called by people: 32 bytes, zeros at the end.
+/// Returns an owner's label: 32 bytes, padded with zeros.
 pub(crate) fn label_of<M: ConstMachine>(cell: &OwnerCell<M>) -> Vec<u8> {
     cell.label.iter().flat_map(|word| get(word).to_le_bytes()).collect()
 }
 
-/// An orphan that this thread has taken. If an error or a panic ends its work, the orphan is what
-/// `again` says.
+/// An orphan that this thread has taken. If an error or a panic ends its work, the orphan gets the
+/// state `again`.
 pub(crate) struct TakenOrphan<'c, M: ConstMachine> {
     pub(crate) cell: &'c OwnerCell<M>,
     pub(crate) again: OwnerState,
@@ -70,16 +70,15 @@ impl<M: ConstMachine> Drop for TakenOrphan<'_, M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// Owners whose process died and whose locks are kept for recovery, those left out that a
-    /// thread has adopted.
+    /// Returns the owners whose process died and whose locks are kept for recovery, without those
+    /// that a thread has adopted.
     pub(crate) fn orphans(&self) -> Result<Vec<OwnerId>, Error> {
         self.region().check()?;
         let orphaned = self.each_owner().filter(|(_, cell)| get(&cell.state).is_orphan());
         Ok(orphaned.map(|(number, cell)| number.id(get(&cell.generation))).collect())
     }
 
-    /// The orphans with their labels, zeros at the end cut off: to find one by what its process
-    /// called it.
+    /// Returns the orphans with their labels, without trailing zeros.
     pub(crate) fn labelled_orphans(&self) -> Result<Vec<(OwnerId, Vec<u8>)>, Error> {
         let label = |id: OwnerId| {
             let cell = self.owner_cell(id.number()).ok().flatten()?;
@@ -91,7 +90,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(self.orphans()?.into_iter().filter_map(label).collect())
     }
 
-    /// Releases an orphan's locks, after its work was undone. Of several threads that try, one
+    /// Releases an orphan's locks, after its work was rolled back. If several threads try, one
     /// succeeds.
     pub(crate) fn release_orphan(&self, orphan: OwnerId) -> Result<(), Error> {
         let cell = self.take_orphan(orphan)?;
@@ -103,22 +102,22 @@ impl<M: ConstMachine> Memory<M> {
         self.after_orphan(orphan.number())
     }
 
-    /// Makes an orphan this thread's.
+    /// Assigns an orphan to this thread.
     pub(crate) fn take_orphan(&self, orphan: OwnerId) -> Result<&OwnerCell<M>, Error> {
         let none = Error::NoOwner(orphan);
         let Some(cell) = self.owner_cell(orphan.number())? else { return Err(none) };
         let mine = OwnerState::adopted_by(self.thread.number());
         let was = get(&cell.state);
-        // What an outdated name names is not this one, and not to be touched.
+        // An outdated id names an earlier owner of the cell; this one must not be changed.
         if get(&cell.generation) != orphan.generation {
             return Err(none);
         }
         // AcqRel: synchronizes with the Release of the sweeper that kept it, and of the thread that
-        // adopted it last: its lists are seen as they were left.
+        // adopted it last: its lists are visible as they were left.
         if !was.is_orphan() || cell.state.compare_exchange(was, mine, AcqRel, Relaxed).is_err() {
             return Err(none);
         }
-        // It may be a later one in the same cell.
+        // It may be a later owner of the same cell.
         if get(&cell.generation) != orphan.generation {
             put(&cell.state, was);
             return Err(none);
@@ -126,7 +125,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(cell)
     }
 
-    /// After an orphan has become free: so is its page if that was the last one.
+    /// Frees the page of an orphan that has become free, if it was the last one.
     pub(crate) fn after_orphan(&self, index: OwnerNumber) -> Result<(), Error> {
         let place = index.page();
         let Some(page) = self.page(place)? else { return Ok(()) };
@@ -134,7 +133,7 @@ impl<M: ConstMachine> Memory<M> {
         self.end_orphanage(place, page)
     }
 
-    /// Says that a page has orphans and is no thread's any more.
+    /// Makes a page of a thread an orphanage, which belongs to no thread.
     pub(crate) fn make_orphanage(&self, place: u32, page: &OwnerPage<M>) -> Result<(), Error> {
         let times = get(&page.orphanages).wrapping_add(1);
         put(&page.orphanages, times);
@@ -142,27 +141,27 @@ impl<M: ConstMachine> Memory<M> {
         self.end_orphanage(place, page)
     }
 
-    /// Frees a page of orphans if it has none any more.
+    /// Frees a page of orphans if all its owners are free.
     fn end_orphanage(&self, place: u32, page: &OwnerPage<M>) -> Result<(), Error> {
-        // SeqCst: between this thread's store, of the page's or of an owner's state, and its look
-        // at the other; the same fence stands between the other thread's two.
+        // SeqCst: between this thread's store, of the page's or of an owner's state, and its load
+        // of the other; the same fence is between the other thread's store and load.
         M::fence(SeqCst);
         let seen = get(&page.thread);
-        // Acquire: synchronizes with the Release of the thread that ended the owner; what it left
-        // in the cell is seen by the session that gets the page of us.
+        // Acquire: synchronizes with the Release of the thread that ended the owner; the cell is
+        // visible as it left it, also to the session that gets the page from this thread.
         let is_used = |cell: &OwnerCell<M>| !cell.state.load(Acquire).is_free();
         if seen & ORPHANAGE == 0 || page.owners.iter().any(is_used) {
             return Ok(());
         }
         self.point("page of orphans about to be free");
-        // AcqRel: synchronizes with the AcqRel in `claims`, of the session that has it next.
+        // AcqRel: synchronizes with the AcqRel in `claims`, by the session that claims it next.
         if page.thread.compare_exchange(seen, 0, AcqRel, Relaxed).is_ok() {
             return self.list_page(place, page);
         }
         Ok(())
     }
 
-    /// Makes a dead owner an orphan, decided or not. The sweep has withdrawn what it waited for.
+    /// Makes a dead owner an orphan, decided or not. The sweep has withdrawn its waiting request.
     pub(crate) fn keep_owner(
         &self,
         dead: &Dead<'_, M>,
@@ -172,8 +171,9 @@ impl<M: ConstMachine> Memory<M> {
         self.renew_list(cell)?;
         let in_hand = dead.in_hand();
         for at in self.own_list(cell)? {
-            // A new generation makes the dead thread's notes of it void: from now on another thread
-            // may change the list, by which the sweep would find that it is not to be freed.
+            // A new generation makes the dead thread's intents for it void. From now on another
+            // thread may change the list, so the sweep could no longer find there that the request
+            // must not be freed.
             let is_noted = get(&dead.intent()[intents::REQUEST]) as u32 == at.raw();
             if is_noted || in_hand.iter().any(|noted| noted.offset.raw() == at.raw()) {
                 self.thread.adopt(at)?;
@@ -183,8 +183,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Makes the list of a dead owner's requests one of locks that it holds, with all fields that
-    /// another thread needs to go on with it.
+    /// Reduces the list of a dead owner's requests to the locks that it holds, and restores all
+    /// fields that another thread needs to use it.
     pub(crate) fn renew_list(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         let (mut prev, mut held) = (Offset::NULL, 0);
         for at in self.own_list(cell)? {
@@ -215,9 +215,9 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Ends what the owner did when it died: it handed a claim over. If the ticket had followed,
-    /// its own request of that leaves the queue. If not, the claim is its own again: it would be
-    /// that of the next owner in the other's cell.
+    /// Completes a transfer of a claim that the owner was making when it died. If the ticket had
+    /// followed, the owner's own request of the ticket leaves the queue. If not, the claim becomes
+    /// its own again: otherwise it would belong to the next owner in the other's cell.
     fn settle_claim(&self, cell: &OwnerCell<M>, at: RequestAt<M>) -> Result<(), Error> {
         let Some(id) = self.claim_of(cell, at)? else { return Ok(()) };
         let (request, it) = (self.request(at)?, self.claim(id.0)?);
@@ -230,7 +230,7 @@ impl<M: ConstMachine> Memory<M> {
             return self.take_out(&latched, get(&request.object), at);
         }
         let latched = self.latch_keyspace(get(&it.space))?;
-        // Once more, under the latch: it may be another by now.
+        // Checked again under the latch: the cell may have been reused.
         if is_that(self.region(), id)? && what(it)?.1 != claim::GONE {
             put(&it.owner, mine);
         }
@@ -238,8 +238,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Finishes what the owner did when it died: it made a moved request its own, and had yet to
-    /// strike the weak lock that the request came from.
+    /// Completes the adoption of a moved request that the owner was making when it died: strikes
+    /// the weak lock that the request came from.
     fn settle_moved(&self, cell: &OwnerCell<M>, request: &Request<M>) -> Result<(), Error> {
         if !request.is_moved() {
             return Ok(());
@@ -258,8 +258,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Ends what owners of dead threads did that died as they handed claims over: before another
-    /// thread can have one of the two owners, or its cell. One walk through all pages.
+    /// Completes the transfers of claims that owners of dead threads were making, before another
+    /// thread can have one of the two owners or its cell. Walks all pages once.
     pub(crate) fn settle_claims(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         if self.keyspaces()?.is_none() {
             return Ok(());
@@ -283,19 +283,20 @@ impl<M: ConstMachine> Memory<M> {
         self.wake_all()
     }
 
-    /// Makes orphans again of those that dead threads had adopted or asked about, and frees pages
-    /// of orphans that have none. One walk through all pages.
+    /// Turns owners that dead threads had adopted or asked about into orphans again, and frees
+    /// pages of orphans whose owners are all free. Walks all pages once.
     pub(crate) fn orphan_again(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
         for place in 0..PAGES as u32 {
             let Some(page) = self.page(place)? else { break };
             for cell in &page.owners {
                 let state = get(&cell.state);
-                // An orphan that no thread is at work on names none.
+                // An orphan without a thread names none.
                 let Some(thread) = state.thread(0).filter(|_| state.is_kept()) else { continue };
                 let its = |dead: &&Dead<'_, M>| dead.number() == thread;
                 let Some(dead) = dead.iter().find(its) else { continue };
                 let to = if state.is_asked() {
-                    // Before it is undecided: until then a process that looks in vain looks again.
+                    // Before it is undecided: until then, a process that finds nothing searches
+                    // again.
                     self.tell_deciders()?;
                     OwnerState::UNDECIDED
                 } else {
@@ -325,10 +326,10 @@ mod tests {
     use crate::recovery::staged::{NAMES, cell_of, keeps, orphan};
     use crate::{Error, KeyRange, RangeKind};
 
-    /// An owner died as it took a weak lock in a stronger mode, after a closer had moved it in the
-    /// weaker one, which alone was granted. Alone, or beside what it has in the table.
+    /// An owner died as it took a weak lock in a stronger mode, after a closer had moved the lock
+    /// in the weaker mode, the only granted one. With and without a lock in the table.
     #[test]
-    fn a_mode_that_its_owner_was_taking_as_it_died_is_not_its_own() {
+    fn a_mode_that_was_being_taken_at_death_is_not_held() {
         for in_table in [false, true] {
             let manager = keeps();
             let sessions = [(); 2].map(|()| manager.session().unwrap());
@@ -366,10 +367,10 @@ mod tests {
 
     const SPACE: &[u8] = b"a keyspace";
 
-    /// An owner that is to be kept died as it handed a claim over, with the ticket or without. One
-    /// of the two has claim and ticket.
+    /// An owner that will be kept died as it transferred a claim, with or without the ticket. One
+    /// of the two owners has claim and ticket.
     #[test]
-    fn a_claim_that_was_half_handed_over_is_ones() {
+    fn a_claim_in_transfer_at_death_has_one_owner() {
         for followed in [false, true] {
             let manager = keeps();
             let session = manager.session().unwrap();
@@ -380,7 +381,7 @@ mod tests {
             let at = get(&giver.cell.head);
             giver.hand_over_range(at, &taker).unwrap().stays();
             if followed {
-                // As `hand_over` does, but for the last step.
+                // Does what `hand_over` does, except for the last step.
                 let ticket = get(&giver.memory.request(at).unwrap().object);
                 let memory = giver.memory;
                 let latched = memory.latch(get(&memory.request(at).unwrap().partition)).unwrap();
@@ -405,9 +406,10 @@ mod tests {
         }
     }
 
-    /// Where the ticket does not follow, for an error or a panic, the claim is the giver's again.
+    /// If the ticket does not follow, because of an error or a panic, the claim belongs to the
+    /// giver again.
     #[test]
-    fn a_claim_whose_ticket_does_not_follow_comes_back() {
+    fn a_claim_whose_ticket_does_not_follow_is_returned() {
         let manager = keeps();
         let session = manager.session().unwrap();
         let [giver, taker] = [(); 2].map(|()| session.owner().unwrap());
@@ -416,7 +418,7 @@ mod tests {
         let memory = giver.memory;
         let keyspace = memory.spot(memory.named(SPACE).unwrap().hash).partition;
         let handed_over = giver.hand_over_range(get(&giver.cell.head), &taker).unwrap();
-        // Of this session, which so cannot have it again: that is an error.
+        // Held by this session, so taking it again is an error.
         let latched = memory.latch(keyspace).unwrap();
         drop(handed_over);
         drop(latched);
@@ -428,10 +430,10 @@ mod tests {
         assert_eq!(giver.try_lock_range(SPACE, key, RangeKind::WriteNext), Ok(()));
     }
 
-    /// Its owner died as it gave a range back, or as it had yet to take it: the ticket is no lock
-    /// that an orphan is kept with, and those that wait for it go on.
+    /// Its owner died as it released a range, or before it had taken it: the ticket is not kept as
+    /// a lock of an orphan, and its waiters continue.
     #[test]
-    fn a_ticket_of_no_claim_is_not_kept() {
+    fn a_ticket_without_a_claim_is_not_kept() {
         let manager = keeps();
         let session = manager.session().unwrap();
         let [owner, nothing] = [(); 2].map(|()| session.owner().unwrap());
@@ -442,13 +444,14 @@ mod tests {
             let id = owner.memory.claim_of(owner.cell, get(&owner.cell.head)).unwrap().unwrap();
             owner.memory.remove_claim(id).unwrap();
         }
-        // Nor is one of another's claim that it waited for, and got as that was gone.
+        // Nor is the ticket of another owner's claim that it waited for and obtained after that
+        // claim had ended.
         let gone = owner.memory.request(get(&owner.cell.head)).unwrap();
         let gone = owner.memory.name_of(get(&gone.object)).unwrap();
         let waited = session.owner().unwrap();
         owner.unlock(&gone).unwrap();
         waited.lock(&gone, S).unwrap();
-        // But a name that looks like one is: there is no such cell.
+        // But a name that looks like a ticket's is kept: there is no such cell.
         let looks = [&gone[..16], &[0xff; 8]].concat();
         let (held, _) = owner.memory.tickets().unwrap();
         owner.lock(&looks, held).unwrap();
@@ -469,15 +472,15 @@ mod tests {
         assert_eq!(last.orphans(), Ok(Vec::new()));
     }
 
-    /// An orphan that could be released in part only has a list that others can go on with.
+    /// An orphan that could only be released in part has a list that other threads can use.
     #[test]
-    fn an_orphan_that_is_released_in_part_has_its_other_locks() {
+    fn a_partly_released_orphan_keeps_its_other_locks() {
         let manager = keeps();
         let id = orphan(&manager);
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
         let memory = owner.memory;
-        // The last that it took goes first.
+        // The lock that was taken last is released first.
         let shut = memory.spot(memory.named(NAMES[1]).unwrap().hash).partition;
         let latched = memory.latch(shut).unwrap();
         assert!(session.release_orphan(id).is_err());
@@ -493,10 +496,10 @@ mod tests {
         NAMES[..2].iter().for_each(|name| owner.try_lock(name, X).unwrap());
     }
 
-    /// An adopter that is dropped while it waits, where it cannot withdraw, leaves no request that
-    /// the next one would take for a lock.
+    /// An adopter that is dropped while it waits, and cannot withdraw, leaves no request that the
+    /// next adopter would take for a lock.
     #[test]
-    fn what_an_adopter_waited_for_the_next_one_does_not_hold() {
+    fn the_next_adopter_does_not_hold_what_the_last_one_waited_for() {
         let manager = keeps();
         let id = orphan(&manager);
         let session = manager.session().unwrap();
@@ -517,9 +520,9 @@ mod tests {
         holder.try_lock(b"d", X).unwrap();
     }
 
-    /// Nor one that was refused since.
+    /// Nor a request that was refused since.
     #[test]
-    fn what_an_adopter_was_refused_is_in_no_queue() {
+    fn a_request_that_an_adopter_was_refused_is_in_no_queue() {
         let manager = keeps();
         let id = orphan(&manager);
         let session = manager.session().unwrap();
@@ -543,9 +546,9 @@ mod tests {
         assert_eq!(holder.locks().unwrap().len(), 1);
     }
 
-    /// Nor a range, of which a request that was forgotten is nobody's.
+    /// Nor a range, if its request was forgotten.
     #[test]
-    fn what_range_an_adopter_waited_for_is_withdrawn() {
+    fn a_range_that_an_adopter_waited_for_is_withdrawn() {
         let manager = keeps();
         let id = orphan(&manager);
         let session = manager.session().unwrap();
@@ -563,9 +566,9 @@ mod tests {
         adopted.end().unwrap();
     }
 
-    /// An owner gave a weak lock back and died as a closer had yet to move it.
+    /// An owner released a weak lock and died before a closer moved it.
     #[test]
-    fn what_is_moved_after_it_was_given_back_is_settled_by_an_adopter() {
+    fn an_adopter_settles_a_request_that_was_moved_after_its_release() {
         let manager = keeps();
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
@@ -582,15 +585,15 @@ mod tests {
         session.thread().abandon();
         let other = manager.session().unwrap();
         let closer = other.owner().unwrap();
-        // It is swept as one that gave it back under a bias that was closed by then.
+        // It is swept as an owner that released the lock under a bias that was already closed.
         put(&page.states[at], given_back);
         let word = &memory.biases(spot.partition).unwrap()[spot.bias as usize];
         let open = get(word);
         put(word, open.closed());
         assert_eq!(manager.sweep(), Ok(1));
         let latched = closer.memory.latch(spot.partition).unwrap();
-        assert!(other.adopt(id).is_err(), "it comes for the latch");
-        // And the closer had seen it before that.
+        assert!(other.adopt(id).is_err(), "it needs the latch");
+        // The closer had read the entry before that.
         put(&page.states[at], counted);
         latched.collect(spot.bias, open, None, &mut 0).unwrap();
         put(&page.states[at], given_back);

@@ -1,28 +1,30 @@
-//! Which process decides about the locks of the dead: one that has a recovery callback, if any
-//! process of the region ever had.
+//! The process that decides about the locks of dead owners: a process with a recovery callback, if
+//! any process of the region ever had one.
 //!
-//! A process may have none and sweep first. It keeps the owners of the dead then, as orphans that
-//! are *undecided*, and a process that has a callback asks it when it sweeps next.
+//! A process without a callback may sweep first. It then keeps the dead owners as *undecided*
+//! orphans, and the next sweep of a process with a callback asks that callback.
 //!
 //! ```text
-//!         swept without a callback                 CAS            says no
+//!         swept without a callback                 CAS            returns false
 //!  live ──────────────────────────▶ undecided ◀─────────▶ asked ──────────▶ orphaned
 //!                                    │     its process died, │
-//!                       adopt: CAS   ▼     or it panicked    ▼ says yes
+//!                       adopt: CAS   ▼     or it panicked    ▼ returns true
 //!                                   adopted                 free
 //! ```
 //!
-//! The region's word (`roots::RECOVERY`) says whether any process has had a callback, and counts
-//! how often owners were kept undecided, so that a sweep looks for them only if there are new ones.
+//! The region's word (`roots::RECOVERY`) records whether any process has had a callback, and counts
+//! how often owners were kept undecided, so that a sweep searches for them only if there are new
+//! ones.
 //!
-//! *No undecided orphan is forgotten.* A sweeper counts after it has stored the owners' states and
-//! before their page is done, and one that goes on after its death does so again. A process notes
-//! the count that it read before it looked, and only if it left no owner undecided or in the hands
-//! of another process that asks: should that one die, this one looks again.
+//! *No undecided orphan is forgotten.* A sweeper increments the count after it has stored the
+//! owners' states and before their page is done, and a sweeper that continues after its death does
+//! so again. A process records the count that it read before its search, and only if it left no
+//! owner undecided or being asked about by another process: if that process dies, this one searches
+//! again.
 //!
-//! *No owner is released that a callback was to decide about.* The word is stored before the
-//! manager that has the callback exists. A thread of a process that saw it claims its slot later,
-//! by a Release; the sweeper claims that slot by an Acquire, and reads the word then.
+//! *No owner is released without the callback's decision.* The word is stored before the manager
+//! with the callback exists. A thread of a process that saw it claims its slot later, by a Release;
+//! the sweeper claims that slot by an Acquire, and reads the word then.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -37,22 +39,23 @@ use crate::memory::owner_state::OwnerState;
 use crate::memory::{Memory, roots};
 use crate::recovery::orphans::{TakenOrphan, label_of};
 
-/// Says in the region that there is a process that decides.
+/// Records in the region that a process has a callback.
 pub(crate) fn some_decide<M: ConstMachine>(region: &Region<M>) -> Result<(), Error> {
     // Release: synchronizes with the Acquire in `kept_as`, through the slots of threads that are
-    // claimed from now on. It fails where another process has said so.
+    // claimed from now on. It fails if another process has recorded this.
     let _ = region.root(roots::RECOVERY)?.compare_exchange(0, 1, Release, Relaxed);
     Ok(())
 }
 
 impl<M: ConstMachine> Inner<M> {
-    /// Asks this process's recovery callback about orphans that are undecided, if there may be any
-    /// that it was not asked about.
+    /// Asks this process's recovery callback about undecided orphans, if there may be any that it
+    /// was not asked about.
     pub(crate) fn decide_orphans(&self) -> Result<(), Error> {
         if self.recovery.is_none() {
             return Ok(());
         }
-        // Acquire: synchronizes with the AcqRel in `tell_deciders`: the orphans it counts are seen.
+        // Acquire: synchronizes with the AcqRel in `tell_deciders`: the orphans that it counts are
+        // visible.
         let told = self.region.root(roots::RECOVERY)?.load(Acquire);
         if told == get(&self.decided) {
             return Ok(());
@@ -66,8 +69,8 @@ impl<M: ConstMachine> Inner<M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// As what a dead owner is kept, or nothing if it is to be released: this process's callback
-    /// says so, or there is none in any process.
+    /// Returns the state in which a dead owner is kept, or `None` if it must be released: this
+    /// process's callback returned true, or no process has a callback.
     pub(crate) fn kept_as(&self, id: OwnerId, label: &[u8]) -> Result<Option<OwnerState>, Error> {
         if let Some(recovery) = &self.inner().recovery {
             return Ok(if recovery(id, label) { None } else { Some(OwnerState::ORPHANED) });
@@ -77,7 +80,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(decide.then_some(OwnerState::UNDECIDED))
     }
 
-    /// Says that there are new orphans to be decided about.
+    /// Counts that there are new undecided orphans.
     pub(crate) fn tell_deciders(&self) -> Result<(), Error> {
         self.point("undecided owners about to be counted");
         // AcqRel: synchronizes with the Acquire in `decide_orphans`.
@@ -85,7 +88,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Asks the recovery callback about each orphan that is undecided. Whether none is left, here
+    /// Asks the recovery callback about each undecided orphan. Returns whether none is left, here
     /// or in another process that asks.
     fn ask_about_orphans(&self) -> Result<bool, Error> {
         let Some(recovery) = &self.inner().recovery else { return Ok(false) };
@@ -99,12 +102,12 @@ impl<M: ConstMachine> Memory<M> {
                 all &= !seen.is_asked();
                 continue;
             }
-            // Undecided again if the callback does not return.
+            // Makes it undecided again if the callback does not return.
             let asking = TakenOrphan { cell, again: OwnerState::UNDECIDED };
             self.point("orphan about to be asked about");
             let id = index.id(get(&cell.generation));
             if recovery(id, &label_of(cell)) {
-                // An error makes it undecided again, with what is left of its locks.
+                // An error makes it undecided again, with its remaining locks.
                 self.release_cell(index, cell)?;
                 asking.ends();
                 #[cfg(feature = "tracing")]

@@ -1,4 +1,4 @@
-//! Releasing what owners have whose thread is gone.
+//! Releasing the locks of owners whose thread is dead or has ended.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::collections::HashSet;
@@ -21,8 +21,8 @@ use crate::mode::Mode;
 use crate::recovery::orphans::label_of;
 
 impl<M: ConstMachine> Memory<M> {
-    /// The places of the pages that each of these dead threads has: in one walk, for there are as
-    /// many pages as threads that ever had owners at once.
+    /// Returns the indexes of the pages that each of these dead threads has. Walks all pages once,
+    /// because there are as many pages as threads that ever had owners at once.
     pub(crate) fn pages_of(&self, dead: &[Dead<'_, M>]) -> Result<Vec<Vec<u32>>, Error> {
         let mut found = vec![Vec::new(); dead.len()];
         for place in 0..PAGES as u32 {
@@ -34,16 +34,16 @@ impl<M: ConstMachine> Memory<M> {
         Ok(found)
     }
 
-    /// Releases what a dead thread's owners held, or keeps it for recovery: those in the pages at
-    /// these places, which are the thread's.
+    /// Releases the locks of a dead thread's owners, or keeps them for recovery. The owners are in
+    /// the pages at these indexes, which belong to the thread.
     pub(crate) fn release_dead(&self, dead: &Dead<'_, M>, places: &[u32]) -> Result<(), Error> {
         let (mut released, mut orphaned) = (0u32, 0u32);
         for &place in places {
             let Some(page) = self.page(place)? else { break };
             let (mut orphans, mut undecided) = (0, false);
             for (at, cell) in page.owners.iter().enumerate() {
-                // One that is kept already was kept by a sweeper that died. Acquire: it may be
-                // free since, and the page goes to a session that is to see it as it was left.
+                // An owner that is kept already was kept by a sweeper that died. Acquire: it may be
+                // free since, and the next session of the page must see it as it was left.
                 let state = cell.state.load(Acquire);
                 if !state.is_live() {
                     undecided |= state == OwnerState::UNDECIDED;
@@ -70,7 +70,8 @@ impl<M: ConstMachine> Memory<M> {
                 self.point("dead owner released");
                 self.point("dead owner decided");
             }
-            // Before the page is done: else a sweeper that comes after our death would pass it by.
+            // Before the page is done: otherwise, if this thread died, the next sweeper would skip
+            // the page.
             if undecided {
                 self.tell_deciders()?;
             }
@@ -87,7 +88,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Releases what ended owners of this session could not, as far as that goes now.
+    /// Releases the locks that owners of this session could not release at their end, as far as
+    /// possible now.
     #[cold]
     pub(crate) fn release_ended(&self) {
         for index in self.ended.take() {
@@ -99,7 +101,7 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Releases what owners hold that the last session of this thread's slot left there.
+    /// Releases the locks of owners that the last session of this thread's slot left.
     pub(crate) fn release_left(&self) -> Result<(), Error> {
         let thread = self.thread.number() + 1;
         for place in 0..PAGES as u32 {
@@ -119,7 +121,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Whether it holds anything in the table.
+    /// Returns whether it holds a lock in the table.
     fn has_strong(&self, cell: &OwnerCell<M>) -> Result<bool, Error> {
         for at in self.own_list(cell)? {
             if get(&self.request(at)?.state).holds() {
@@ -137,7 +139,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(page.states.iter().any(|state| get(state).count != 0))
     }
 
-    /// Withdraws what an owner that is gone waited for.
+    /// Withdraws the waiting request of an owner whose thread has ended.
     pub(crate) fn withdraw_of(&self, cell: &OwnerCell<M>) -> Result<(), Error> {
         for at in self.own_list(cell)? {
             let request = self.request(at)?;
@@ -164,7 +166,7 @@ impl<M: ConstMachine> Memory<M> {
         self.wake_all()
     }
 
-    /// Takes a request out of its queue, and gives others what that frees.
+    /// Removes a request from its queue, and grants the requests that it blocked.
     pub(crate) fn take_out(
         &self,
         latched: &Latched<'_, M>,
@@ -182,7 +184,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Releases all that an owner has, though its thread is gone, and frees its cell.
+    /// Releases all locks of an owner, although its thread has ended, and frees its cell.
     pub(crate) fn release_cell(
         &self,
         index: OwnerNumber,
@@ -191,7 +193,7 @@ impl<M: ConstMachine> Memory<M> {
         if !get(&cell.weak).is_null() {
             let page = cell_at(self.region(), get(&cell.weak))?;
             let is_moved = page.moved.iter().any(|moved| !get(moved).is_null());
-            // One walk for all of them: no other thread changes the list.
+            // One walk for all entries: no other thread changes the list.
             let list = if is_moved { self.own_list(cell)? } else { Vec::new() };
             let mine = HashSet::from_iter(list);
             for at in 0..WEAK {
@@ -231,8 +233,8 @@ impl<M: ConstMachine> Memory<M> {
         self.wake_all()
     }
 
-    /// Releases a weak lock, in the page or moved. Also one whose entry is free: its owner may have
-    /// died before it took the moved request out.
+    /// Releases a weak lock, in the page or moved. Also handles an entry that is free, because its
+    /// owner may have died before it removed the moved request.
     fn release_entry(
         &self,
         index: OwnerNumber,
@@ -253,14 +255,14 @@ impl<M: ConstMachine> Memory<M> {
         } else {
             latched.moved_of(page, at, object_at, index)?
         };
-        // One that its owner had begun to make its own is in its list, and goes with that.
+        // A request that its owner had begun to adopt is in its list, and is released with that.
         if !moved.is_null() && !mine.contains(&moved) {
             self.note_moved(moved)?;
             self.take_out(&latched, object_at, moved)?;
             self.free_cell(moved)?;
         }
         put(&page.moved[at], Offset::NULL);
-        // Last: should we die before, the next sweeper finds the moved request by the entry.
+        // Last: if this thread dies before, the next sweeper finds the moved request by the entry.
         put(&page.states[at], Entry { count: 0, length: 0, mode: Mode(0), ..entry });
         Ok(())
     }
@@ -269,11 +271,11 @@ impl<M: ConstMachine> Memory<M> {
 impl<M: ConstMachine> Drop for Memory<M> {
     fn drop(&mut self) {
         if !self.thread.has_slot() {
-            // It was given up: a sweep releases what its owners have, or has done it.
+            // The slot was abandoned: a sweep releases the owners' locks, or has done so.
             return;
         }
-        // Its locks would be no session's, and no dead thread's: a sweep has them to release. So it
-        // is if a callback panics on the way.
+        // Otherwise its locks would belong to no session and no dead thread, so a sweep must
+        // release them. The same holds if a callback panics on the way.
         let given_up = GivenUp(&self.thread);
         let mut all = true;
         for place in self.pages.take() {
@@ -294,7 +296,7 @@ impl<M: ConstMachine> Drop for Memory<M> {
     }
 }
 
-/// A slot that is given up with what it has, if this is dropped.
+/// Abandons a slot with its owners when dropped.
 struct GivenUp<'t, M: ConstMachine>(&'t Thread<M>);
 
 impl<M: ConstMachine> Drop for GivenUp<'_, M> {

@@ -1,4 +1,4 @@
-//! What is done when a process has died, at any instruction. `docs/death.md` has the steps.
+//! Repair after the death of a process at any instruction. `docs/death.md` has the steps.
 
 use core::sync::atomic::Ordering::Acquire;
 use std::collections::HashSet;
@@ -19,12 +19,13 @@ use crate::table::queues::LIST_MAX;
 use crate::{Error, Reason};
 
 impl<M: ConstMachine> Memory<M> {
-    /// Puts right what dead threads left, and releases their owners' locks.
+    /// Repairs the state that dead threads left, and releases their owners' locks.
     pub(crate) fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), Error> {
-        // All latches are opened first: while one thread is put right another's may be met.
+        // All latches are opened first: the repair of one thread may need a latch that another one
+        // held.
         self.open_latches_of(dead).1?;
         self.settle_claims(dead)?;
-        // Before a thread's notes are freed: they may have what an orphan is kept with.
+        // Before a thread's recorded cells are freed: an orphan may be kept with one of them.
         self.orphan_again(dead)?;
         for (thread, places) in dead.iter().zip(self.pages_of(dead)?) {
             self.release_dead(thread, &places)?;
@@ -35,11 +36,11 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Opens the latches of all who are dead by now, and leaves the rest to the next sweep. Returns
-    /// how many it opened; an error only if that is none.
+    /// Opens the latches of all threads that are dead now, and leaves the rest of their repair to
+    /// the next sweep. Returns how many it opened; returns an error only if that is none.
     ///
-    /// It claims those alone that hold a latch, and one at a time: what a sweeper that is stopped
-    /// has claimed no other can sweep.
+    /// It claims only threads that hold a latch, one at a time: no other sweeper can sweep a thread
+    /// that a stopped sweeper has claimed.
     pub(crate) fn open_latches(&self) -> Result<usize, Error> {
         let (mut holders, mut failed) = (HashSet::new(), None);
         for number in self.blocks.each() {
@@ -58,8 +59,8 @@ impl<M: ConstMachine> Memory<M> {
         failed.filter(|_| count == 0).map_or(Ok(count), Err)
     }
 
-    /// Opens the latches of these dead threads, also those behind one that cannot be: how many, and
-    /// the first failure.
+    /// Opens the latches of these dead threads, continuing after a failure. Returns how many it
+    /// opened, and the first failure.
     pub(crate) fn open_latches_of(&self, dead: &[Dead<'_, M>]) -> (usize, Result<(), Error>) {
         let (mut count, mut opened) = (0, Ok(()));
         for number in self.blocks.each() {
@@ -79,12 +80,12 @@ impl<M: ConstMachine> Memory<M> {
         (count, opened)
     }
 
-    /// Puts a partition right whose latch a dead thread holds, and opens the latch. The latch keeps
-    /// the dead thread's name until then: should we die or fail, the next sweeper begins anew.
+    /// Repairs a partition whose latch a dead thread holds, and opens the latch. The latch names
+    /// its holder until then: if this thread dies or fails, the next sweeper starts again.
     fn repair_partition(&self, number: PartitionNumber, dead: &Dead<'_, M>) -> Result<(), Error> {
         let latched = self.take_over(number)?;
         if let Err(error) = self.repair_latched(&latched, dead) {
-            // Not dropped, which would open it.
+            // Not dropped, because that would open it.
             core::mem::forget(latched);
             return Err(error);
         }
@@ -117,7 +118,8 @@ impl<M: ConstMachine> Memory<M> {
         if let Some(at) = self.noted(get(&dead.intent()[intents::AWAY]))? {
             let request = self.request(at)?;
             let state = get(&request.state);
-            // It was moved by one that died: before its status said so, or when it no more did.
+            // A dead thread was moving it, and had not yet marked it as away, or had already
+            // cleared the mark.
             let lost = state.status == status::WAITING && !linked.contains(&at);
             if (state.status == status::AWAY || lost) && get(&request.partition) == number {
                 let why = reason_number(Reason::Deadlock);
@@ -140,14 +142,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Collects once more under each bias that is closed: one of them the dead may have been
-    /// closing. Where there is no room for that, the bias is open again, if the closing had not
-    /// ended: so a partition can be put right in a full region, too.
+    /// Collects again under each closed bias, because the holder may have been closing it. If there
+    /// is no room for that and the closing had not ended, the bias is opened again: so a partition
+    /// can be repaired in a full region.
     fn repair_biases(&self, latched: &Latched<'_, M>) -> Result<(), Error> {
         let biases = self.biases(latched.number)?;
         let was_open = |bias: Bias| bias.is_closed() && bias.before().is_some();
         if biases.iter().any(|word| was_open(get(word))) {
-            // It may have died before its own.
+            // The holder may have died before its own barrier.
             self.pass_barrier()?;
         }
         for (bias, word) in (0..).zip(biases) {
@@ -165,7 +167,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// Makes an object's derived fields anew from the one link that is the truth.
+    /// Rebuilds an object's derived fields from its authoritative links.
     fn repair_object(
         &self,
         latched: &Latched<'_, M>,
@@ -183,7 +185,7 @@ impl<M: ConstMachine> Memory<M> {
             let request = self.request(seen)?;
             let (next, state) = (get(&request.next), get(&request.state));
             if !state.holds() && state.status != status::WAITING {
-                // It was about to leave.
+                // It was being removed.
                 left += 1;
                 if left > LIST_MAX {
                     return corrupt_list();
@@ -203,8 +205,8 @@ impl<M: ConstMachine> Memory<M> {
                 && let Some(cell) = self.owner_cell(get(&request.owner))?
                 && get(&cell.waiting).is_null()
             {
-                // One that died was about to begin the wait, or to end it, and had told others that
-                // it is over.
+                // A dead thread was about to begin or end the wait, and other threads had read that
+                // it was over.
                 put(&cell.partition, latched.number);
                 put(&cell.waiting, seen);
             }
@@ -225,7 +227,8 @@ impl<M: ConstMachine> Memory<M> {
         Ok(())
     }
 
-    /// The owners in the pages of a thread, and those that it has adopted or asks about.
+    /// Returns the owners in the pages of a thread, and the owners that it has adopted or asks
+    /// about.
     fn owners_of(&self, thread: u32) -> Result<Vec<(OwnerNumber, &OwnerCell<M>)>, Error> {
         let mut found = Vec::new();
         let taken = [OwnerState::adopted_by(thread - 1), OwnerState::asked_by(thread - 1)];
@@ -239,7 +242,7 @@ impl<M: ConstMachine> Memory<M> {
         Ok(found)
     }
 
-    /// All cells that the manager's structures lead to.
+    /// Returns all cells to which the manager's structures link.
     pub(crate) fn reachable(&self) -> Result<HashSet<u32>, Error> {
         let mut found = HashSet::new();
         for number in self.blocks.each() {
@@ -261,8 +264,8 @@ impl<M: ConstMachine> Memory<M> {
             found.insert(page.raw());
             let page = cell_at(self.region(), page)?;
             for cell in &page.owners {
-                // Acquire: synchronizes with the Release in `drop_report`. Where a report was
-                // taken away, its new generation is seen.
+                // Acquire: synchronizes with the Release in `drop_report`. If a report was removed,
+                // its new generation is visible.
                 found.extend([get(&cell.weak).raw(), cell.report.load(Acquire) as u32]);
                 if !get(&cell.state).is_live() {
                     found.extend(self.own_list(cell)?.iter().map(|at| at.raw()));
@@ -292,7 +295,7 @@ mod tests {
 
     const NAME: &[u8] = b"a name";
 
-    /// A layer that cannot put right what the dead have left.
+    /// A layer that cannot repair the state that dead threads left.
     struct Unable;
 
     impl Repair for Unable {
@@ -309,10 +312,10 @@ mod tests {
         }
     }
 
-    /// Who died with a latch, and whose work another layer cannot undo, keeps what it has locked,
-    /// and the latch not.
+    /// A thread died with a latch, and another layer cannot repair its work. Its locks stay held,
+    /// and its latch is opened.
     #[test]
-    fn a_latch_is_opened_though_its_holder_cannot_be_swept() {
+    fn a_latch_is_opened_even_if_its_holder_cannot_be_swept() {
         let manager = small_region(2);
         let unable: Arc<dyn Repair> = Arc::new(Unable);
         manager.region().register(&unable).unwrap();
@@ -327,7 +330,7 @@ mod tests {
         let session = manager.session().unwrap();
         let lives = session.owner().unwrap();
         assert_eq!(lives.try_lock(NAME, granular::X), Err(Error::NotGranted));
-        assert!(session.sweep().is_err(), "it is dead still");
+        assert!(session.sweep().is_err(), "the sweep still fails");
     }
 
     /// Fills a region.
@@ -343,10 +346,10 @@ mod tests {
         Manager::new(region, granular::modes(), options).unwrap()
     }
 
-    /// A sweeper looks under a bias that was closed, in a region that may be full, while an entry
-    /// under it is counted by an owner that has not yet seen that, and will take it back. Another
-    /// owner has the name by now, in this mode. Returns what the bias is then, and what it was
-    /// closed from.
+    /// A sweeper collects under a closed bias, in a region that may be full. An owner that has not
+    /// yet seen the closing counts an entry under the bias, and will take it back; another owner
+    /// holds the name now, in mode `second`. Returns the bias after that, and the value before it
+    /// was closed.
     fn repaired(first: Mode, second: Mode, full: bool) -> (Bias, Bias) {
         let manager = small_region(2);
         let sessions = [(); 3].map(|()| manager.session().unwrap());
@@ -373,7 +376,7 @@ mod tests {
         let sweeper = ballast.memory;
         if full {
             fill(&ballast);
-            // The last cells, too.
+            // Including the last free cells.
             while let Ok(cell) = sweeper.thread.alloc::<Request<Native>>() {
                 cell.publish();
             }
@@ -388,16 +391,16 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_reserved_stays_in_the_table_while_another_has_it() {
+    fn a_formerly_reserved_name_stays_in_the_table_while_another_owner_holds_it() {
         for mode in [granular::IS, granular::X] {
             let (now, reserved) = repaired(granular::X, mode, true);
-            assert_eq!(now.before(), Some(reserved), "reserved again beside {mode:?}");
+            assert_eq!(now.before(), Some(reserved), "reserved again despite {mode:?}");
         }
     }
 
-    /// With room for it.
+    /// With room for the request.
     #[test]
-    fn what_was_taken_too_late_is_not_moved_beside_a_strangers_lock() {
+    fn an_entry_taken_after_the_closing_is_not_moved() {
         for (first, second) in [(granular::X, granular::IS), (granular::IS, granular::X)] {
             let (now, open) = repaired(first, second, false);
             assert_eq!(now.before(), Some(open));

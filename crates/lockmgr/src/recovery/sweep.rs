@@ -1,17 +1,17 @@
-//! Sweeping: when the dead are looked for, and on which thread slot.
+//! Sweeping: when dead threads are searched for, and on which thread slot.
 //!
-//! A region is swept as a whole: `latchwork_region` claims the dead and has each layer repair what
-//! they left, in an order; the lock manager's part is `recovery/repair.rs`. It runs in a session of
-//! its own on a slot set aside for sweepers, so that a table of slots full of the dead can be
-//! swept, and what a waiting session has noted in its own slot stays as it is.
+//! A region is swept as a whole: `latchwork_region` claims the dead threads and has each layer
+//! repair their state, in a fixed order. `recovery/repair.rs` is the lock manager's part. It runs
+//! in a session of its own on a slot reserved for sweepers. So a region whose slots all belong to
+//! dead threads can be swept, and the intents in a waiting session's slot stay unchanged.
 //!
 //! ```text
 //!  Session::sweep, Manager::sweep, a wait, Manager::session without a free slot
 //!      ─▶ Region::sweep_with ─▶ .. ─▶ LocksRepair::repair ─▶ Session::repair ─▶ ..
 //! ```
 //!
-//! A sweeper that meets a latch of a dead thread that it has not claimed opens that, and leaves the
-//! rest of that thread to the next sweep: so sweeps do not nest.
+//! A sweeper that needs the latch of a dead thread that it has not claimed opens that latch, and
+//! leaves the rest of that thread to the next sweep: so sweeps do not nest.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
@@ -24,12 +24,12 @@ use crate::memory::Memory;
 use crate::memory::cells::get;
 use crate::memory::inner::{Inner, LocksRepair};
 
-/// How often a process looks for them at most, in nanoseconds.
+/// The shortest time between two sweeps of a process, in nanoseconds.
 const SWEEP_EVERY: u64 = 10_000_000;
 
 impl<M: ConstMachine> LocksRepair<M> {
-    /// Does something in a sweeper's session. The region is told what its errors can say; the rest
-    /// is kept for the caller that began the sweep.
+    /// Runs an operation in a sweeper's session. Errors that the region can express are passed to
+    /// it; others are stored for the caller that began the sweep.
     fn with_session<T>(
         &self,
         operation: impl FnOnce(&Memory<M>) -> Result<T, Error>,
@@ -47,7 +47,7 @@ impl<M: ConstMachine> LocksRepair<M> {
         })
     }
 
-    /// As [`with_session`](Self::with_session), for the lock manager itself.
+    /// Runs an operation in a sweeper's session, with the full error.
     pub(crate) fn in_session<T>(
         &self,
         operation: impl FnOnce(&Memory<M>) -> Result<T, Error>,
@@ -55,7 +55,7 @@ impl<M: ConstMachine> LocksRepair<M> {
         self.with_session(operation).map_err(|error| self.full(error))
     }
 
-    /// What the region's error stands for.
+    /// Returns the error that the region's error stands for.
     fn full(&self, error: latchwork_region::Error) -> Error {
         match error {
             latchwork_region::Error::Repair(Layer::Locks) => {
@@ -76,7 +76,7 @@ impl<M: ConstMachine> Repair<M> for LocksRepair<M> {
     }
 
     fn open(&self, dead: &[Dead<'_, M>]) {
-        // The repair meets again what could not be opened, and says so.
+        // The repair finds a latch that could not be opened again, and reports the error.
         let _ = self.with_session(|memory| Ok(memory.open_latches_of(dead)));
     }
 
@@ -98,12 +98,12 @@ impl<M: ConstMachine> Inner<M> {
         self.sweep_until(None)
     }
 
-    /// Sweeps until a deadline; what is left then is the next sweep's.
+    /// Sweeps until a deadline. The next sweep continues.
     fn sweep_until(&self, deadline: Option<Deadline>) -> Result<usize, Error> {
         let own: Arc<dyn Repair<M>> = self.repair.clone();
         let swept = self.region.sweep_with(Some(&own), deadline);
         let swept = swept.map_err(|error| self.repair.full(error));
-        // Also if another layer has to wait: these are the dead that were swept before.
+        // Even if another layer must wait: these owners were swept before.
         let decided = self.decide_orphans();
         let count = swept?;
         decided.map(|()| count)
@@ -111,7 +111,8 @@ impl<M: ConstMachine> Inner<M> {
 }
 
 impl<M: ConstMachine> Memory<M> {
-    /// As [`Manager::sweep`]. A thread that waits for what a dead one may have does this.
+    /// Sweeps the region; see [`Manager::sweep`]. A thread that waits for a long time does this by
+    /// itself.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
         self.sweep_until(None)
     }
@@ -124,14 +125,14 @@ impl<M: ConstMachine> Memory<M> {
         Ok(count)
     }
 
-    /// What a thread does that waits long for a latch.
+    /// Called by a thread that has waited long for a latch.
     ///
-    /// It opens those of the dead, which all need, and sweeps only where none was: a sweep may have
-    /// long transactions to undo, and may fail, and who cannot be swept keeps its locks, and no
-    /// latch.
+    /// Opens the latches of dead threads, which every thread needs, and sweeps only if there was
+    /// none. A sweep may have to roll back long transactions and may fail. A dead thread that
+    /// cannot be swept keeps its locks, but not its latches.
     pub(crate) fn sweep_for_a_latch(&self) -> Result<(), Error> {
         if !self.is_time(&self.inner().opened) {
-            // Another thread of this process just does it.
+            // Another thread of this process is doing it.
             return Ok(());
         }
         match self.inner().repair.in_session(Memory::open_latches) {
@@ -142,28 +143,28 @@ impl<M: ConstMachine> Memory<M> {
         }
     }
 
-    /// Whether this process did something long enough ago, of which this says when: then it is this
-    /// thread that does it now.
+    /// Returns whether an action of this process is due again, given the time of its last
+    /// execution. If so, this thread must execute it.
     fn is_time(&self, last: &M::AtomicU64) -> bool {
         let (now, seen) = (self.now(), get(last));
         now.wrapping_sub(seen) >= SWEEP_EVERY
             && last.compare_exchange(seen, now, Relaxed, Relaxed).is_ok()
     }
 
-    /// Sweeps, unless this process has done so a moment ago. Of the dead 16 at least are swept,
-    /// and no others after a deadline.
+    /// Sweeps, unless this process did so a moment ago. Sweeps at least 16 dead threads, and no
+    /// more after the deadline.
     pub(crate) fn sweep_sometimes(&self, deadline: Option<Deadline>) -> Result<(), Error> {
         if self.is_time(&self.inner().swept) {
             match self.sweep_until(deadline) {
-                // Another process is to sweep, that knows all layers; or one later, when a thread
-                // that is stopped has handed a latch over, or a slot for a sweeper is free.
+                // Another process must sweep, which knows all layers; or a later sweep, once a
+                // stopped thread has handed a latch over or a sweeper's slot is free.
                 Err(Error::Region(
                     latchwork_region::Error::NoRepair(_)
                     | latchwork_region::Error::Handed(_)
                     | latchwork_region::Error::Threads(_),
                 )) => {}
-                // What another layer cannot put right yet keeps its locks. Those of the others are
-                // released, and this thread may wait for one of them.
+                // A thread that another layer cannot repair yet keeps its locks. Those of other
+                // threads are released, and this thread may wait for one of them.
                 Err(Error::Region(latchwork_region::Error::Repair(layer)))
                     if layer != Layer::Locks => {}
                 end => drop(end?),
@@ -183,9 +184,9 @@ mod tests {
     use crate::recovery::staged::{NAMES, dies};
     use crate::{Manager, Options};
 
-    /// A thread that waits for one of the dead, however soon or late it is to look for deadlocks.
+    /// A thread waits for a lock of a dead thread, with several delays of its search for deadlocks.
     #[test]
-    fn a_waiter_finds_the_dead() {
+    fn a_waiter_sweeps_dead_threads() {
         for detect_after in [Duration::ZERO, Duration::from_secs(3600), Duration::MAX] {
             let region = Region::private(&Default::default()).unwrap();
             let options = Options { detect_after, ..Options::default() };

@@ -1,4 +1,4 @@
-//! Waiting without a thread: a lock as a future, in the same queues as all others.
+//! Waiting without a thread: a lock as a future, in the same queues as other requests.
 
 use core::fmt;
 use core::future::Future;
@@ -15,7 +15,7 @@ use crate::mode::Mode;
 use crate::options::{Step, Wait};
 use crate::owner::wait::{DETECT_EVERY, NAP_DEATHS, NAP_MAX, first_nap};
 
-/// A lock that is being taken: see [`Owner::lock_async`].
+/// The future of a lock: see [`Owner::lock_async`].
 #[must_use = "a future does nothing until it is polled"]
 pub struct LockFuture<'o, 's, 'n, M: ConstMachine = Native> {
     owner: &'o Owner<'s, M>,
@@ -46,25 +46,25 @@ enum Stage<M: ConstMachine> {
 /// A wait that has begun.
 struct Waiting<M: ConstMachine> {
     id: u64,
-    /// Which wait of the owner it is.
+    /// The request and the ticket of the wait.
     request: RequestAt<M>,
     ticket: u32,
-    /// What a conversion held before.
+    /// The mode that was held before a conversion.
     old: Option<Mode>,
     looks: Looks,
 }
 
-/// How a wait is looked after.
+/// The schedule of a wait's deadlock searches and sweeps.
 pub(crate) struct Looks {
     nap: Duration,
-    /// Naps before the first look for deadlocks, and after that.
+    /// Naps before the first search for deadlocks, and the number of naps since.
     ahead: u32,
     naps: u32,
-    /// When to look for deadlocks and the dead again.
+    /// When to search for deadlocks and dead threads again.
     next: u64,
-    /// When it began to wait, or looked for deadlocks last.
+    /// When it began to wait, or last searched for deadlocks.
     since: u64,
-    /// Whether that look is to be made again soon.
+    /// Whether that search must be repeated soon.
     again: bool,
 }
 
@@ -72,7 +72,7 @@ impl Looks {
     pub(crate) fn new<M: ConstMachine>(owner: &Owner<'_, M>) -> Self {
         let (nap, ahead) = first_nap(owner.memory.inner().options.detect_after);
         let since = get(&owner.cell.since);
-        // As a waiting thread does. What fails here the look itself tells.
+        // As a waiting thread does. If this fails, the search itself reports the error.
         let hasty = owner.may_be_awaited().is_ok_and(|may| may)
             && owner.waits_for_a_waiter().is_ok_and(|waits| waits);
         let first = if hasty { Duration::ZERO } else { nap };
@@ -80,7 +80,8 @@ impl Looks {
         Self { nap, ahead, naps: 0, next: owner.memory.after(first).at, since, again: false }
     }
 
-    /// Looks for deadlocks and the dead, if it is time to; not beyond the end of the wait.
+    /// Searches for deadlocks and dead threads if that is due, and no longer than until the end of
+    /// the wait.
     pub(crate) fn look<M: ConstMachine>(
         &mut self,
         owner: &Owner<'_, M>,
@@ -110,7 +111,7 @@ impl Looks {
         Ok(())
     }
 
-    /// When the waker is to be called in any case.
+    /// Returns when the waker must be called in any case.
     pub(crate) fn until<M: ConstMachine>(&self, owner: &Owner<'_, M>, wait: Wait) -> u64 {
         match wait {
             Wait::Until(end) if end.clock == owner.memory.after(Duration::ZERO).clock => {
@@ -122,25 +123,26 @@ impl Looks {
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Takes a lock as [`lock`](Self::lock) does, without blocking the thread. It asks when it is
-    /// polled first; while it waits the owner can do nothing else.
+    /// Takes a lock as [`lock`](Self::lock) does, without blocking the thread. The request is made
+    /// at the first poll. While it waits, the owner can perform no other operation.
     ///
-    /// Works in any executor that keeps its task on this thread. Dropping it withdraws the request,
-    /// and gives the lock back if it was granted meanwhile: in any case all is as before.
+    /// Works in any executor that keeps the task on this thread. Dropping the future withdraws the
+    /// request, and releases the lock if it was granted in the meantime: the owner then holds the
+    /// same locks as before.
     ///
-    /// The first to wait in a process starts a thread, which ends when for 50 ms nobody waited; it
-    /// keeps the region mapped for as long. A deadlock is looked for when the task is polled: it is
-    /// woken for that, as often as a waiting thread would look. A process that never waits so pays
-    /// nothing.
+    /// The first such wait in a process starts a thread, which ends after 50 ms without waiting
+    /// tasks. It keeps the region mapped while it runs. Deadlocks are searched for when the task is
+    /// polled; the task is woken for that as often as a waiting thread would search. A process that
+    /// never waits this way incurs no cost.
     ///
     /// # Errors
     ///
-    /// As for `lock`; and [`Error::NoThread`].
+    /// The errors of [`lock`](Self::lock), and [`Error::NoThread`].
     pub fn lock_async<'o, 'n>(&'o self, name: &'n [u8], mode: Mode) -> LockFuture<'o, 's, 'n, M> {
         self.lock_async_with(name, mode, Wait::Detect)
     }
 
-    /// As [`lock_async`](Self::lock_async), waiting as told.
+    /// Takes a lock as [`lock_async`](Self::lock_async) does, waiting as `wait` says.
     pub fn lock_async_with<'o, 'n>(
         &'o self,
         name: &'n [u8],
@@ -152,12 +154,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 }
 
 impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
-    /// Asks for the lock. True if it waits.
+    /// Requests the lock. Returns true if the request waits.
     fn begin(&mut self) -> Result<bool, Error> {
         let owner = self.owner;
         let memory = owner.memory;
         owner.ready()?;
-        // Before it is in a queue: the thread that finds it there sees this, under the latch.
+        // Before it is in a queue: the thread that finds it there reads this under the latch.
         put(&owner.cell.notifier, memory.have_notifier()?);
         let asked = owner.request(self.name, self.mode, self.wait);
         if asked != Ok(Step::Waiting) {
@@ -180,7 +182,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         Ok(true)
     }
 
-    /// The outcome, or nothing if it waits still and the waker will be called.
+    /// Returns the outcome, or `None` if it still waits and the waker will be called.
     fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
         self.owner.memory.region().check()?;
         if matches!(self.state, Stage::New) && !self.begin()? {
@@ -192,7 +194,8 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
             panic!("latchwork: a future was polled after its end")
         };
         if !waiting.is_of(owner) {
-            // The owner was told to go on by other means; another future may be its wait by now.
+            // The wait was ended by other means; the owner's current wait may belong to another
+            // future.
             memory.inner().forget_watch(waiting.id);
             self.state = Stage::Done;
             return Ok(Some(Err(Error::NotHeld)));
@@ -208,22 +211,22 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
         waiting.looks.look(owner, self.wait)?;
         let at = waiting.looks.until(owner, self.wait);
         memory.inner.watch_for(waiting.id, waiting.request, at, waker.clone())?;
-        // What was decided before this was watched notified nobody.
+        // A decision before this was watched caused no notification.
         owner.poll()
     }
 
-    /// Ends the wait, and undoes a grant that nobody was told of.
+    /// Ends the wait, and releases a lock whose grant was not reported.
     fn undo(&mut self) -> Result<(), Error> {
         let owner = self.owner;
         let memory = owner.memory;
         let stage = core::mem::replace(&mut self.state, Stage::Done);
         let Stage::Waiting(waiting) = stage else { return Ok(()) };
-        // In the child of a fork there is nothing to withdraw: neither the owner's cell, nor the
-        // thread that calls wakers, who may hold the mutex for ever.
+        // In the child of a fork there is nothing to withdraw: neither the owner's cell nor the
+        // thread that calls wakers exists, and that thread may have held the mutex.
         memory.region().check()?;
         memory.inner().forget_watch(waiting.id);
         if !waiting.is_of(owner) {
-            // Another future's wait may be the owner's by now.
+            // The owner's current wait may belong to another future.
             return Ok(());
         }
         put(&owner.cell.notifier, 0);
@@ -236,7 +239,7 @@ impl<M: ConstMachine> LockFuture<'_, '_, '_, M> {
 }
 
 impl<M: ConstMachine> Waiting<M> {
-    /// Whether the owner is still in this wait.
+    /// Returns whether the owner is still in this wait.
     fn is_of(&self, owner: &Owner<'_, M>) -> bool {
         owner.pending.get() == self.request && get(&owner.cell.ticket) == self.ticket
     }
@@ -247,7 +250,7 @@ impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
 
     /// # Panics
     ///
-    /// If it is polled after it was ready.
+    /// Panics if it is polled after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let end = match this.advance(cx.waker()) {
@@ -260,8 +263,8 @@ impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
                 end
             }
             Err(error) => {
-                // It cannot be looked after any more; if it cannot be withdrawn, it goes when its
-                // owner ends.
+                // The wait cannot continue. A request that cannot be withdrawn here is removed when
+                // its owner ends.
                 let _ = this.undo();
                 Err(error)
             }
@@ -273,7 +276,7 @@ impl<M: ConstMachine> Future for LockFuture<'_, '_, '_, M> {
 
 impl<M: ConstMachine> Drop for LockFuture<'_, '_, '_, M> {
     fn drop(&mut self) {
-        // What cannot be withdrawn goes when its owner ends.
+        // A request that cannot be withdrawn here is removed when its owner ends.
         let _ = self.undo();
     }
 }
@@ -285,8 +288,9 @@ mod tests {
     use super::*;
     use crate::{Manager, shared};
 
-    /// 3,000 wait for one name, and a future among them that holds another. Whether its look, which
-    /// is one at all of them, came to its end before a deadline; or a later one that was not due.
+    /// 3,000 owners wait for one name, and one of them, a future's, holds another name. Returns
+    /// whether its search, which covers all waiters, ended before its deadline; or, with `later`,
+    /// whether a second search that was not yet due did.
     fn looks_at_all(wait: Wait, later: Option<Wait>) -> bool {
         let manager = Manager::private(shared::modes()).unwrap();
         let session = manager.session().unwrap();
@@ -312,9 +316,10 @@ mod tests {
         get(&manager.inner.looked) != 0
     }
 
-    /// A future whose wait was ended by other means ends, when the owner waits for another.
+    /// A future whose wait was ended by other means ends when it is polled, even if the owner waits
+    /// for another future.
     #[test]
-    fn a_future_that_is_out_of_date_leaves_the_next_one_its_notifier() {
+    fn an_outdated_future_does_not_clear_the_notifier_of_the_next_one() {
         let manager = Manager::private(shared::modes()).unwrap();
         let session = manager.session().unwrap();
         let (holder, owner) = (session.owner().unwrap(), session.owner().unwrap());
@@ -330,12 +335,12 @@ mod tests {
                 assert_eq!(old.as_mut().poll(context), Poll::Ready(Err(Error::NotHeld)));
             }
             drop(old);
-            assert_ne!(get(&owner.cell.notifier), 0, "nobody is told of its grant");
+            assert_ne!(get(&owner.cell.notifier), 0, "its grant would notify no process");
         }
     }
 
     #[test]
-    fn a_deadline_ends_the_look_of_a_future() {
+    fn a_deadline_ends_the_search_of_a_future() {
         let until = |time| Wait::Until(Deadline::after::<Native>(time));
         assert!(looks_at_all(Wait::Detect, None), "the check cannot fail");
         assert!(looks_at_all(until(Duration::from_secs(3600)), None));
@@ -343,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_of_a_future_that_was_cut_off_is_made_again_soon() {
+    fn an_interrupted_search_of_a_future_is_repeated_soon() {
         let none = Wait::Until(Deadline::after::<Native>(Duration::ZERO));
         assert!(looks_at_all(none, Some(Wait::Detect)));
     }

@@ -1,10 +1,11 @@
-//! How tasks that wait without a thread of their own are woken: a notifier for each process.
+//! Waking tasks that wait without a thread of their own: one notifier for each process.
 //!
-//! An owner that waits so has its process's number in its cell. The thread that decides its request
-//! notifies that process, by a word of the region, beside waking the request's own word; nobody
-//! else pays for it. One thread of that process, there while it is needed, sleeps on the notifier,
-//! looks which requests are decided or want to be looked after, and calls their wakers. All else
-//! (searches for deadlocks, for the dead, time) is done by the tasks, when they are polled.
+//! An owner that waits without a thread has its process's number in its cell. The thread that
+//! decides its request notifies that process through a word of the region, in addition to waking
+//! the request's own word. Other requests cost nothing more. One thread of that process, which runs
+//! while it is needed, sleeps on the notifier, reads which requests are decided or due, and calls
+//! their wakers. Everything else (deadlock searches, sweeps, deadlines) is done by the tasks when
+//! they are polled.
 
 use core::sync::atomic::Ordering::Acquire;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +23,7 @@ use crate::owner::wait::NAP_MAX;
 
 impl<M: ConstMachine> Inner<M> {
     fn watch(&self) -> MutexGuard<'_, Watch> {
-        // No panic can leave it half changed.
+        // No panic can leave it in an inconsistent state.
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -32,7 +33,7 @@ impl<M: ConstMachine> Inner<M> {
         watch.last
     }
 
-    /// Has a waker called when a request is decided, and no later than an instant.
+    /// Registers a waker that is called when a request is decided, and at an instant at the latest.
     pub(crate) fn watch_for(
         self: &Arc<Self>,
         id: u64,
@@ -41,7 +42,8 @@ impl<M: ConstMachine> Inner<M> {
         waker: Waker,
     ) -> Result<(), Error> {
         let (process, _) = self.region.process()?;
-        // Dropped behind the mutex: its waker may be the last that keeps a task, which waits, too.
+        // Dropped after the mutex is released: its waker may be the last reference to a task that
+        // also waits.
         let _before;
         let mut watch = self.watch();
         _before = watch.all.insert(id, Watched { request: request.raw(), at, waker });
@@ -52,9 +54,9 @@ impl<M: ConstMachine> Inner<M> {
         let inner = self.clone();
         let thread = std::thread::Builder::new().name("latchwork-wakers".into());
         let started = thread.spawn(move || {
-            // So that a new one is started, should a waker panic.
+            // If a waker panics, a new thread is started.
             let inner = Ended(inner);
-            // If the region is not to be used, its tasks find out when they are polled.
+            // If the region is unusable, the tasks get the error when they are polled.
             if inner.0.keep_watch(process) != Ok(true) {
                 inner.0.give_up();
             }
@@ -65,11 +67,11 @@ impl<M: ConstMachine> Inner<M> {
 
     pub(crate) fn forget_watch(&self, id: u64) {
         let gone = self.watch().all.remove(&id);
-        // Not under the mutex: see `watch_for`.
+        // Outside the mutex: see `watch_for`.
         drop(gone);
     }
 
-    /// Calls every waker. Another thread is started when it is needed.
+    /// Calls all wakers. Another thread is started when it is needed.
     fn give_up(&self) {
         let mut watch = self.watch();
         watch.runs = false;
@@ -78,7 +80,7 @@ impl<M: ConstMachine> Inner<M> {
         all.into_values().for_each(|one| wake(one.waker));
     }
 
-    /// Whom to wake now, and when to look again; nothing if nobody is there.
+    /// Returns the wakers to call now, and when to check again; `None` if no task waits.
     fn due(&self) -> Result<Option<(Vec<Waker>, u64)>, Error> {
         let now = M::now(Clock::Monotonic);
         let mut next = now.saturating_add(NAP_MAX.as_nanos() as u64);
@@ -89,9 +91,10 @@ impl<M: ConstMachine> Inner<M> {
         let mut ids = Vec::new();
         for (id, one) in &watch.all {
             let request = cell_at(&self.region, Offset::<Request<M>>::from_raw(one.request))?;
-            // Acquire: synchronizes with the Release in `set`, so that the task finds it decided.
+            // Acquire: synchronizes with the Release in `set`, so that the task finds the request
+            // decided.
             let state = request.state.load(Acquire);
-            // One that is called waits still, and is to come.
+            // A called waiter still waits, and must take the lock.
             if !state.waits() || state.is_called() || one.at <= now {
                 ids.push(*id);
             } else {
@@ -102,13 +105,14 @@ impl<M: ConstMachine> Inner<M> {
         Ok(Some((due, next)))
     }
 
-    /// Wakes tasks, until there are none for the length of a nap. False if there is no notifier.
+    /// Wakes tasks, until no task has waited for the length of a nap. Returns false if there is no
+    /// notifier.
     fn keep_watch(&self, process: u32) -> Result<bool, Error> {
         let mut idle = false;
         loop {
             let Some(notifier) = self.notifier(process)? else { return Ok(false) };
-            // Acquire: synchronizes with the Release in `notify`: what was notified before is seen
-            // below, and a later notification ends the wait.
+            // Acquire: synchronizes with the Release in `notify`: requests that were decided before
+            // a notification are seen below, and a later notification ends the wait.
             let heard = notifier.load(Acquire);
             let until = match self.due()? {
                 Some((due, next)) => {
@@ -134,13 +138,13 @@ impl<M: ConstMachine> Inner<M> {
     }
 }
 
-/// Calls a waker. One that panics, as those of a runtime that is gone may, has said so by then, and
-/// is no reason to leave the other tasks asleep.
+/// Calls a waker. If it panics, as a waker of an ended runtime may, its panic message was printed,
+/// and the other tasks must still be woken.
 fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
-/// The thread's end.
+/// The end of the thread.
 struct Ended<M: ConstMachine>(Arc<Inner<M>>);
 
 impl<M: ConstMachine> Drop for Ended<M> {

@@ -1,8 +1,8 @@
-//! Ranges taken without a thread: see `wakeup/futures.rs`, of which this is the like, and
-//! `range/claims.rs`.
+//! Futures of locks on ranges, which correspond to those of `wakeup/futures.rs`. `range/claims.rs`
+//! has the rules.
 //!
-//! A request for a range waits for the ticket of one claim after the other. Each of these waits is
-//! watched; between two of them the task looks for itself, as a thread does.
+//! A request for a range waits for the ticket of one claim after another. Each of these waits is
+//! watched; between two of them the task searches again, as a thread does.
 
 use core::fmt;
 use core::future::Future;
@@ -19,7 +19,7 @@ use crate::owner::range_request::RangeRequest;
 use crate::range::kinds::{KeyRange, RangeKind};
 use crate::wakeup::futures::Looks;
 
-/// A lock on a range that is being taken: see [`Owner::lock_range_async`].
+/// The future of a lock on a range: see [`Owner::lock_range_async`].
 #[must_use = "a future does nothing until it is polled"]
 pub struct RangeFuture<'o, 's, 'k, M: ConstMachine = Native> {
     owner: &'o Owner<'s, M>,
@@ -44,18 +44,19 @@ impl<M: ConstMachine> fmt::Debug for RangeFuture<'_, '_, '_, M> {
 
 enum Stage<'o, 's, M: ConstMachine> {
     New,
-    /// The request, and the number by which it is watched.
+    /// The request, and the number under which it is watched.
     Waiting(RangeRequest<'o, 's, M>, u64, Looks),
     Done,
 }
 
 impl<'s, M: ConstMachine> Owner<'s, M> {
-    /// Takes a lock on a range as [`lock_range`](Self::lock_range) does, without blocking the
-    /// thread; in all else as [`lock_async`](Self::lock_async). Dropping it withdraws the request.
+    /// Locks a range as [`lock_range`](Self::lock_range) does, without blocking the thread; see
+    /// [`lock_async`](Self::lock_async) for executors, threads and deadlocks. Dropping the future
+    /// withdraws the request.
     ///
     /// # Errors
     ///
-    /// As for `lock_range`; and [`Error::NoThread`].
+    /// The errors of [`lock_range`](Self::lock_range), and [`Error::NoThread`].
     pub fn lock_range_async<'o, 'k>(
         &'o self,
         keyspace: &'k [u8],
@@ -68,12 +69,12 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
 }
 
 impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
-    /// Asks for the range. True if it waits.
+    /// Requests the range. Returns true if the request waits.
     fn begin(&mut self) -> Result<bool, Error> {
         let owner = self.owner;
         let memory = owner.memory;
         owner.ready()?;
-        // Before it is in a queue: the thread that finds it there sees this, under the latch.
+        // Before it is in a queue: the thread that finds it there reads this under the latch.
         put(&owner.cell.notifier, memory.have_notifier()?);
         let asked = owner.request_range(self.keyspace, self.range, self.kind, self.wait);
         let request = asked.inspect_err(|_| put(&owner.cell.notifier, 0))?;
@@ -86,7 +87,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         Ok(true)
     }
 
-    /// The outcome, or nothing if it waits still and the waker will be called.
+    /// Returns the outcome, or `None` if it still waits and the waker will be called.
     fn advance(&mut self, waker: &Waker) -> Result<Option<Result<(), Error>>, Error> {
         self.owner.memory.region().check()?;
         if matches!(self.state, Stage::New) && !self.begin()? {
@@ -97,8 +98,8 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         let Stage::Waiting(request, id, looks) = &mut self.state else {
             panic!("latchwork: a future was polled after its end")
         };
-        // Which of the owner's waits it is: it waits for one claim's ticket after the other, and is
-        // to look for a deadlock as soon in each as if it had just begun.
+        // The current wait of the owner. It waits for the ticket of one claim after another, and in
+        // each wait it must search for a deadlock as soon as in a new one.
         let mut ticket = get(&owner.cell.ticket);
         if let Some(end) = request.poll()? {
             return Ok(Some(end));
@@ -106,7 +107,8 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         if matches!(self.wait, Wait::Until(deadline) if deadline.passed::<M>()) {
             // If this fails, the error names no owner.
             let _ = owner.note_blockers();
-            // It is withdrawn when the request is dropped, also if its ticket came meanwhile.
+            // It is withdrawn when the request is dropped, even if its ticket was granted in the
+            // meantime.
             return Ok(Some(Err(Error::TimedOut)));
         }
         loop {
@@ -117,7 +119,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
             looks.look(owner, self.wait)?;
             let at = looks.until(owner, self.wait);
             memory.inner.watch_for(*id, owner.pending.get(), at, waker.clone())?;
-            // What was decided before this was watched notified nobody.
+            // A decision before this was watched caused no notification.
             if let Some(end) = request.poll()? {
                 return Ok(Some(end));
             }
@@ -127,7 +129,7 @@ impl<M: ConstMachine> RangeFuture<'_, '_, '_, M> {
         }
     }
 
-    /// Ends the wait: what was not granted is withdrawn.
+    /// Ends the wait, and withdraws the request if it was not granted.
     fn end(&mut self) {
         if let Stage::Waiting(request, id, _) = core::mem::replace(&mut self.state, Stage::Done) {
             // In the child of a fork there is nothing to end: see `LockFuture::undo`.
@@ -145,7 +147,7 @@ impl<M: ConstMachine> Future for RangeFuture<'_, '_, '_, M> {
 
     /// # Panics
     ///
-    /// If it is polled after it was ready.
+    /// Panics if it is polled after it was ready.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let end = match this.advance(cx.waker()) {

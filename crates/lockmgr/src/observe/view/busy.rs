@@ -1,4 +1,4 @@
-//! Which partitions have how much.
+//! The load of each partition.
 
 use latchwork_machine::ConstMachine;
 
@@ -6,30 +6,30 @@ use super::{View, seen};
 use crate::Error;
 use crate::memory::typed::Stored;
 
-/// A partition that has objects, as found.
+/// A partition that has objects, as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionInfo {
-    /// Its number: from 0.
+    /// Its number, counted from 0.
     pub number: u32,
     /// Objects with requests.
     pub objects: u64,
-    /// Objects kept for the next name.
+    /// Idle objects, kept for the next name.
     pub idle: u64,
     /// Requests.
     pub requests: u64,
-    /// Those of them that wait.
+    /// Requests that wait.
     pub waiting: u64,
     /// The thread slot that holds its latch.
     pub latched: Option<u32>,
 }
 
 impl<M: ConstMachine> View<M> {
-    /// What lies in each partition that has objects.
+    /// Returns the contents of each partition that has objects.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if a list leads nowhere, and goes on to.
+    /// [`Error::Region`] if a list is still corrupt after repeated readings.
     pub fn partitions(&self) -> Result<Vec<PartitionInfo>, Error> {
         let mut all = Vec::new();
         self.each_partition(|number, (found, objects, idle), _| {

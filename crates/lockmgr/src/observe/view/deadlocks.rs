@@ -1,4 +1,4 @@
-//! The last deadlocks, out of the history. The bytes are anybody's: each count is checked.
+//! Reading the history of deadlocks. The bytes may be damaged, so each count is checked.
 
 use latchwork_machine::{Clock, ConstMachine};
 use latchwork_region::Offset;
@@ -11,13 +11,13 @@ use crate::memory::typed::Stored;
 use crate::mode::Mode;
 use crate::{Error, Link, OwnerId};
 
-/// A thread that had a part in a deadlock.
+/// A thread that took part in a deadlock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ThreadRef {
     /// Its slot.
     pub thread: u32,
-    /// The process that it was of; none if that was gone already.
+    /// Its process, or `None` if the process had already ended.
     pub pid: Option<u32>,
 }
 
@@ -25,9 +25,10 @@ pub struct ThreadRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waiter {
-    /// What was waited for, and by which owner. Of the name the first 64 bytes are kept.
+    /// The edge: the owner, and the lock that it waited for. At most 64 bytes of the name are
+    /// recorded.
     pub link: Link,
-    /// How long the name was.
+    /// The length of the whole name.
     pub name_length: usize,
     /// The owner's label.
     pub label: String,
@@ -39,27 +40,28 @@ pub struct Waiter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Deadlock {
-    /// How many there had been in the region, with this one.
+    /// The number of deadlocks in the region so far, including this one.
     pub number: u64,
     /// When it was broken, in nanoseconds since 1970.
     pub at: u64,
-    /// How long ago that is by the monotonic clock; none if that was set back since, by a restart.
+    /// How long ago that was by the monotonic clock; `None` if a restart has reset that clock
+    /// since.
     pub ago: Option<u64>,
-    /// How many owners the cycle had.
+    /// The number of owners in the cycle.
     pub owners: u32,
-    /// The cycle, as much of it as there was room for: the victim, whom it waited for, and so on.
+    /// The recorded part of the cycle: the victim, the owner that it waited for, and so on.
     pub cycle: Vec<Waiter>,
     /// The thread that found it.
     pub finder: Option<ThreadRef>,
 }
 
 impl<M: ConstMachine> View<M> {
-    /// The last deadlocks that were broken by a victim, 16 at most, the oldest first. One whose
-    /// record changes all the time while it is read, or cannot be a record, is left out.
+    /// Returns the last deadlocks that were broken by aborting a victim, at most 16, the oldest
+    /// first. A record that changes continuously while it is read, or is invalid, is omitted.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if the manager's own cells cannot be reached.
+    /// [`Error::Region`] if the manager's own cells cannot be read.
     pub fn deadlocks(&self) -> Result<Vec<Deadlock>, Error> {
         self.refresh()?;
         let mut found: Vec<Deadlock> = Vec::new();
@@ -72,11 +74,11 @@ impl<M: ConstMachine> View<M> {
         Ok(found)
     }
 
-    /// How many deadlocks were broken by a victim since the manager was made.
+    /// Returns how many deadlocks were broken by aborting a victim since the manager was created.
     ///
     /// # Errors
     ///
-    /// As for [`deadlocks`](Self::deadlocks).
+    /// [`Error::Region`] if the manager's own cells cannot be read.
     pub fn deadlocks_ever(&self) -> Result<u64, Error> {
         self.refresh()?;
         Ok(self.history()?.map_or(0, |history| seen(&history.count)))
@@ -89,14 +91,14 @@ impl<M: ConstMachine> View<M> {
         }
     }
 
-    /// A record's words, if they are the same in two copies of a file.
+    /// Returns a record's words, if they are equal in two copies of a file.
     fn twice_alike(&self, place: u64) -> Result<Option<Vec<u64>>, Error> {
         let first = self.record_at(place);
         self.refresh()?;
         Ok(first.filter(|first| self.record_at(place).as_ref() == Some(first)))
     }
 
-    /// A record's words, if it was the same all the while.
+    /// Returns a record's words, if the record did not change during the reading.
     fn record_at(&self, place: u64) -> Option<Vec<u64>> {
         let slot = self.history().ok()??.slots.get(place as usize)?;
         let word = seen(slot);

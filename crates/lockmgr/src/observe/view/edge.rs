@@ -1,4 +1,4 @@
-//! Which owner waits for which, in a snapshot; by the rules of `table/queues.rs`.
+//! The edges between waiting owners in a snapshot, by the rules of `table/granting.rs`.
 
 use std::collections::HashMap;
 
@@ -8,21 +8,21 @@ use crate::observe::stats::LockInfo;
 
 use super::Snapshot;
 
-/// A waiter, and one of those in its way.
+/// A waiter, and an owner that blocks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
-    /// The waiter, by its place in [`Snapshot::rows`].
+    /// The waiter, as an index in [`Snapshot::rows`].
     pub row: usize,
-    /// The owner in its way, likewise.
+    /// The blocking owner, as an index in [`Snapshot::rows`].
     pub blocker: usize,
-    /// Whether that one holds the object, or merely waits before it.
+    /// Whether the blocking owner holds the lock, rather than merely waiting before the waiter.
     pub hard: bool,
 }
 
 impl Snapshot {
-    /// Which owner waits for which. Without the modes every holder, and every waiter before,
-    /// counts as in the way.
+    /// Returns which owner waits for which. Without the modes, every holder and every earlier
+    /// waiter counts as blocking.
     pub fn edges(&self, modes: Option<&Modes>) -> Vec<Edge> {
         let parents: HashMap<u32, u32> =
             self.owners.iter().filter_map(|o| Some((o.owner.index, o.parent?))).collect();
@@ -33,7 +33,7 @@ impl Snapshot {
         for queue in self.rows[..table].chunk_by(|a, b| a.object == b.object) {
             let stops = |held: Mode, want: Mode| modes.is_none_or(|m| m.conflicts(held, want));
             let clash = |a: Mode, b: Mode| modes.is_none_or(|m| m.clash(a) & b.bit() != 0);
-            // What an owner's ancestors hold stops others that wait, but not it.
+            // A lock of an owner's ancestors blocks other waiters, but not the owner.
             let yields = |want: Mode, owner: OwnerId| {
                 parents.contains_key(&owner.index)
                     && queue.iter().any(|row| {
@@ -62,7 +62,8 @@ impl Snapshot {
     }
 }
 
-/// Whether a request must be decided before another: conversions go before all that hold nothing.
+/// Returns whether a request must be decided before another: conversions precede all requests that
+/// hold nothing.
 fn is_earlier(queue: &[LockInfo], other: usize, me: usize) -> bool {
     queue[me].held.is_none() && (queue[other].held.is_some() || other < me)
 }

@@ -1,4 +1,4 @@
-//! Whether the claims on ranges fit together: lists, trees, owners, tickets.
+//! Checks of the claims on ranges: lists, trees, owners, tickets.
 
 use core::cmp::Ordering;
 use std::collections::HashMap;
@@ -22,14 +22,14 @@ use crate::range::kinds::RangeKind;
 use crate::range::tree::{DEPTH_MAX, order, rank};
 use crate::table::objects::place_of;
 
-/// More claims with a common key than this are not compared with each other.
+/// The number of claims with a common key that are compared with each other.
 const COMPARED: usize = 64;
 
-/// The claims of a keyspace, by offset: their kind and state, and whether the tree has them.
+/// The claims of a keyspace, by offset: kind, state, and whether the tree contains them.
 type Known<M> = HashMap<ClaimAt<M>, (RangeKind, u32, bool)>;
 
 impl<M: ConstMachine> View<M> {
-    /// Follows each chain of keyspaces, but for those of partitions that are latched.
+    /// Checks each chain of keyspaces, except for those of latched partitions.
     pub(super) fn verify_ranges(
         &self,
         said: &mut Verified,
@@ -60,7 +60,7 @@ impl<M: ConstMachine> View<M> {
             }
         }
         for (owner, count) in owned {
-            // The count is too high at times, and never too low.
+            // The count may be too high, but never too low.
             if self.owner(owner)?.is_some_and(|(_, cell)| seen(&cell.ranges) < count) {
                 said.flaws.push(format!("owner {owner}: has {count} ranges, counts fewer"));
             }
@@ -95,7 +95,8 @@ impl<M: ConstMachine> View<M> {
             }
         }
         if seen(&space.dirty) != 0 {
-            // A process died at it; the next thread that comes makes all but `next` anew.
+            // A process died during a change; the next thread that uses the keyspace rebuilds
+            // everything but `next`.
             return Ok(());
         }
         let (mut known, mut order) = (Known::<M>::new(), Vec::new());
@@ -137,7 +138,7 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    /// A claim by itself. None if its kind, its state or its keys cannot be.
+    /// Checks a claim by itself. Returns `None` if its kind, state or keys are invalid.
     fn verify_claim(
         &self,
         space_at: KeyspaceAt<M>,
@@ -176,8 +177,8 @@ impl<M: ConstMachine> View<M> {
         }
         if let Some(generation) = generation {
             match self.holder_of(&ticket(&self.region, at, generation))? {
-                // A parent that inherits a range has the claim first, and the ticket a moment
-                // later.
+                // A parent that inherits a range gets the claim first, and the ticket shortly
+                // after.
                 Some(holders) if !holders.iter().any(|holder| self.are_kin(*holder, owner)) => {
                     wrong("its owner has no ticket for it");
                 }
@@ -204,7 +205,7 @@ impl<M: ConstMachine> View<M> {
         }
     }
 
-    /// The holders of an object; none if nobody can tell, for its partition is latched.
+    /// Returns the holders of an object, or `None` if its partition is latched.
     fn holder_of(&self, bytes: &[u8]) -> Result<Option<Vec<OwnerNumber>>, Error> {
         let name = Name::new(bytes, self.region.creation() as u64)?;
         let line = self.blocks.partition(&self.region, self.blocks.spot(name.hash).partition)?;
@@ -234,8 +235,8 @@ impl<M: ConstMachine> View<M> {
         Ok(Some(Vec::new()))
     }
 
-    /// A tree, from its root on, in order: `before` is the claim that came last. Returns, of those
-    /// below it, one that ends last and the mask of their kinds; or says what is wrong.
+    /// Checks a tree from its root, in order: `before` is the previous claim. Returns the mask of
+    /// the kinds in the tree, or a description of the error.
     fn verify_tree(
         &self,
         at: ClaimAt<M>,
@@ -277,7 +278,7 @@ impl<M: ConstMachine> View<M> {
         if seen(&node.within) != within {
             return Err(format!("claim {at}: has other kinds below it than it says"));
         }
-        // The one that ends last: one of these three, and none of them ends later.
+        // The claim that ends last must be one of these three.
         let top = keys_of(&self.region, seen(&node.top)).map_err(told)?.1;
         let mut last = to;
         for child in [left, right].into_iter().filter(|child| !child.is_null()) {
@@ -293,7 +294,7 @@ impl<M: ConstMachine> View<M> {
         Ok(within)
     }
 
-    /// No two strangers hold what one stops of the other.
+    /// Checks that no two unrelated owners hold conflicting claims.
     fn verify_holds(
         &self,
         mut order: Vec<ClaimAt<M>>,
@@ -313,7 +314,7 @@ impl<M: ConstMachine> View<M> {
                 let owners =
                     [*at, *other].map(|at| resolve(&self.region, at).map(|it| seen(&it.owner)));
                 let [Ok(one), Ok(two)] = owners else { continue };
-                // Either may have come first: it is enough that one order is allowed.
+                // Either may have been granted first: it suffices if one order is allowed.
                 if a.stops(b) && b.stops(a) && !self.are_kin(one, two) {
                     flaws.push(format!("claims {at}, {other}: both are held, by strangers"));
                 }

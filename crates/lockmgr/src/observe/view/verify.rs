@@ -1,4 +1,4 @@
-//! Whether all that lies in a manager fits together.
+//! Checks of the consistency of a manager.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,16 +14,17 @@ use crate::memory::state::status;
 use crate::memory::typed::Stored;
 use crate::{Error, Mode, Modes};
 
-/// What a check found. Exact while nobody is at work in the region.
+/// The result of a check. Exact while no thread uses the region.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Verified {
-    /// What does not fit, in words. Where people are at work, what is named once may be a change
-    /// in the making; what is named again and again is not.
+    /// Descriptions of inconsistencies. While other threads use the region, an inconsistency that
+    /// is reported once may be an unfinished change; a repeated one is not.
     pub flaws: Vec<String>,
-    /// Partitions that were passed over, because their latch is held, and by which thread slot.
+    /// Partitions that were skipped because their latch is held, and the thread slots of the
+    /// holders.
     pub latched: Vec<(u32, u32)>,
-    /// Objects, requests, owners and claims on ranges that were looked at.
+    /// Objects, requests, owners and claims on ranges that were checked.
     pub objects: u64,
     #[allow(missing_docs)]
     pub requests: u64,
@@ -34,12 +35,13 @@ pub struct Verified {
 }
 
 impl<M: ConstMachine> View<M> {
-    /// Follows every list, and compares what is said twice. With the modes it also looks for two
-    /// owners that hold what conflicts. Reads each cell once: repeat it where others are at work.
+    /// Follows every list, and compares redundant fields. With the modes it also searches for
+    /// owners that hold conflicting locks. Reads each cell once: repeat the check if other threads
+    /// use the region.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`] if the manager's own cells cannot be reached.
+    /// [`Error::Region`] if the manager's own cells cannot be read.
     pub fn verify(&self, modes: Option<&Modes>) -> Result<Verified, Error> {
         let mut said = Verified { latched: self.latched()?, ..Verified::default() };
         let latched = said.latched.iter();
@@ -50,7 +52,7 @@ impl<M: ConstMachine> View<M> {
                 said.flaws.push(format!("partition {number}: {error}"));
             }
         }
-        self.verify_ring(&mut said.flaws)?;
+        self.verify_history(&mut said.flaws)?;
         if let Err(error) = self.verify_ranges(&mut said, |number| skipped.contains(&number)) {
             said.flaws.push(format!("ranges: {error}"));
         }
@@ -61,7 +63,7 @@ impl<M: ConstMachine> View<M> {
                 return Ok(());
             }
             said.owners += 1;
-            // What the dead were about to do is repaired by the sweep.
+            // The sweep repairs unfinished changes of dead threads.
             if !seen(&page.thread).checked_sub(1).is_some_and(|t| alive.contains(&t)) {
                 return Ok(());
             }
@@ -98,8 +100,8 @@ impl<M: ConstMachine> View<M> {
         Ok(said)
     }
 
-    /// The records of the history are cells in use, each in one slot.
-    fn verify_ring(&self, flaws: &mut Vec<String>) -> Result<(), Error> {
+    /// Checks that the records of the history are allocated cells, each in one slot.
+    fn verify_history(&self, flaws: &mut Vec<String>) -> Result<(), Error> {
         let Some(history) = self.history()? else { return Ok(()) };
         let mut known = HashSet::new();
         for at in history.slots.iter().map(|slot| seen(slot) as u32).filter(|at| *at != 0) {
@@ -113,7 +115,7 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    /// The thread slots of processes that live, and those that are retained.
+    /// Returns the thread slots of live processes, and retained slots.
     fn living(&self) -> HashSet<u32> {
         let processes = self.region.processes();
         let lives = |process: u32, generation: u32| {
@@ -237,7 +239,7 @@ impl<M: ConstMachine> View<M> {
         Ok(())
     }
 
-    /// Whether one of two owners is the other, or an ancestor of it.
+    /// Returns whether two owners are the same, or one is an ancestor of the other.
     pub(super) fn are_kin(&self, a: OwnerNumber, b: OwnerNumber) -> bool {
         let leads = |from: OwnerNumber, to: OwnerNumber| {
             let mut at = Some(from);
