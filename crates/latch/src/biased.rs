@@ -1,45 +1,46 @@
-//! A reader-writer latch that is biased towards its readers: they write to their own cache line
-//! alone.
+//! A reader-writer latch that is biased towards its readers: they write only to their own cache
+//! line.
 //!
-//! BRAVO (Dice and Kogan, USENIX ATC 2019): while the bias is open a reader leaves a mark and does
-//! not touch the latch. A writer takes the latch, closes the bias, and waits for the marks to go.
-//! Two things differ. A mark is not in a hashed table but in the reader's own waiter slot, so that
-//! no two readers share a line, and a dead process's marks are found. And whether a bias opens
-//! again at once is decided by how many shares were taken since it opened.
+//! BRAVO (Dice and Kogan, USENIX ATC 2019): while the bias is open, a reader sets a mark and does
+//! not touch the latch. A writer takes the latch, closes the bias, and waits until the marks are
+//! cleared. Two things differ. A mark is in the reader's own waiter slot instead of a hashed table,
+//! so that no two readers share a line, and the marks of a dead process can be found. And the
+//! number of shares since the last opening decides whether the bias opens again immediately.
 //!
 //! # State
 //!
 //! | `bias` | meaning | becomes |
 //! |---|---|---|
-//! | a time | closed; a reader that holds a share opens it from then on; zero is at once | `OPEN` |
-//! | `OPEN` | readers mark their slot | a time, or `AGAIN`, by a writer that has the latch |
-//! | `AGAIN` | closed by a writer that opens it when it unlocks | `OPEN` |
-//! | `NEVER` | the system has no barrier for it | |
+//! | a time | closed; a reader that holds a share opens it after that time | `OPEN` |
+//! | `OPEN` | readers mark their slot | a time, or `AGAIN`, by a writer that holds the latch |
+//! | `AGAIN` | closed by a writer that will open it when it unlocks | `OPEN` |
+//! | `NEVER` | the system has no asymmetric barrier | |
 //!
-//! A mark is the status `READING` of a slot, whose `latch` says of which latch: the distance of the
-//! latch from its table of slots, which is the same in every process.
+//! A mark is the status `READING` of a slot. The slot's `latch` identifies the latch: its distance
+//! from its table of slots, which is the same in every process.
 //!
 //! # Invariants
 //!
-//! 1. The bias is opened by a thread that holds the latch, and closed by one that has it to itself.
-//! 2. A reader marks its slot, then reads the bias. A writer closes the bias, then reads the
-//!    marks. The light and the heavy barrier stand between the two, so that one of them sees the
-//!    other's store. So a reader that finds the bias open is waited for by the writer that closes
-//!    it.
+//! 1. The bias is opened by a thread that holds the latch, and closed by a thread that holds it
+//!    exclusively.
+//! 2. A reader marks its slot, then reads the bias. A writer closes the bias, then reads the marks.
+//!    The light and the heavy barrier are between the two, so that at least one of them sees the
+//!    other's store. So the writer that closes the bias waits for every reader that found it open.
 //!
 //! # When it opens again
 //!
-//! To close costs a barrier, a look at each slot that was ever used, and the time in which no
-//! reader gets in: about 0.1 us for each thread. If the shares since the last opening were worth as
-//! much ([`SHARE_NS`] each), the bias opens as soon as the writer unlocks, and readers that come
-//! meanwhile wait for that. If not it stays closed for [`REST`] times as long as the closing took,
-//! so that writers lose a tenth of their time at most.
+//! Closing costs a barrier, a look at each slot that was ever used, and the time in which no reader
+//! can enter: about 0.1 us for each thread. If the shares since the last opening saved as much
+//! ([`SHARE_NS`] each), the bias opens as soon as the writer unlocks, and readers that arrive
+//! before wait for that. Otherwise it stays closed for [`REST`] times the duration of the closing,
+//! so that writers lose at most a tenth of their time.
 //!
 //! # Death
 //!
-//! In shared memory a mark belongs to the process that owns the slot: when it was killed the
-//! region's sweep takes its slots back, marks included, and a writer that waits for them goes on.
-//! What was taken without a mark, while the bias was closed, stays taken, as with the latch below.
+//! In shared memory a mark belongs to the process that owns the slot: when the process is killed,
+//! the region's sweep frees its slots, including marks, and a writer that waits for them continues.
+//! A share that was taken without a mark, while the bias was closed, stays held, as in the
+//! underlying latch.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -53,43 +54,44 @@ const OPEN: u64 = u64::MAX;
 const AGAIN: u64 = u64::MAX - 1;
 const NEVER: u64 = u64::MAX - 2;
 
-/// What a share costs a latch whose word many cores want: two moves of its line.
+/// The cost of a share of a latch whose word many cores use: two transfers of its line.
 const SHARE_NS: u64 = 100;
 
-/// How long a bias that was not worth its closing stays closed, in closings. As in the paper.
+/// How long a bias whose closing did not pay off stays closed, in durations of the closing. As in
+/// the paper.
 const REST: u64 = 9;
 
-/// How long a writer sleeps before it looks at a mark again, at first and at most.
+/// How long a writer sleeps before it checks a mark again: the first and the longest time.
 const NAP_NS: u64 = 50_000;
 const NAP_MAX_NS: u64 = 1_000_000;
 
 /// A reader-writer latch that can be biased.
 pub trait RwLatch: Default + Send + Sync {
-    /// What it runs on.
+    /// The machine that it runs on.
     type Machine: Machine;
     /// Takes a share.
     fn lock_shared(&self);
-    /// Takes a share if that needs no waiting.
+    /// Takes a share if that is possible without waiting.
     fn try_lock_shared(&self) -> bool;
-    /// Takes a share, or gives up at `deadline` and returns false.
+    /// Takes a share, or returns false when the deadline passes.
     fn lock_shared_until(&self, deadline: Deadline) -> bool;
-    /// Gives a share back.
+    /// Releases a share.
     ///
     /// # Safety
     ///
-    /// A share is held, and given back by its holder's right.
+    /// The caller must hold a share, or act for its holder.
     unsafe fn unlock_shared(&self);
-    /// Takes the latch for oneself.
+    /// Takes the latch exclusively.
     fn lock_exclusive(&self);
-    /// Takes the latch for oneself if that needs no waiting.
+    /// Takes the latch exclusively if that is possible without waiting.
     fn try_lock_exclusive(&self) -> bool;
-    /// Takes the latch for oneself, or gives up at `deadline` and returns false.
+    /// Takes the latch exclusively, or returns false when the deadline passes.
     fn lock_exclusive_until(&self, deadline: Deadline) -> bool;
-    /// Gives the latch back.
+    /// Releases the exclusive latch.
     ///
     /// # Safety
     ///
-    /// The latch is held exclusively, and given back by its holder's right.
+    /// The caller must hold the latch exclusively, or act for its holder.
     unsafe fn unlock_exclusive(&self);
 }
 
@@ -140,13 +142,13 @@ rw_latch! {
     [M: Machine] ShflRwLock<M>;
 }
 
-/// A share of a [`Biased`] latch: what its thread needs to give it back.
+/// A share of a [`Biased`] latch. Its thread must pass it to [`Biased::unlock_shared`].
 #[derive(Debug)]
 #[must_use = "a share must be given back"]
 pub struct BiasedShare {
-    /// The slot that is marked, or zero if the share is one of the latch below.
+    /// The slot that is marked, or zero if the share is one of the underlying latch.
     slot: u32,
-    /// A thread that ends leaves its marks: they are to be its own.
+    /// Not `Send`: a thread that ends frees its slots, so its marks must be its own.
     here: PhantomData<*mut ()>,
 }
 
@@ -157,30 +159,30 @@ impl BiasedShare {
         Self { slot, here: PhantomData }
     }
 
-    /// Whether it was taken without touching the latch.
+    /// Returns whether it was taken without touching the latch.
     pub fn is_biased(&self) -> bool {
         self.slot != 0
     }
 }
 
-/// A latch whose readers do not touch it while no writer comes: 16 bytes more than `L`, free when
-/// zero.
+/// A latch whose readers do not touch it while there is no writer: 16 bytes more than `L`, free
+/// when zero.
 ///
-/// For a latch that many threads read at a time and few write, such as a catalog's. A biased share
-/// costs two stores to the reader's own cache line and no atomic exchange, whatever others do. The
-/// price is the writer's: to close the bias takes one `membarrier(2)`, some microseconds, and a
-/// look at the slot of each thread that ever read or waited, some 0.1 us each where they lie in
-/// other sockets. A bias that is not worth that rests, so a latch that is written often behaves as
-/// `L` does, and costs 8 bytes read at each acquisition.
+/// For a latch that many threads read concurrently and few write, such as a catalog's. A biased
+/// share costs two stores to the reader's own cache line and no atomic exchange, regardless of
+/// other threads. The writer pays: closing the bias takes one `membarrier(2)`, some microseconds,
+/// and a look at the slot of each thread that ever read or waited, some 0.1 us each if they are on
+/// other sockets. A bias whose closing did not pay off rests, so a latch that is written often
+/// behaves like `L`, at the cost of reading 8 more bytes at each acquisition.
 ///
-/// A thread takes one 64-byte slot for each biased share that it holds at a time. A thread must not
-/// take a second share while it holds one, unless `L` lets it.
+/// A thread uses one 64-byte slot for each biased share that it holds at a time. A thread must not
+/// take a second share while it holds one, unless `L` allows it.
 ///
 /// # Death
 ///
 /// A thread that ends while it holds the latch leaves it held. In memory that processes share (`L`
-/// over [`Shared`](latchwork_machine::Shared)), a killed process's biased shares are taken back by
-/// the region's sweep; what it held of `L` itself stays held.
+/// over [`Shared`](latchwork_machine::Shared)), the region's sweep releases a killed process's
+/// biased shares; its locks of `L` itself stay held.
 ///
 /// ```
 /// use latchwork_latch::{Biased, ShflRwLock};
@@ -200,91 +202,91 @@ impl BiasedShare {
 #[repr(C)]
 pub struct Biased<L: RwLatch> {
     bias: <L::Machine as Machine>::AtomicU64,
-    /// How many biased shares there were when it was closed last, as far as known.
+    /// The number of biased shares when the bias was last closed, as far as known.
     shares: <L::Machine as Machine>::AtomicU64,
     latch: L,
 }
 
 impl<L: RwLatch> Biased<L> {
-    /// Takes a share.
+    /// Takes a share. Blocks while a writer holds or waits for the latch, as `L` does.
     ///
     /// # Panics
     ///
-    /// As for the latch below.
+    /// Panics as the underlying latch does.
     #[inline]
     pub fn lock_shared(&self) -> BiasedShare {
         self.mark().unwrap_or_else(|| self.lock_shared_slow())
     }
 
-    /// Takes a share if that needs no waiting.
+    /// Takes a share if that is possible without waiting.
     #[inline]
     pub fn try_lock_shared(&self) -> Option<BiasedShare> {
         self.mark().or_else(|| self.latch.try_lock_shared().then(|| self.unmarked()))
     }
 
-    /// Takes a share, or gives up at `deadline` and returns nothing.
+    /// Takes a share, or returns `None` when the deadline passes.
     pub fn lock_shared_until(&self, deadline: Deadline) -> Option<BiasedShare> {
         self.mark().or_else(|| self.latch.lock_shared_until(deadline).then(|| self.unmarked()))
     }
 
-    /// Gives a share back.
+    /// Releases a share.
     ///
     /// # Safety
     ///
-    /// The share was taken of this latch.
+    /// The share must be one of this latch.
     #[inline]
     pub unsafe fn unlock_shared(&self, share: BiasedShare) {
         if share.slot == 0 {
             // SAFETY: a share without a mark is one of the latch.
             return unsafe { self.latch.unlock_shared() };
         }
-        // Release: synchronizes with the Acquire of the writer that looks for marks.
+        // Release: synchronizes with the Acquire of the writer that reads the marks.
         self.slots().at(share.slot).status.store(status::FREE, Release);
     }
 
-    /// Takes the latch for oneself.
+    /// Takes the latch exclusively. Closes an open bias and waits for its readers.
     ///
     /// # Panics
     ///
-    /// As for the latch below; and if this process may not call `membarrier(2)`, on which biased
-    /// readers of another process rely.
+    /// Panics as the underlying latch does; and if this process may not call `membarrier(2)`, on
+    /// which biased readers of another process rely.
     #[inline]
     pub fn lock_exclusive(&self) {
         self.latch.lock_exclusive();
-        // Relaxed: who opened it held the latch before us.
+        // Relaxed: the thread that opened it held the latch before us.
         if self.bias.load(Relaxed) == OPEN {
             self.close(None);
         }
     }
 
-    /// Takes the latch for oneself if it is free: that costs the closing of an open bias, and is
-    /// not to be tried often.
+    /// Takes the latch exclusively if it is free. This closes an open bias, which is expensive, so
+    /// do not call it in a loop.
     ///
     /// # Panics
     ///
-    /// As for [`lock_exclusive`](Self::lock_exclusive).
+    /// Panics as [`lock_exclusive`](Self::lock_exclusive) does.
     pub fn try_lock_exclusive(&self) -> bool {
         self.latch.try_lock_exclusive()
             && self.close_until(Deadline { clock: Clock::Monotonic, at: 0 })
     }
 
-    /// Takes the latch for oneself, or gives up at `deadline` and returns false.
+    /// Takes the latch exclusively, or returns false when the deadline passes.
     ///
     /// # Panics
     ///
-    /// As for [`lock_exclusive`](Self::lock_exclusive).
+    /// Panics as [`lock_exclusive`](Self::lock_exclusive) does.
     pub fn lock_exclusive_until(&self, deadline: Deadline) -> bool {
         self.latch.lock_exclusive_until(deadline) && self.close_until(deadline)
     }
 
-    /// Gives the latch back.
+    /// Releases the exclusive latch.
     ///
     /// # Safety
     ///
-    /// The latch is held exclusively, and given back by its holder's right.
+    /// The caller must hold the latch exclusively, or act for its holder.
     #[inline]
     pub unsafe fn unlock_exclusive(&self) {
-        // Relaxed: the holder alone writes it.
+        // Relaxed: only the holder writes it.
         if self.bias.load(Relaxed) == AGAIN {
             // Release: synchronizes with the Acquire in `mark`.
             self.bias.store(OPEN, Release);
@@ -293,14 +295,14 @@ impl<L: RwLatch> Biased<L> {
         unsafe { self.latch.unlock_exclusive() };
     }
 
-    /// Whether readers need not touch the latch at this moment.
+    /// Returns whether readers need not touch the latch at this moment.
     pub fn is_open(&self) -> bool {
         // Relaxed: a snapshot.
         self.bias.load(Relaxed) == OPEN
     }
 
-    /// The latch below. Its own shares are seen by writers of this one, but must be given back to
-    /// it.
+    /// Returns the underlying latch. Writers of this latch wait for its own shares, but such a
+    /// share must be released on the underlying latch.
     pub fn latch(&self) -> &L {
         &self.latch
     }
@@ -309,7 +311,7 @@ impl<L: RwLatch> Biased<L> {
         <L::Machine as Machine>::slots(core::ptr::from_ref(&self.bias).cast())
     }
 
-    /// What marks of this latch say.
+    /// Returns the value that identifies this latch in marks.
     fn name(&self, slots: &Slots<'_, L::Machine>) -> u64 {
         let table = core::ptr::from_ref(slots.at(0)).addr();
         core::ptr::from_ref(&self.bias).addr().wrapping_sub(table) as u64
@@ -318,7 +320,7 @@ impl<L: RwLatch> Biased<L> {
     /// Takes a share by a mark, if the bias is open.
     #[inline]
     fn mark(&self) -> Option<BiasedShare> {
-        // Relaxed: looked at again below.
+        // Relaxed: loaded again below.
         if self.bias.load(Relaxed) != OPEN {
             return None;
         }
@@ -328,10 +330,12 @@ impl<L: RwLatch> Biased<L> {
         // Relaxed: published by the status. Only its own thread writes to a free slot.
         slot.latch.store(self.name(&slots), Relaxed);
         slot.batch.store(slot.batch.load(Relaxed).wrapping_add(1), Relaxed);
-        // Release: synchronizes with the Acquire of the writer, that it sees which latch.
+        // Release: synchronizes with the Acquire of the writer, which then sees which latch is
+        // marked.
         slot.status.store(status::READING, Release);
         <L::Machine as Machine>::light_barrier();
-        // Acquire: synchronizes with the Release of who opened it, after the last writer.
+        // Acquire: synchronizes with the Release of the thread that opened it, after the last
+        // writer.
         if self.bias.load(Acquire) == OPEN {
             return Some(BiasedShare::new(number));
         }
@@ -344,7 +348,7 @@ impl<L: RwLatch> Biased<L> {
     #[inline(never)]
     fn lock_shared_slow(&self) -> BiasedShare {
         let mut spin = Spin::<L::Machine>::new(<L::Machine as Machine>::SPIN_NS);
-        // Relaxed: `mark` looks again.
+        // Relaxed: `mark` loads it again.
         let again = || self.bias.load(Relaxed) == AGAIN;
         while again() && spin.again_while(again) {}
         if let Some(share) = self.mark() {
@@ -354,15 +358,15 @@ impl<L: RwLatch> Biased<L> {
         self.unmarked()
     }
 
-    /// A share of the latch, which is held; opens the bias if it has rested.
+    /// Returns a share of the underlying latch, which is held; opens the bias if it has rested.
     fn unmarked(&self) -> BiasedShare {
-        // Relaxed: the latch orders, and changes while we hold a share are from one state to
-        // `OPEN`.
+        // Relaxed: the latch orders, and while we hold a share the bias changes only from one state
+        // to `OPEN`.
         let bias = self.bias.load(Relaxed);
         if bias < NEVER && Self::now() >= bias {
             let opened = if <L::Machine as Machine>::heavy_barrier() { OPEN } else { NEVER };
-            // Release: synchronizes with the Acquire in `mark`: what the last writer did, which we
-            // have acquired with the latch, is seen by readers that do not touch it.
+            // Release: synchronizes with the Acquire in `mark`: the last writer's writes, which we
+            // have acquired with the latch, are visible to readers that do not touch it.
             self.bias.store(opened, Release);
         }
         BiasedShare::UNMARKED
@@ -372,7 +376,8 @@ impl<L: RwLatch> Biased<L> {
         <L::Machine as Machine>::now(Clock::Monotonic)
     }
 
-    /// As the exclusive holder: closes the bias if it is open; or gives the latch back.
+    /// As the exclusive holder: closes the bias if it is open. If that fails, releases the latch
+    /// and returns false.
     fn close_until(&self, deadline: Deadline) -> bool {
         // Relaxed: as in `lock_exclusive`.
         if self.bias.load(Relaxed) != OPEN || self.close(Some(deadline)) {
@@ -385,13 +390,13 @@ impl<L: RwLatch> Biased<L> {
         false
     }
 
-    /// As the exclusive holder: closes the open bias and waits for its readers; false if the
-    /// deadline passed first.
+    /// As the exclusive holder: closes the open bias and waits for its readers. Returns false if
+    /// the deadline passed first.
     #[cold]
     #[inline(never)]
     fn close(&self, deadline: Option<Deadline>) -> bool {
         let began = Self::now();
-        // Relaxed: the barrier orders it before the looks at the marks.
+        // Relaxed: the barrier orders it before the loads of the marks.
         self.bias.store(AGAIN, Relaxed);
         if !<L::Machine as Machine>::heavy_barrier() {
             self.bias.store(OPEN, Relaxed);
@@ -404,8 +409,8 @@ impl<L: RwLatch> Biased<L> {
         let mut shares = 0u64;
         for number in 1..=slots.high_water() {
             let slot = slots.at(number);
-            // Acquire: synchronizes with the Release of the mark, for its latch, and with that of
-            // its end, so that what its reader did comes before what we do.
+            // Acquire: synchronizes with the Release of the mark, so that its latch is visible, and
+            // with the Release of its end, so that its reader's accesses come before ours.
             let marked = slot.status.load(Acquire) == status::READING;
             // Relaxed: published by the status.
             if slot.latch.load(Relaxed) != name {
@@ -428,7 +433,7 @@ impl<L: RwLatch> Biased<L> {
         true
     }
 
-    /// Waits for the end of a mark; false if the deadline passed first.
+    /// Waits until a mark is cleared. Returns false if the deadline passed first.
     fn wait_for(&self, slot: &Slot<L::Machine>, name: u64, deadline: Option<Deadline>) -> bool {
         // Acquire: as in `close`. Relaxed: as there.
         let reads =
@@ -443,7 +448,8 @@ impl<L: RwLatch> Biased<L> {
                 continue;
             }
             <L::Machine as Machine>::yield_now();
-            // A reader does not wake us: it does not look for that. A dead one could not.
+            // A reader does not wake the writer, because it does not check for one. A dead reader
+            // cannot.
             let soon = Deadline { clock: Clock::Monotonic, at: Self::now() + nap };
             <L::Machine as Machine>::wait(&slot.status, status::READING, Some(soon));
             nap = (nap * 2).min(NAP_MAX_NS);

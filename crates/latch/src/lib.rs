@@ -1,16 +1,16 @@
-//! Short locks: 4 to 16 bytes each, all zero when free, in one process or in many.
+//! Short locks: 4 to 16 bytes each, all zero when free, in one process or shared by many.
 //!
-//! A *latch* is held for a short while, and nobody looks for deadlocks among latches. Which one?
+//! A *latch* is held briefly, and deadlocks among latches are not detected. Which one to use:
 //!
-//! | you want | take | bytes |
+//! | need | type | bytes |
 //! |---|---|---|
 //! | one holder; the default | [`ShflMutex`], or [`Mutex<T>`](Mutex) around data | 8 |
 //! | one holder, a few instructions long, fewer threads than cores | [`ShflSpin`] | 8 |
-//! | many readers or one writer, writers in turn with readers | [`ShflRwLock`], [`RwLock<T>`](RwLock) | 16 |
-//! | many readers and few writers, readers that do not disturb each other | [`Biased`] | 16 more |
-//! | many readers or one writer, and to wait until it is free, or for a value to change | [`LwLatch`] | 8 |
-//! | readers that store nothing, of words of memory | [`OptCell`], or [`OptLatch`] beside the data | 8 |
-//! | to wait for a condition that a mutex guards | [`Condvar`]; [`RawCondvar`] for other latches | 4 |
+//! | readers or one writer, in order of arrival | [`ShflRwLock`], [`RwLock<T>`](RwLock) | 16 |
+//! | many readers that do not disturb each other, few writers | [`Biased`] | 16 more |
+//! | readers or one writer, and waiting for a release or a value | [`LwLatch`] | 8 |
+//! | readers that store nothing, of words of memory | [`OptCell`], or [`OptLatch`] | 8 |
+//! | waiting for a condition that a mutex guards | [`Condvar`], [`RawCondvar`] | 4 |
 //!
 //! ```
 //! use latchwork_latch::{Condvar, Mutex};
@@ -29,7 +29,7 @@
 //! assert_eq!(jobs.pop(), Some(7));
 //! ```
 //!
-//! # By task
+//! # Examples by task
 //!
 //! Lock with a timeout:
 //!
@@ -43,7 +43,7 @@
 //! assert_eq!(*sum.try_lock_for(Duration::from_secs(1)).expect("it is free"), 1);
 //! ```
 //!
-//! Keep a guard beside the `Arc` that it locks, in a struct or another thread:
+//! Keep a guard together with the `Arc` that it locks, in a struct or another thread:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -54,7 +54,7 @@
 //! names.write().push("b");
 //! ```
 //!
-//! Hand out a part of what is locked:
+//! Return a part of the locked data:
 //!
 //! ```
 //! use latchwork_latch::{MappedMutexGuard, Mutex, MutexGuard};
@@ -68,7 +68,7 @@
 //! assert_eq!(*pair.lock(), (2, 2));
 //! ```
 //!
-//! Write, and then go on to read without letting a writer in between:
+//! Write, and then continue to read without letting a writer in between:
 //!
 //! ```
 //! use latchwork_latch::{RwLock, RwLockWriteGuard};
@@ -80,16 +80,17 @@
 //! assert_eq!((*reads, *table.read()), (2, 2));
 //! ```
 //!
-//! There is no upgradable read: two that upgrade would need an order between them, and the word of a
-//! latch has no room for a third kind of holder. Take the write lock, or look again after taking it.
+//! There is no upgradable read: two threads that upgrade would need an order between them, and the
+//! word of a latch has no room for a third kind of holder. Take the write lock, or check the data
+//! again after taking it.
 //!
-//! # What holds for all
+//! # Common properties
 //!
-//! Zero bytes are a free latch. A holder costs no memory, a waiting thread a slot of 64 bytes that
-//! it keeps until it ends; 65,534 threads can wait at a time. No latch is reentrant. A panic in a
-//! critical section releases the latch, if a guard holds it, and poisons nobody: the next holder
-//! finds the data as the panic left it. A thread that *ends* while it holds a raw latch leaves it
-//! held.
+//! Zero bytes are a free latch. A holder costs no memory; a waiting thread uses a slot of 64 bytes
+//! that it keeps until it ends. 65,534 threads can wait at a time. No latch is reentrant. A panic
+//! in a critical section releases the latch if a guard holds it, and there is no poisoning: the
+//! next holder finds the data as the panic left them. A thread that *ends* while it holds a raw
+//! latch leaves it held.
 //!
 //! Every latch is generic over a [`Machine`](latchwork_machine::Machine), which defaults to
 //! [`Native`](latchwork_machine::Native): this process. Over
@@ -110,7 +111,7 @@ mod shfl_api;
 mod shfl_rw;
 mod turn;
 
-/// The crate whose types [`Mutex`], [`RwLock`], their guards and [`Condvar`] are.
+/// The crate that defines the types of [`Mutex`], [`RwLock`], their guards and [`Condvar`].
 pub use lock_api;
 
 pub use crate::biased::{Biased, BiasedShare, RwLatch};
@@ -126,13 +127,14 @@ pub use crate::shfl_rw::ShflRwLock;
 
 /// Data with the default exclusive latch: `lock`, `try_lock`, `try_lock_for`, `unlock_fair`.
 pub type Mutex<T> = lock_api::Mutex<ShflMutex, T>;
-/// What [`Mutex::lock`] returns.
+/// The guard that [`Mutex::lock`] returns.
 pub type MutexGuard<'a, T> = lock_api::MutexGuard<'a, ShflMutex, T>;
-/// Data with the reader-writer latch: `read`, `write`, and both tried, timed and downgraded.
+/// Data with the reader-writer latch: `read`, `write`, and their variants that try, time out or
+/// downgrade.
 pub type RwLock<T> = lock_api::RwLock<ShflRwLock, T>;
-/// What [`RwLock::read`] returns.
+/// The guard that [`RwLock::read`] returns.
 pub type RwLockReadGuard<'a, T> = lock_api::RwLockReadGuard<'a, ShflRwLock, T>;
-/// What [`RwLock::write`] returns.
+/// The guard that [`RwLock::write`] returns.
 pub type RwLockWriteGuard<'a, T> = lock_api::RwLockWriteGuard<'a, ShflRwLock, T>;
 /// A [`MutexGuard`] of a part of the data, from `MutexGuard::map`.
 pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, ShflMutex, T>;
@@ -140,15 +142,15 @@ pub type MappedMutexGuard<'a, T> = lock_api::MappedMutexGuard<'a, ShflMutex, T>;
 pub type MappedRwLockReadGuard<'a, T> = lock_api::MappedRwLockReadGuard<'a, ShflRwLock, T>;
 /// A [`RwLockWriteGuard`] of a part of the data, from `RwLockWriteGuard::map`.
 pub type MappedRwLockWriteGuard<'a, T> = lock_api::MappedRwLockWriteGuard<'a, ShflRwLock, T>;
-/// What `Mutex::lock_arc` returns: it keeps the `Arc`, and has no lifetime.
+/// The guard that `Mutex::lock_arc` returns. It keeps the `Arc`, and has no lifetime.
 pub type ArcMutexGuard<T> = lock_api::ArcMutexGuard<ShflMutex, T>;
-/// What `RwLock::read_arc` returns: it keeps the `Arc`, and has no lifetime.
+/// The guard that `RwLock::read_arc` returns. It keeps the `Arc`, and has no lifetime.
 pub type ArcRwLockReadGuard<T> = lock_api::ArcRwLockReadGuard<ShflRwLock, T>;
-/// What `RwLock::write_arc` returns: it keeps the `Arc`, and has no lifetime.
+/// The guard that `RwLock::write_arc` returns. It keeps the `Arc`, and has no lifetime.
 pub type ArcRwLockWriteGuard<T> = lock_api::ArcRwLockWriteGuard<ShflRwLock, T>;
 /// The condition variable of [`Mutex`] guards. No wake-up is spurious.
 ///
-/// All threads that wait at one time must do so with the same mutex. That is not checked: the
-/// variable is four bytes, which have no room to remember a mutex. Threads that wait with different
-/// ones are woken in the order in which they came, each to lock its own.
+/// All threads that wait concurrently must use the same mutex. That is not checked, because the
+/// variable's four bytes have no room to remember a mutex. Threads that wait with different mutexes
+/// are woken in the order of their arrival, and each locks its own.
 pub type Condvar = lock_api::Condvar<RawCondvar>;

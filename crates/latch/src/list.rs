@@ -1,8 +1,8 @@
-//! A list of waiters, for latches that wake by choice and not by turn.
+//! A list of waiters, for latches that choose which waiters to wake.
 //!
 //! PostgreSQL's `proclist` (2016) is the model: links are numbers of slots and not addresses, so
-//! that the list works between processes. It is a ring, of which the list's one word names the
-//! first; the first knows the last.
+//! that the list works between processes. The list is circular; its one word names the first slot,
+//! and the first slot links to the last.
 //!
 //! # State
 //!
@@ -13,36 +13,37 @@
 //! └────────────┴────────────────────────────┘
 //! ```
 //!
-//! While it is `LOCKED`, who locked the list keeps the number. So to lock is
-//! one exchange, to unlock is one store (nobody writes to a locked list), and a word of zero means a
-//! list that is empty and idle. Nobody sleeps or calls the kernel while it holds the list.
+//! While it is `LOCKED`, the thread that locked the list keeps the number. So locking is one
+//! exchange, unlocking is one store (no other thread writes to a locked list), and a word of zero
+//! means that the list is empty and idle. No thread sleeps or calls the kernel while it holds the
+//! list.
 //!
-//! # A waiter's way
+//! # States of a waiter
 //!
 //! | status | to | by |
 //! |---|---|---|
 //! | `FREE` | `WAITING` | its thread, under the lock: [`Locked::push`] |
 //! | `WAITING` | `PARKED` | its thread, before it sleeps: [`wait`], [`park`] |
-//! | `WAITING`, `PARKED` | `LEAVING` | its thread, which gives up: [`retract`] |
+//! | `WAITING`, `PARKED` | `LEAVING` | its thread, when it gives up: [`retract`] |
 //! | `WAITING`, `PARKED` | `TAKEN`, `TAKEN_PARKED` | a waker, under the lock: [`Locked::take`] |
 //! | `TAKEN`, `TAKEN_PARKED` | `GRANTED` | that waker, without the lock: [`Taken::grant`] |
 //! | `LEAVING` | `FREE` | its thread, which unlinked itself under the lock |
 //! | `GRANTED` | `FREE` | its thread |
 //!
 //! Invariants: a slot is linked while it is `WAITING`, `PARKED` or `LEAVING` and the list is
-//! unlocked. Whoever moves it out of `WAITING` or `PARKED` decides how the wait ends, and there is
-//! one exchange that does: a waiter is woken or gives up, never both. A slot that is `TAKEN` is
-//! linked by its waker's private chain and belongs to the waker until it is `GRANTED`.
+//! unlocked. One exchange moves it out of `WAITING` or `PARKED` and decides how the wait ends: a
+//! waiter is woken or gives up, never both. A slot that is `TAKEN` is linked by its waker's private
+//! chain and belongs to the waker until it is `GRANTED`.
 //!
-//! A waiter that was taken does not touch the list again, so a list may be freed as soon as its
-//! last waiters were taken and those who gave up have left: when its word is zero.
+//! A waiter that was taken does not touch the list again, so a list may be freed when its word is
+//! zero: its last waiters were taken, and those giving up have left.
 //!
 //! # After a fork
 //!
-//! The child inherits lists of threads that are not there. The forking thread waits for nothing,
-//! so such a list has ghosts only: who locks a list whose first slot is a ghost's finds it empty.
-//! A list that was locked by another thread at the moment of the fork stays locked, as a mutex
-//! would. To fork between any two steps of a latch, hold it: that is what `pthread_atfork` is for.
+//! The child inherits lists of threads that do not exist in it. The forking thread does not wait,
+//! so such a list has only ghosts: a thread that locks a list whose first slot is a ghost finds it
+//! empty. A list that another thread had locked at the moment of the fork stays locked, as a mutex
+//! would. To fork between two steps of a latch, hold it: `pthread_atfork` exists for that.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -66,44 +67,45 @@ pub(crate) struct List<M: Machine, W = <M as Machine>::AtomicU32> {
 }
 
 impl<M: Machine, W> List<M, W> {
-    /// The list whose first slot `word` names.
+    /// Creates the list whose first slot `word` names.
     pub(crate) const fn new(word: W) -> Self {
         Self { word, machine: PhantomData }
     }
 
-    /// Where it lies, for [`Machine::slots`].
+    /// Returns its address, for [`Machine::slots`].
     pub(crate) fn address(&self) -> *const M::AtomicU32 {
         core::ptr::from_ref(&self.word).cast()
     }
 }
 
 impl<M: Machine, W: Number> List<M, W> {
-    /// Whether nobody is in the list, nor at work on it.
+    /// Returns whether the list is empty and not locked.
     pub(crate) fn is_idle(&self) -> bool {
-        // Relaxed: who needs to see an entry of another thread's is ordered after it by something
-        // else; see `RawCondvar::notify_one`.
+        // Relaxed: a thread that must see another thread's entry is ordered after it by other
+        // means; see `RawCondvar::notify_one`.
         self.word.load(Relaxed).into() == NOBODY
     }
 
-    /// Waits until nobody is in the list, nor at work on it.
+    /// Waits until the list is empty and not locked.
     pub(crate) fn settle(&self) {
         // Acquire: synchronizes with the Release of the last unlock, so that the list can be freed.
         M::spin_until(&self.word, Acquire, |word| word.into() == NOBODY);
     }
 
-    /// Locks the list, for a moment.
+    /// Locks the list briefly.
     pub(crate) fn lock<'a>(&'a self, slots: Slots<'a, M>) -> Locked<'a, M, W> {
         let mut first;
         loop {
-            // Relaxed: the exchange that follows is what orders.
+            // Relaxed: the exchange that follows orders.
             first = M::spin_until(&self.word, Relaxed, |word| word.into() != LOCKED);
-            // Acquire: synchronizes with the Release in `Locked::drop`, so that the links are seen.
+            // Acquire: synchronizes with the Release in `Locked::drop`, so that the links are
+            // visible.
             if self.word.compare_exchange(first, W::narrow(LOCKED), Acquire, Relaxed).is_ok() {
                 break;
             }
         }
         let mut first = first.into();
-        // Relaxed: a ghost was made one when there was a single thread.
+        // Relaxed: ghosts were marked when only one thread existed.
         if first != NOBODY && slots.at(first).status.load(Relaxed) == status::GHOST {
             first = NOBODY;
         }
@@ -111,7 +113,7 @@ impl<M: Machine, W: Number> List<M, W> {
     }
 }
 
-/// A list that this thread has locked, until it drops this.
+/// A list that this thread has locked. Dropping it unlocks the list.
 pub(crate) struct Locked<'a, M: Machine, W: Number = <M as Machine>::AtomicU32> {
     list: &'a List<M, W>,
     slots: Slots<'a, M>,
@@ -126,24 +128,24 @@ impl<M: Machine, W: Number> Drop for Locked<'_, M, W> {
 }
 
 // Every access to a link is Relaxed: links are read and written under the lock, or by the waker
-// that took the slot, and both pass them on by the orderings named here.
+// that took the slot, and both publish them by the orderings named here.
 impl<M: Machine, W: Number> Locked<'_, M, W> {
     pub(crate) fn is_empty(&self) -> bool {
         self.first == NOBODY
     }
 
-    /// The first waiter, if there is one.
+    /// Returns the first waiter, if any.
     pub(crate) fn first(&self) -> Option<u32> {
         (self.first != NOBODY).then_some(self.first)
     }
 
-    /// The one behind `number`, if it is not the last.
+    /// Returns the waiter after `number`, unless it is the last.
     pub(crate) fn after(&self, number: u32) -> Option<u32> {
         let next = self.slots.at(number).next.load(Relaxed);
         (next != self.first).then_some(next)
     }
 
-    /// Adds a slot at the head, or at the tail.
+    /// Adds a slot at the head or at the tail.
     pub(crate) fn push(&mut self, number: u32, at_head: bool) {
         let slot = self.slots.at(number);
         slot.status.store(status::WAITING, Relaxed);
@@ -164,7 +166,7 @@ impl<M: Machine, W: Number> Locked<'_, M, W> {
         }
     }
 
-    /// Removes a slot that is linked.
+    /// Removes a linked slot.
     pub(crate) fn unlink(&mut self, number: u32) {
         let slot = self.slots.at(number);
         let next = slot.next.load(Relaxed);
@@ -180,7 +182,7 @@ impl<M: Machine, W: Number> Locked<'_, M, W> {
         }
     }
 
-    /// Moves a waiter from the list to those to be woken; false if it is leaving.
+    /// Moves a waiter from the list to the taken ones. Returns false if it is leaving.
     pub(crate) fn take(&mut self, number: u32, taken: &mut Taken) -> bool {
         let slot = self.slots.at(number);
         let mut seen = slot.status.load(Relaxed);
@@ -190,7 +192,7 @@ impl<M: Machine, W: Number> Locked<'_, M, W> {
                 status::PARKED => status::TAKEN_PARKED,
                 _ => return false,
             };
-            // Relaxed: `grant` is what its thread waits for.
+            // Relaxed: its thread waits for `grant`.
             match slot.status.compare_exchange(seen, to, Relaxed, Relaxed) {
                 Ok(_) => break,
                 Err(now) => seen = now,
@@ -208,25 +210,27 @@ impl<M: Machine, W: Number> Locked<'_, M, W> {
     }
 }
 
-/// Waiters that were taken off a list and are still to be woken.
+/// Waiters that were taken off a list and must be woken.
 #[derive(Default)]
-#[must_use = "whoever was taken sleeps until it is granted"]
+#[must_use = "a taken waiter sleeps until it is granted"]
 pub(crate) struct Taken {
     first: u32,
     last: u32,
 }
 
 impl Taken {
-    /// Wakes them all and returns how many they were. Call it without the lock.
+    /// Wakes them all and returns their number. The caller must not hold the lock.
     pub(crate) fn grant<M: Machine>(self, slots: &Slots<'_, M>) -> usize {
         let mut count = 0;
         let mut number = self.first;
         while number != NOBODY {
             let slot = slots.at(number);
-            // Before the exchange: from then on the slot is its thread's, which may wait again.
+            // Before the exchange: from then on the slot belongs to its thread, which may wait
+            // again.
             number = slot.next.load(Relaxed);
-            // Release: synchronizes with the Acquire in `granted`, so that what this thread has
-            // seen and done comes before what the waiter does, our look at the link included.
+            // Release: synchronizes with the Acquire in `granted`, so that everything that this
+            // thread has seen and done, including its load of the link, comes before the waiter's
+            // next steps.
             if slot.status.swap(status::GRANTED, Release) == status::TAKEN_PARKED {
                 M::wake(&slot.status);
             }
@@ -236,13 +240,13 @@ impl Taken {
     }
 }
 
-/// Waits for whoever took this slot to grant it, which it is about to do.
+/// Waits until the thread that took this slot grants it, which it is about to do.
 pub(crate) fn granted<M: Machine>(slot: &Slot<M>) {
     // Acquire: synchronizes with the Release in `Taken::grant`.
     M::spin_until(&slot.status, Acquire, |now| now == status::GRANTED);
 }
 
-/// Announces that this thread is about to sleep on its slot; false if it was granted meanwhile.
+/// Announces that this thread is about to sleep on its slot. Returns false if it was granted.
 pub(crate) fn park<M: Machine>(slot: &Slot<M>) -> bool {
     // Relaxed: the thread's own state. If it lost the race, `granted` orders.
     match slot.status.compare_exchange(status::WAITING, status::PARKED, Relaxed, Relaxed) {
@@ -254,10 +258,10 @@ pub(crate) fn park<M: Machine>(slot: &Slot<M>) -> bool {
     }
 }
 
-/// Looks for `spin_ns`, then sleeps, until granted; false if the deadline passed first.
+/// Spins for `spin_ns`, then sleeps, until granted. Returns false if the deadline passed first.
 pub(crate) fn wait<M: Machine>(slot: &Slot<M>, deadline: Option<Deadline>, spin_ns: u64) -> bool {
     let mut spin = Spin::<M>::new(spin_ns);
-    // Relaxed: `park` looks again, and orders.
+    // Relaxed: `park` loads it again, and orders.
     while slot.status.load(Relaxed) == status::WAITING && spin.again() {}
     while park(slot) {
         if M::wait(&slot.status, status::PARKED, deadline) == Waited::TimedOut {
@@ -267,13 +271,13 @@ pub(crate) fn wait<M: Machine>(slot: &Slot<M>, deadline: Option<Deadline>, spin_
     true
 }
 
-/// Gives up; false if a waker was faster: then the slot has been granted.
+/// Gives up. Returns false if a waker was faster: the slot is then granted.
 ///
-/// If true the caller unlinks the slot, under the lock, and frees it.
+/// If it returns true, the caller must unlink the slot under the lock, and free it.
 pub(crate) fn retract<M: Machine>(slot: &Slot<M>) -> bool {
     // Relaxed: only this thread writes either of the two.
     let seen = slot.status.load(Relaxed);
-    // Relaxed: the list's lock orders what follows; if we lost, `granted` does.
+    // Relaxed: the list's lock orders what follows; if this thread lost, `granted` does.
     if matches!(seen, status::WAITING | status::PARKED)
         && slot.status.compare_exchange(seen, status::LEAVING, Relaxed, Relaxed).is_ok()
     {
@@ -283,8 +287,8 @@ pub(crate) fn retract<M: Machine>(slot: &Slot<M>) -> bool {
     false
 }
 
-/// Ends a wait: the slot is its thread's own again.
+/// Ends a wait: the slot belongs to its thread alone.
 pub(crate) fn free<M: Machine>(slot: &Slot<M>) {
-    // Relaxed: nobody else looks at a slot that is in no list.
+    // Relaxed: no other thread reads a slot that is in no list.
     slot.status.store(status::FREE, Relaxed);
 }

@@ -1,13 +1,13 @@
-//! Words that name a slot: four bytes, or two in a latch that has no more.
+//! Words that name a slot: four bytes, or two in a small latch.
 
 use latchwork_machine::{MAX_SLOTS, Word};
 
-// Two bytes hold every number, and one that is no slot's.
+// Two bytes hold every number, and one value without a slot.
 const _: () = assert!(MAX_SLOTS < u16::MAX as u32);
 
 /// A word that holds the number of a slot, zero, or [`NO_SLOT`].
 pub(crate) trait Number: Word<Value: Into<u32>> {
-    /// The number as the word has it.
+    /// Converts the number to the type of the word.
     fn narrow(number: u32) -> Self::Value;
 }
 

@@ -1,9 +1,9 @@
-//! The exclusive latch: a byte that says whether it is held, and a queue that sorts itself.
+//! The exclusive latch: a byte for the holder, and a queue that sorts itself.
 //!
 //! ShflLock (Kashyap, Calciu, Cheng, Min and Kim, "Scalable and Practical Locking with Shuffling",
-//! SOSP 2019). Lock and queue are apart: who holds the latch is in no queue, so releasing it is
-//! one store, a holder costs no memory, and an uncontended latch is a byte that is set and
-//! cleared. Waiters queue in `queue.rs`, whose head competes for the byte.
+//! SOSP 2019). Lock and queue are separate: the holder is in no queue, so releasing the latch is
+//! one store, a holder costs no memory, and an uncontended latch is a byte that is set and cleared.
+//! Waiters queue in `queue.rs`, whose head competes for the byte.
 //!
 //! # State
 //!
@@ -18,35 +18,37 @@
 //!
 //! | held byte | to | by |
 //! |---|---|---|
-//! | `0` | `HELD` | anybody |
-//! | `HELD` | `HELD+PARKED` | if detached: the head, before it sleeps; a holder whose successor sleeps |
+//! | `0` | `HELD` | any thread |
+//! | `HELD` | `HELD+PARKED` | if detached: a head, or a holder with a sleeping successor |
 //! | `HELD`, `HELD+PARKED` | `0` | the holder |
 //!
-//! Whoever takes the byte in passing and finds it reserved gives it back and queues. A release
-//! reads nothing: a load there would wait for a line that waiters look at.
+//! A thread that takes the byte without queuing, and finds it reserved, releases it and queues. A
+//! release reads nothing: a load would wait for a line that waiters read.
 //!
-//! Invariants: `reserve` is a hint, set by the head or a holder, cleared by a head that saw it and
-//! by who finds no queue; one too many costs a newcomer a turn in the queue. `parked` names a slot only if that slot is the head, or was.
+//! Invariants: `reserve` is a hint, set by the head or a holder, and cleared by a head that saw it
+//! and by a thread that finds no queue; a superfluous reservation costs a newcomer a pass through
+//! the queue. `parked` names a slot only if that slot is the head, or was.
 //!
-//! # How a sleeping head is woken, and no wake-up lost
+//! # Waking a sleeping head without losing a wake-up
 //!
-//! The head says that it sleeps (`parked`), then looks at the byte once more. A holder clears the
-//! byte, then looks whether somebody sleeps. One of the two sees the other if both have a full
-//! fence between store and load. The holder's would be most of the cost of an unlock, so the pair
-//! is asymmetric: the head, who is about to pay for a system call anyway, pays for both.
+//! The head announces that it sleeps (`parked`), then loads the byte once more. A holder clears the
+//! byte, then loads `parked`. At least one of the two sees the other's store if both have a full
+//! fence between store and load. The holder's fence would be most of the cost of an unlock, so the
+//! pair is asymmetric: the head, which is about to make a system call, pays for both.
 //!
-//! A [`DETACHED`](Policy::DETACHED) release cannot look afterwards, for by then the latch may be
-//! another's, or unmapped. There the head marks the byte `PARKED`, and the holder's exchange fails
-//! while the latch is still its own.
+//! A [`DETACHED`](Policy::DETACHED) release cannot load anything afterwards, because the latch may
+//! then belong to another thread, or be unmapped. There the head marks the byte `PARKED`, and the
+//! holder's exchange fails while it still holds the latch.
 //!
-//! `parked` is only ever exchanged, never stored, so that a holder that takes a number and the head
-//! that names the next one are in one order for everybody.
+//! `parked` is only ever exchanged, never stored, so that all threads agree on the order of a
+//! holder that takes a number and a head that stores the next one.
 //!
 //! # Fairness
 //!
-//! Threads that do not queue may take a free latch in passing. Its head notices, and after
+//! Threads that do not queue may take a free latch before the queue. Its head notices, and after
 //! [`PATIENCE`](Policy::PATIENCE) losses has the latch reserved for it; see [`Policy`]. A head
-//! reserves only while it runs: if it lost its processor others may pass, or all would wait for it.
+//! reserves only while it runs: if it has lost its processor other threads may pass, because
+//! otherwise all would wait for it.
 
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -64,7 +66,7 @@ const RESERVED: u8 = 1;
 /// How long a head sleeps at a time on a system without `membarrier`, where a wake-up can be lost.
 const UNSURE: Duration = Duration::from_millis(1);
 
-/// The exclusive latch. Use it as [`ShflMutex`] or [`ShflSpin`].
+/// The exclusive latch, with a policy. Use it as [`ShflMutex`] or [`ShflSpin`].
 #[derive(Default)]
 #[repr(C)]
 pub struct Shfl<P: Policy, M: Machine = Native> {
@@ -75,28 +77,28 @@ pub struct Shfl<P: Policy, M: Machine = Native> {
     policy: PhantomData<P>,
 }
 
-/// The default exclusive latch: 8 bytes, NUMA-aware, sleeps when waiting takes long.
+/// The default exclusive latch: 8 bytes, NUMA-aware, sleeps if the wait is long.
 ///
-/// 0 bytes more for a holder, a 64-byte slot for each waiting thread. Uncontended: one atomic
-/// exchange to lock, a store to unlock. Not reentrant, and nobody is poisoned by a panic. If a
-/// thread ends while it holds the latch, the latch stays held.
+/// A holder costs no memory, each waiting thread a 64-byte slot. Uncontended: one atomic exchange
+/// to lock, a store to unlock. Not reentrant. A panic poisons nothing. If a thread ends while it
+/// holds the latch, the latch stays held.
 pub type ShflMutex<M = Native> = Shfl<Park, M>;
 
-/// The exclusive latch that never sleeps: 8 bytes, NUMA-aware, first come first served but for
+/// The exclusive latch that never sleeps: 8 bytes, NUMA-aware; first come, first served, except for
 /// neighbours.
 pub type ShflSpin<M = Native> = Shfl<SpinOnly, M>;
 
 const _: () = assert!(size_of::<ShflMutex>() == 8 && size_of::<ShflSpin>() == 8);
 
 impl<P: Policy> Shfl<P> {
-    /// A free latch.
+    /// Creates a free latch.
     pub const fn new() -> Self {
         Self::FREE
     }
 }
 
 impl<P: Policy, M: ConstMachine> Shfl<P, M> {
-    /// A free latch, on any machine whose words can be made at compile time.
+    /// A free latch, on any machine whose words can be created at compile time.
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
     pub const FREE: Self = Self {
         held: M::U8,
@@ -108,11 +110,11 @@ impl<P: Policy, M: ConstMachine> Shfl<P, M> {
 }
 
 impl<P: Policy, M: Machine> Shfl<P, M> {
-    /// Takes the latch.
+    /// Takes the latch. Blocks while it is held.
     ///
     /// # Panics
     ///
-    /// If 65,534 threads wait for latches already.
+    /// Panics if 65,534 threads wait for latches.
     #[inline]
     pub fn lock(&self) {
         if !self.enter() {
@@ -124,23 +126,25 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     #[inline]
     fn enter(&self) -> bool {
         if P::PATIENCE == 0 {
-            // Relaxed: a hint. It is read first, for here it is the rule where threads wait.
+            // Relaxed: a hint. It is read first, because with this policy it is usually set while
+            // threads wait.
             return self.reserve.load(Relaxed) == 0
                 // Acquire: synchronizes with the Release of the last holder, in `unlock`.
                 && self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok();
         }
         // Acquire: as above.
         self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok()
-            // Relaxed: a hint. It is read last, for by then its line is here.
+            // Relaxed: a hint. It is read last, because its line has then been fetched.
             && (self.reserve.load(Relaxed) == 0 || self.defer())
     }
 
-    /// Gives the latch back that was reserved for a waiter. False if there was one.
+    /// Releases a latch that was reserved for a waiter. Returns false if there was a waiter, true
+    /// if the latch is kept.
     #[cold]
     #[inline(never)]
     fn defer(&self) -> bool {
         if self.queue.is_empty() {
-            // Reserved for somebody who has gone away since: it is anybody's.
+            // The waiter that it was reserved for has left: any thread may have it.
             self.reserve.store(0, Relaxed);
             return true;
         }
@@ -152,24 +156,24 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     /// Takes the latch unless it is held, or reserved for a waiter.
     #[inline]
     pub fn try_lock(&self) -> bool {
-        // Relaxed: a hint. It is read first, or who tries again and again would disturb the head.
+        // Relaxed: a hint. It is read first, so that repeated attempts do not disturb the head.
         (self.reserve.load(Relaxed) == 0 || self.queue.is_empty())
             // Acquire: as in `enter`.
             && self.held.compare_exchange(0, HELD, Acquire, Relaxed).is_ok()
     }
 
-    /// Takes the latch, or gives up at `deadline` and returns false.
+    /// Takes the latch, or returns false when the deadline passes.
     #[inline]
     pub fn lock_until(&self, deadline: Deadline) -> bool {
         self.enter() || self.lock_slow(Some(deadline))
     }
 
-    /// Releases the latch: a store, if no head of a queue sleeps; an exchange, if the policy is
+    /// Releases the latch: a store if no head of a queue sleeps; an exchange if the policy is
     /// [`DETACHED`](Policy::DETACHED).
     ///
     /// # Safety
     ///
-    /// The latch is held, and by the caller's right.
+    /// The caller must hold the latch, or act for its holder.
     #[inline]
     pub unsafe fn unlock(&self) {
         if P::DETACHED {
@@ -181,8 +185,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         if !P::PARKS {
             return;
         }
-        // If our store comes before the head's second look, it sees the latch free and does not
-        // sleep. If the head's heavy barrier comes first, we see `parked`.
+        // If our store comes before the head's second load, the head sees the latch free and does
+        // not sleep. If the head's heavy barrier comes first, we see `parked`.
         M::light_barrier();
         if self.parked.load(Relaxed) != 0 {
             self.wake_head();
@@ -194,7 +198,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     ///
     /// # Safety
     ///
-    /// The latch is held, and by the caller's right.
+    /// The caller must hold the latch, or act for its holder.
     #[inline]
     pub unsafe fn unlock_detached(this: *const Self) {
         const { assert!(P::DETACHED, "the policy is not DETACHED: take Shfl<ParkDetached>") };
@@ -204,10 +208,10 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
 
     /// # Safety
     ///
-    /// As for [`unlock_detached`](Self::unlock_detached).
+    /// The caller must hold the latch, or act for its holder.
     #[inline]
     unsafe fn release_detached(this: *const Self) {
-        // SAFETY: a held latch is there, and stays until the exchange below succeeds.
+        // SAFETY: a held latch exists, and stays until the exchange below succeeds.
         let latch = unsafe { &*this };
         // Release: synchronizes with the Acquire in `lock` of the next holder.
         if latch.held.compare_exchange(HELD, 0, Release, Relaxed).is_err() {
@@ -215,11 +219,11 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         }
     }
 
-    /// Releases the latch in favour of the longest waiter, if there is one.
+    /// Releases the latch in favour of the longest waiter, if any.
     ///
     /// # Safety
     ///
-    /// As for [`unlock`](Self::unlock).
+    /// The caller must hold the latch, or act for its holder.
     pub unsafe fn unlock_fair(&self) {
         if !self.queue.is_empty() {
             // Relaxed: a hint to newcomers, which the release below publishes.
@@ -229,14 +233,15 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         unsafe { self.unlock() };
     }
 
-    /// As [`try_lock`](Self::try_lock), with a load and a store, where no other thread exists.
+    /// Takes the latch as [`try_lock`](Self::try_lock) does, with a load and a store. Use it if no
+    /// other thread exists.
     ///
     /// # Safety
     ///
     /// No other thread can reach the latch, in this process or another, until this returns.
     #[inline]
     pub unsafe fn try_lock_alone(&self) -> bool {
-        // Relaxed: what was done under the latch was done by this thread, or by one it joined.
+        // Relaxed: all earlier holders were this thread, or threads that it joined.
         let free = self.held.load(Relaxed) == 0;
         if free {
             self.held.store(HELD, Relaxed);
@@ -244,12 +249,14 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         free
     }
 
-    /// Releases the latch with a store, where no other thread exists. False, and nothing done, if
-    /// threads that are not here after a fork have left more to do: then use another release.
+    /// Releases the latch with a store. Use it if no other thread exists. Returns false, without
+    /// effect, if threads that did not survive a fork have left more to do: then use another
+    /// release.
     ///
     /// # Safety
     ///
-    /// As for [`try_lock_alone`](Self::try_lock_alone), and the latch is held.
+    /// No other thread can reach the latch, in this process or another, until this returns; and the
+    /// caller holds the latch.
     #[inline]
     pub unsafe fn unlock_alone(&self) -> bool {
         // Relaxed: as in `try_lock_alone`.
@@ -260,13 +267,13 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         plain
     }
 
-    /// Whether somebody holds the latch at this moment.
+    /// Returns whether the latch is held at this moment.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.held.load(Relaxed) & HELD != 0
     }
 
-    /// The detached release of a latch whose head sleeps.
+    /// Releases a detached latch whose head sleeps.
     #[cold]
     #[inline(never)]
     fn unlock_parked(&self) {
@@ -296,8 +303,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
     #[cold]
     #[inline(never)]
     fn wake_head(&self) {
-        // Acquire: synchronizes with the Release of who registered the sleeper, so that `wake` sees
-        // its status. Whoever takes the number wakes.
+        // Acquire: synchronizes with the Release of the thread that registered the sleeper, so that
+        // `wake` sees its status. The thread that takes the number wakes.
         let parked = self.parked.swap(0, Acquire);
         if parked != 0 {
             wake(&M::slots(&self.queue.tail), u32::from(parked));
@@ -319,8 +326,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         let (mut losses, mut budgets, mut late, mut tired) = (0, 0, false, false);
         let mut spin = look(M::SPIN_NS);
         loop {
-            // Once it slept or yielded the head is in no hurry, and its successor is left free to
-            // sleep or give up.
+            // After it slept or yielded, the head need not be fast, and its successor may sleep or
+            // give up.
             head.shuffle::<P>(|| !self.is_locked());
             if !tired {
                 head.hold_next();
@@ -336,8 +343,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
                 losses += 1;
             }
             if losses >= patience && !reserved {
-                // Relaxed: a hint to newcomers. It is set anew each time, for the last head may
-                // clear its own reservation after ours is made.
+                // Relaxed: a hint to newcomers. It is set each time, because the last head may
+                // clear its own reservation after ours.
                 self.reserve.store(RESERVED, Relaxed);
             }
             if spin.again() {
@@ -355,20 +362,21 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             } else if apart && budgets + 1 < P::BUDGETS && !self.is_crowded(&head) {
                 (tired, budgets) = (false, budgets + 1);
             } else if self.park(&mut head, deadline) == Waited::TimedOut {
-                // Nothing more to wait for, but one more look.
+                // No more waiting, except for one more attempt.
                 late = true;
             }
             spin = look(M::SPIN_NS);
         }
     }
 
-    /// Whether another thread wants the head's processor. Others may pass while it finds out.
+    /// Returns whether another thread wants the head's processor. Other threads may pass during the
+    /// check.
     fn is_crowded(&self, head: &Head<'_, M>) -> bool {
-        // Relaxed: a hint to newcomers, who would wait for a thread that does not run.
+        // Relaxed: a hint to newcomers, which would otherwise wait for a thread that does not run.
         head.is_crowded(|| self.reserve.store(0, Relaxed))
     }
 
-    /// Sleeps at the head of the queue until a holder wakes us.
+    /// Sleeps at the head of the queue until a holder wakes this thread.
     fn park(&self, head: &mut Head<'_, M>, deadline: Option<Deadline>) -> Waited {
         let mut waited = Waited::Woken;
         head.drowse();
@@ -380,7 +388,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             let marked = self.held.compare_exchange(HELD, HELD | PARKED, Release, Relaxed);
             marked.unwrap_or_else(|seen| seen) & HELD != 0
         } else {
-            // The other half of the light barrier in `unlock`, where both cases are argued.
+            // The heavy half of the light barrier in `unlock`, which has the argument for both
+            // cases.
             if !M::heavy_barrier() {
                 nap = Some(Deadline::after::<M>(UNSURE));
             }
@@ -390,15 +399,16 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             waited = head.sleep(nap.or(deadline));
         }
         head.rouse();
-        // Relaxed: an exchange, so as to come after that of a holder who took the number.
+        // Relaxed: an exchange, to come after that of a holder that took the number.
         self.parked.swap(0, Relaxed);
         if nap.is_some() { Waited::Woken } else { waited }
     }
 
-    /// Leaves the queue as the holder. A successor that sleeps is woken by our release.
+    /// Leaves the queue as the holder. Our release wakes a sleeping successor.
     fn pass_on(&self, head: Head<'_, M>, reserved: bool) {
-        // Relaxed: the reservation was ours, and so was the registration. The latch's line may be
-        // another's already, so it is not read for what we know: nobody registers who never slept.
+        // Relaxed: the reservation was ours, and so was the registration. The latch's line may
+        // already be in another cache, so it is not read for known facts: a thread that never slept
+        // registered nothing.
         if reserved {
             self.reserve.store(0, Relaxed);
         }
@@ -406,8 +416,8 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
             self.parked.swap(0, Relaxed);
         }
         let register = |successor: u32| {
-            // Release: synchronizes with the Acquire in `wake_head`, of a holder before us that is
-            // late to look.
+            // Release: synchronizes with the Acquire in `wake_head`, of an earlier holder that is
+            // late to load it.
             self.parked.swap(successor as u16, Release);
             if P::DETACHED {
                 // Relaxed: read by our own release, or after it.
@@ -417,7 +427,7 @@ impl<P: Policy, M: Machine> Shfl<P, M> {
         head.leave(register, |_| false);
     }
 
-    /// Leaves the queue empty-handed.
+    /// Leaves the queue without the latch.
     fn give_up(&self, head: Head<'_, M>) {
         self.reserve.store(0, Relaxed);
         self.parked.swap(0, Relaxed);

@@ -1,7 +1,7 @@
 //! The traits of `lock_api` for the shuffled latches and the condition variable.
 //!
 //! No thread owns a latch and no guard carries state, so guards may be sent to other threads.
-//! `lock_api` 0.5 has no recursive shares; those are methods of the raw latch alone.
+//! `lock_api` 0.5 has no recursive shares; only the raw latch has methods for them.
 
 use core::time::Duration;
 
@@ -67,8 +67,8 @@ unsafe impl<P: Policy, M: ConstMachine> RawMutexTimed for Shfl<P, M> {
     }
 }
 
-// SAFETY: the state word admits one writer or readers, by exchanges with Acquire, and every
-// release is one with Release.
+// SAFETY: the state word admits one writer or readers, by exchanges with Acquire, and every release
+// is an exchange with Release.
 unsafe impl<M: ConstMachine> RawRwLock for ShflRwLock<M> {
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
     const INIT: Self = Self::FREE;
@@ -152,7 +152,7 @@ unsafe impl<M: ConstMachine> RawRwLockTimed for ShflRwLock<M> {
 
 /// The condition variable for the default exclusive latch. No wake-up is spurious.
 // SAFETY: the waiter is in the list before the latch is unlocked, and locks it again at the end.
-// Nothing panics in between: what can panic comes before the unlocking.
+// Nothing panics in between: code that can panic comes before the unlocking.
 unsafe impl<M: ConstMachine> lock_api::RawCondvar for RawCondvar<M> {
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is one of its own")]
     const INIT: Self = Self::FREE;
@@ -188,13 +188,13 @@ unsafe impl<M: ConstMachine> RawCondvarTimed for RawCondvar<M> {
     }
 }
 
-/// Waits with the mutex unlocked. The callers, which are unsafe, vouch that it is held.
+/// Waits with the mutex unlocked. The callers, which are unsafe, guarantee that it is held.
 fn wait_until<M: Machine>(
     condvar: &RawCondvar<M>,
     mutex: &Shfl<Park, M>,
     deadline: Option<Deadline>,
 ) -> Outcome {
-    // SAFETY: the caller vouches that the mutex is held.
+    // SAFETY: the caller guarantees that the mutex is held.
     let outcome = condvar.wait(|| unsafe { mutex.unlock() }, deadline);
     mutex.lock();
     outcome

@@ -1,9 +1,9 @@
-//! The reader-writer latch: a count of readers, and the queue that sorts itself.
+//! The reader-writer latch: a count of readers, and a queue that sorts itself.
 //!
 //! After ShflLock_RW (SOSP 2019, section 4.2.3), with two differences. Its released code lost the
-//! writer-waiting bit, so that readers could starve a writer; here it works. And there is no lock
-//! around the queue: its head competes for the word itself, which saves four bytes, an exchange
-//! per wait, and a holder that a fork would leave behind.
+//! writer-waiting bit, so that readers could starve a writer; here the bit works. And the queue has
+//! no lock: its head competes for the word itself, which saves four bytes, an exchange per wait,
+//! and a holder that a fork would leave behind.
 //!
 //! # State
 //!
@@ -17,47 +17,47 @@
 //!
 //! | from | to | by |
 //! |---|---|---|
-//! | no `WRITER`, no `WAITING`, no `TURN` but of its group | readers + 1 | a reader |
-//! | anything | readers + 1, then - 1 | a reader that has to queue |
+//! | no `WRITER`, no `WAITING`, no `TURN` of another group | readers + 1 | a reader |
+//! | anything | readers + 1, then - 1 | a reader that must queue |
 //! | no `WRITER` | readers + 1 | a reader at the head of the queue |
 //! | nothing but `parked`, or `TURN` of its group | `WRITER` | a writer |
 //! | no `WRITER`, no readers | `WRITER`, without `WAITING` | a writer at the head |
 //! | anything | `TURN` of its group, or none | the head |
-//! | anything | `WAITING`: newcomers must queue | the head, at the end of its patience |
+//! | anything | `WAITING`: newcomers must queue | the head, after its patience |
 //! | anything | `parked` | the head, before it sleeps; a holder whose successor sleeps |
-//! | readers, `WRITER` | readers - 1, no `WRITER` | a holder; it wakes `parked` if it was the last |
+//! | readers, `WRITER` | readers - 1, no `WRITER` | a holder; the last one wakes `parked` |
 //!
-//! Invariants: `WRITER` excludes readers but for those about to back out. `WAITING` is set by the
-//! head alone and gone when it leaves. `TURN` and `group` are changed by the head alone. Everything
-//! that decides whether a sleeper is to be woken is in one word, so each release either sees the
-//! sleeper or is seen by it.
+//! Invariants: `WRITER` excludes readers, except for those about to back out. `WAITING` is set only
+//! by the head and is cleared when it leaves. `TURN` and `group` are changed only by the head. One
+//! word holds everything that decides whether a sleeper must be woken, so each release either sees
+//! the sleeper or is seen by it.
 //!
 //! A release does not touch the latch after its one exchange, so the next holder may free it.
 //!
 //! # Turns of groups
 //!
-//! Each reader moves the word's line twice, and to move it across sockets takes longer: 192 readers
-//! that only share it are slower than 24. So on a machine with several caches, where sections are
-//! short, a queue gives turns (`turn.rs`): `TURN` names the group of the last head, and newcomers
-//! of other groups queue. The queue is sorted by group, so the turn goes to the next group when the
-//! waiters of this one have entered. A head that waited while one writer held the latch decides by
-//! how long that took; a head that found no queue ends the turns. `TURN` may outlive the queue, if
-//! the last waiter had stood behind another: then the next thread of another group is a head at
-//! once, and ends it.
+//! Each reader moves the word's line twice, and a move across sockets takes longer: 192 readers
+//! that only share the word are slower than 24. So on a machine with several caches, if sections
+//! are short, a queue gives turns (`turn.rs`): `TURN` names the group of the last head, and
+//! newcomers of other groups queue. The queue is sorted by group, so the turn passes to the next
+//! group when the waiters of this one have entered. A head that waited while one writer held the
+//! latch decides by the duration of that wait; a head that found no queue ends the turns. `TURN`
+//! may outlive the queue if the last waiter had been behind another one: then the next thread of
+//! another group immediately becomes a head, and ends it.
 //!
-//! `TURN` decides who queues and never who may enter: a wrong group, as of a thread that
-//! has moved since, costs time alone.
+//! `TURN` decides which threads queue, never which may enter: a wrong group, for example of a
+//! thread that has moved since, costs only time.
 //!
 //! # Fairness
 //!
-//! Readers and writers queue in one line once they have to queue. Newcomers pass the head until it
-//! has lost [`PATIENCE`](Policy::PATIENCE) times, readers only until a writer there has looked in
-//! vain for its first budget. A reader that comes while a writer waits waits for it, so **a thread
-//! must not take a second share while it holds one**, unless by
+//! Readers and writers that queue are in one queue. Newcomers pass the head until it has lost
+//! [`PATIENCE`](Policy::PATIENCE) times; readers pass only until a writer at the head has spun for
+//! its first budget in vain. A reader that arrives while a writer waits, waits for it, so **a
+//! thread must not take a second share while it holds one**, except by
 //! [`lock_shared_recursive`](ShflRwLock::lock_shared_recursive), which lets writers starve. Such a
-//! reader joins the queue while a writer holds the latch. If others of its kind are let in later,
-//! before a writer that stands in front of it, nobody wakes it: it looks for itself after 1 ms, and
-//! then less and less often, down to every 16 ms, and keeps its place meanwhile.
+//! reader joins the queue while a writer holds the latch. If other readers of its kind enter later,
+//! before a writer that is in front of it, no thread wakes it: it checks by itself after 1 ms, and
+//! then at intervals that grow to 16 ms, and keeps its place.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -71,7 +71,7 @@ use crate::turn::{LEVEL, Look, group};
 
 const WRITER: u64 = 1;
 const WAITING: u64 = 1 << 1;
-/// While others queue, newcomers of `GROUP` alone may enter.
+/// While other threads queue, only newcomers of `GROUP` may enter.
 const TURN: u64 = 1 << 2;
 const READER: u64 = 1 << 3;
 const READERS: u64 = (1 << 31) - READER;
@@ -80,28 +80,28 @@ const PARKED_SHIFT: u32 = 32;
 const PARKED: u64 = 0xffff << PARKED_SHIFT;
 const GROUP_SHIFT: u32 = 48;
 const GROUP: u64 = 0xffff << GROUP_SHIFT;
-/// What stops a reader that came by.
+/// The bits that stop a reader that did not queue.
 const BARS: u64 = WRITER | WAITING | TURN;
 
 const _: () = assert!(BARS | READERS | TOO_MANY == u32::MAX as u64);
 const _: () = assert!(PARKED | GROUP == !(u32::MAX as u64));
 const _: () = assert!(size_of::<ShflRwLock>() == 16);
 
-/// How long a reader that may pass writers sleeps behind one before it looks whether readers hold
-/// the latch, at first and at most. A writer wakes only whom it lets in; so nobody else would tell
-/// it.
+/// How long a reader that may pass writers sleeps behind one before it checks whether readers hold
+/// the latch: the first and the longest time. A writer wakes only waiters that it lets in, so no
+/// other thread would wake it.
 const LOOK_NS: u64 = 1_000_000;
 const LOOK_MAX_NS: u64 = 16_000_000;
 
-/// What a waiter wants, in its slot.
+/// The want of a waiter, in its slot.
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 
-/// The reader-writer latch: 16 bytes, NUMA-aware, sleeps when waiting takes long.
+/// The reader-writer latch: 16 bytes, NUMA-aware, sleeps if the wait is long.
 ///
-/// 0 bytes more for a holder, a 64-byte slot for each waiting thread. Uncontended: one atomic
-/// exchange to lock and one to unlock, for readers and writers alike. Nobody is poisoned by a
-/// panic. If a thread ends while it holds the latch, the latch stays held.
+/// A holder costs no memory, each waiting thread a 64-byte slot. Uncontended: one atomic exchange
+/// to lock and one to unlock, for readers and writers alike. A panic poisons nothing. If a thread
+/// ends while it holds the latch, the latch stays held.
 #[derive(Default)]
 #[repr(C)]
 pub struct ShflRwLock<M: Machine = Native> {
@@ -110,24 +110,24 @@ pub struct ShflRwLock<M: Machine = Native> {
 }
 
 impl ShflRwLock {
-    /// A free latch.
+    /// Creates a free latch.
     pub const fn new() -> Self {
         Self::FREE
     }
 }
 
 impl<M: ConstMachine> ShflRwLock<M> {
-    /// A free latch, on any machine whose words can be made at compile time.
+    /// A free latch, on any machine whose words can be created at compile time.
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
     pub const FREE: Self = Self { state: M::U64, queue: Queue::new(M::U32) };
 }
 
 impl<M: Machine> ShflRwLock<M> {
-    /// Takes a share, after any writer that waits already.
+    /// Takes a share, after any writer that waits already. Blocks while a writer holds the latch.
     ///
     /// # Panics
     ///
-    /// If 2^28 shares are held, or 65,534 threads wait for latches.
+    /// Panics if 2^28 shares are held, or 65,534 threads wait for latches.
     #[inline]
     pub fn lock_shared(&self) {
         if !self.try_enter(BARS) {
@@ -135,11 +135,11 @@ impl<M: Machine> ShflRwLock<M> {
         }
     }
 
-    /// Takes a share, before any writer that waits: for threads that may hold one already.
+    /// Takes a share before any waiting writer: for threads that may already hold one.
     ///
     /// # Panics
     ///
-    /// As for [`lock_shared`](Self::lock_shared).
+    /// Panics if 2^28 shares are held, or 65,534 threads wait for latches.
     #[inline]
     pub fn lock_shared_recursive(&self) {
         if !self.try_enter(WRITER) {
@@ -150,7 +150,7 @@ impl<M: Machine> ShflRwLock<M> {
     /// Takes a share unless a writer holds the latch or waits for it.
     #[inline]
     pub fn try_lock_shared(&self) -> bool {
-        // Relaxed: a failing reader need not write, nor see anything.
+        // Relaxed: a failing reader need not write or see anything.
         self.state.load(Relaxed) & (WRITER | WAITING) == 0 && self.try_enter(WRITER | WAITING)
     }
 
@@ -161,23 +161,24 @@ impl<M: Machine> ShflRwLock<M> {
         self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
     }
 
-    /// Takes a share, or gives up at `deadline` and returns false.
+    /// Takes a share, or returns false when the deadline passes.
     #[inline]
     pub fn lock_shared_until(&self, deadline: Deadline) -> bool {
         self.try_enter(BARS) || self.lock_shared_slow(false, Some(deadline))
     }
 
-    /// As [`lock_shared_recursive`](Self::lock_shared_recursive), with a deadline.
+    /// Takes a share as [`lock_shared_recursive`](Self::lock_shared_recursive) does, or returns
+    /// false when the deadline passes.
     #[inline]
     pub fn lock_shared_recursive_until(&self, deadline: Deadline) -> bool {
         self.try_enter(WRITER) || self.lock_shared_slow(true, Some(deadline))
     }
 
-    /// Takes the latch for oneself.
+    /// Takes the latch exclusively. Blocks while it is held.
     ///
     /// # Panics
     ///
-    /// If 65,534 threads wait for latches.
+    /// Panics if 65,534 threads wait for latches.
     #[inline]
     pub fn lock_exclusive(&self) {
         if !self.try_take(false) {
@@ -185,62 +186,62 @@ impl<M: Machine> ShflRwLock<M> {
         }
     }
 
-    /// Takes the latch for oneself unless it is held, or reserved for a writer that waits.
+    /// Takes the latch exclusively unless it is held, or reserved for a waiting writer.
     #[inline]
     pub fn try_lock_exclusive(&self) -> bool {
         self.try_take(true)
     }
 
-    /// Takes the latch for oneself, or gives up at `deadline` and returns false.
+    /// Takes the latch exclusively, or returns false when the deadline passes.
     #[inline]
     pub fn lock_exclusive_until(&self, deadline: Deadline) -> bool {
         self.try_take(false) || self.lock_exclusive_slow(Some(deadline))
     }
 
-    /// Gives a share back.
+    /// Releases a share.
     ///
     /// # Safety
     ///
-    /// A share is held, and given back by the holder's right.
+    /// The caller must hold a share, or act for its holder.
     #[inline]
     pub unsafe fn unlock_shared(&self) {
         // SAFETY: as the caller promises.
         unsafe { Self::unlock_shared_detached(self) };
     }
 
-    /// Gives the latch back.
+    /// Releases the exclusive latch.
     ///
     /// # Safety
     ///
-    /// The latch is held exclusively, and given back by the holder's right.
+    /// The caller must hold the latch exclusively, or act for its holder.
     #[inline]
     pub unsafe fn unlock_exclusive(&self) {
         // SAFETY: as the caller promises.
         unsafe { Self::unlock_exclusive_detached(self) };
     }
 
-    /// Gives a share back, where the next holder may free or unmap the latch at once.
+    /// Releases a share, even if the next holder frees or unmaps the latch immediately.
     ///
     /// # Safety
     ///
-    /// As for [`unlock_shared`](Self::unlock_shared).
+    /// The caller must hold a share, or act for its holder.
     #[inline]
     pub unsafe fn unlock_shared_detached(this: *const Self) {
-        // SAFETY: a held latch is there, and stays until the exchange.
+        // SAFETY: a held latch exists, and stays until the exchange.
         let state = unsafe { &(*this).state };
         // Release: synchronizes with the Acquire of the next writer.
         let seen = state.fetch_sub(READER, Release);
         Self::wake_after_share(this, seen);
     }
 
-    /// Gives the latch back, where the next holder may free or unmap it at once.
+    /// Releases the exclusive latch, even if the next holder frees or unmaps it immediately.
     ///
     /// # Safety
     ///
-    /// As for [`unlock_exclusive`](Self::unlock_exclusive).
+    /// The caller must hold the latch exclusively, or act for its holder.
     #[inline]
     pub unsafe fn unlock_exclusive_detached(this: *const Self) {
-        // SAFETY: a held latch is there, and stays until the exchange.
+        // SAFETY: a held latch exists, and stays until the exchange.
         let state = unsafe { &(*this).state };
         // Release: synchronizes with the Acquire of every later holder.
         let seen = state.fetch_sub(WRITER, Release);
@@ -249,11 +250,11 @@ impl<M: Machine> ShflRwLock<M> {
         }
     }
 
-    /// Turns exclusive possession into a share.
+    /// Downgrades exclusive possession to a share.
     ///
     /// # Safety
     ///
-    /// The latch is held exclusively, and by the caller's right.
+    /// The caller must hold the latch exclusively, or act for its holder.
     pub unsafe fn downgrade(&self) {
         // Release: synchronizes with the Acquire of the readers that may enter now.
         let seen = self.state.fetch_add(READER.wrapping_sub(WRITER), Release);
@@ -262,24 +263,25 @@ impl<M: Machine> ShflRwLock<M> {
         }
     }
 
-    /// Whether somebody holds the latch exclusively at this moment.
+    /// Returns whether the latch is held exclusively at this moment.
     pub fn is_locked_exclusive(&self) -> bool {
         self.state.load(Relaxed) & WRITER != 0
     }
 
-    /// Whether anybody holds the latch at this moment, or is trying to.
+    /// Returns whether the latch is held at this moment, or a reader tries to enter.
     pub fn is_locked(&self) -> bool {
         self.state.load(Relaxed) & (WRITER | READERS) != 0
     }
 
-    /// Takes the latch, which is free, for a writer that came by; in another group's turn only if
-    /// `any`.
+    /// Takes the free latch for a writer that did not queue; in another group's turn only if `any`
+    /// is set.
     #[inline]
     fn try_take(&self, any: bool) -> bool {
         // Acquire: synchronizes with the Release of every holder before us, in either `unlock`.
         match self.state.compare_exchange(0, WRITER, Acquire, Relaxed) {
             Ok(_) => true,
-            // Free, but its head sleeps or others wait. Passing keeps the latch busy meanwhile.
+            // Free, but its head sleeps or others wait. Passing keeps the latch busy in the
+            // meantime.
             Err(seen) if seen & !(PARKED | TURN | GROUP) == 0 && (any || Self::has_turn(seen)) => {
                 self.state.compare_exchange(seen, seen | WRITER, Acquire, Relaxed).is_ok()
             }
@@ -287,12 +289,12 @@ impl<M: Machine> ShflRwLock<M> {
         }
     }
 
-    /// Whether newcomers of this thread's group may enter, as far as turns go.
+    /// Returns whether newcomers of this thread's group may enter, as far as turns are concerned.
     fn has_turn(seen: u64) -> bool {
         seen & TURN == 0 || seen & (TURN | GROUP) == mine::<M>()
     }
 
-    /// Adds a reader, and takes it back if any of `bars` is set.
+    /// Adds a reader, and removes it again if any of `bars` is set.
     #[inline]
     fn try_enter(&self, bars: u64) -> bool {
         // Acquire: synchronizes with the Release of the last writer, in `unlock_exclusive`.
@@ -300,7 +302,8 @@ impl<M: Machine> ShflRwLock<M> {
         seen & (bars | TOO_MANY) == 0 || self.stay_or_back_out(seen, bars)
     }
 
-    /// A reader was added to `seen`, where a bar is set: it stays if that is but its group's turn.
+    /// Handles a reader that was added to `seen` with a bar set: it stays if the bar is only its
+    /// group's turn.
     #[cold]
     #[inline(never)]
     fn stay_or_back_out(&self, seen: u64, bars: u64) -> bool {
@@ -319,7 +322,7 @@ impl<M: Machine> ShflRwLock<M> {
         assert!(seen & TOO_MANY == 0, "latchwork: a latch has more than 2^28 readers");
     }
 
-    /// Wakes a sleeping head if the reader who left the state `seen` was the last.
+    /// Wakes a sleeping head if the reader that left the state `seen` was the last one.
     #[inline]
     fn wake_after_share(this: *const Self, seen: u64) {
         if seen & PARKED != 0 && seen & (READERS | WRITER) == READER {
@@ -327,13 +330,13 @@ impl<M: Machine> ShflRwLock<M> {
         }
     }
 
-    /// Wakes the head that slept when the state was `seen`. The latch may be gone: its address
-    /// alone is used, to find the slots.
+    /// Wakes the head that slept in the state `seen`. The latch may no longer exist: only its
+    /// address is used, to find the slots.
     #[cold]
     #[inline(never)]
     fn wake_parked(this: *const Self, seen: u64) {
-        // Acquire: synchronizes with the Release of who registered the sleeper in `seen`, so that
-        // `wake` sees its status.
+        // Acquire: synchronizes with the Release of the thread that registered the sleeper in
+        // `seen`, so that `wake` sees its status.
         M::fence(Acquire);
         wake(&M::slots(this.cast()), parked(seen));
     }
@@ -357,14 +360,14 @@ impl<M: Machine> ShflRwLock<M> {
                 return false;
             }
             M::yield_now();
-            // Its place in the queue is still there, and taken again by `join`.
+            // Its place in the queue still exists, and `join` takes it again.
             look_ns = (look_ns * 2).min(LOOK_MAX_NS);
         };
         let entered = self.compete(&mut head, READERS, deadline, || {
             self.state.load(Relaxed) & WRITER == 0 && self.try_enter(WRITER)
         });
-        // Readers share: one that sleeps next in line comes in right behind us.
-        // A writer stays asleep, and would for ever if more readers kept coming.
+        // A sleeping reader next in the queue enters right behind us. A sleeping writer stays
+        // asleep, and would stay so forever if readers kept coming.
         self.leave(head, WAITING, |mode| !entered || mode == READ);
         entered
     }
@@ -390,7 +393,7 @@ impl<M: Machine> ShflRwLock<M> {
 
     /// As the head: tries to enter until that succeeds or the deadline passes.
     ///
-    /// `beside` is what may be held while this waiter enters.
+    /// `beside` is the part of the state that may be held while this waiter enters.
     fn compete(
         &self,
         head: &mut Head<'_, M>,
@@ -439,7 +442,7 @@ impl<M: Machine> ShflRwLock<M> {
         Look::new::<M>(seen & WRITER != 0)
     }
 
-    /// As the head: says whose turn it is.
+    /// As the head: stores the current turn.
     fn give_turn(&self, turn: u64) {
         // Relaxed: the head alone changes it, and it orders nothing.
         let was = self.state.load(Relaxed) & (TURN | GROUP);
@@ -453,12 +456,12 @@ impl<M: Machine> ShflRwLock<M> {
         head.drowse();
         let mut waited = Waited::Woken;
         let mut seen = self.state.load(Relaxed);
-        // Whoever makes the latch free after this exchange finds us in what it read.
+        // A thread that makes the latch free after this exchange finds this waiter in the word.
         while seen & (WRITER | READERS) & !beside != 0 {
-            // Readers overlap, and might never leave the latch free if more kept coming.
+            // Overlapping readers might never leave the latch free, so newcomers are stopped.
             let bar = if seen & WRITER == 0 { WAITING } else { 0 };
             let named = seen & !PARKED | bar | u64::from(head.number()) << PARKED_SHIFT;
-            // Release: synchronizes with the Acquire in `wake_parked`: it sees that we sleep.
+            // Release: synchronizes with the Acquire in `wake_parked`, which sees that we sleep.
             match self.state.compare_exchange(seen, named, Release, Relaxed) {
                 Ok(_) => {
                     waited = head.sleep(deadline);
@@ -471,15 +474,15 @@ impl<M: Machine> ShflRwLock<M> {
         waited
     }
 
-    /// Leaves the queue, as a holder or empty-handed. A successor that sleeps is woken at once if
-    /// that is `eager`; otherwise it is registered, and `bar` raised for it.
+    /// Leaves the queue, with or without the latch. A sleeping successor is woken immediately if it
+    /// is `eager`; otherwise it is registered, and `bar` is set for it.
     fn leave(&self, head: Head<'_, M>, bar: u64, eager: impl Fn(u32) -> bool) {
-        // Relaxed: what we take back was ours, and barred or named nobody else.
+        // Relaxed: the cleared bits were ours, and neither stopped nor named another thread.
         if self.state.load(Relaxed) & (PARKED | WAITING) != 0 {
             self.state.fetch_and(!(PARKED | WAITING), Relaxed);
         }
         let register = |successor: u32| {
-            // Relaxed: our own release, or a later one, wakes who is registered.
+            // Relaxed: our own release, or a later one, wakes the registered waiter.
             self.state.fetch_and(!(PARKED | WAITING), Relaxed);
             if successor != 0 {
                 self.state.fetch_or(bar | u64::from(successor) << PARKED_SHIFT, Relaxed);
@@ -489,24 +492,24 @@ impl<M: Machine> ShflRwLock<M> {
     }
 }
 
-/// The turn of the head's group; nobody's if it found no queue.
+/// Returns the turn of the head's group, or no turn if it found no queue.
 fn turn<M: Machine>(head: &Head<'_, M>) -> u64 {
     if head.stood_behind() { mine::<M>() } else { 0 }
 }
 
-/// The turn of this thread's group.
+/// Returns the turn of this thread's group.
 fn mine<M: Machine>() -> u64 {
     TURN | u64::from(group::<M>(0xffff)) << GROUP_SHIFT
 }
 
-/// So far from now, or the deadline if that is sooner.
+/// Returns the instant this far from now, or the deadline if that is sooner.
 fn sooner<M: Machine>(deadline: Option<Deadline>, ns: u64) -> Deadline {
     let clock = deadline.map_or(Clock::Monotonic, |deadline| deadline.clock);
     let at = M::now(clock).saturating_add(ns);
     Deadline { clock, at: deadline.map_or(at, |deadline| deadline.at.min(at)) }
 }
 
-/// The number in a state's `parked`.
+/// Returns the number in a state's `parked`.
 fn parked(state: u64) -> u32 {
     (state >> PARKED_SHIFT) as u32 & 0xffff
 }

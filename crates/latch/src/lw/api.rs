@@ -11,8 +11,8 @@
 //! assert_eq!(*shared, *lock.read());
 //! ```
 //!
-//! There is no `RawRwLockFair`: a release never hands the latch over, so a fair unlock would be
-//! the same one.
+//! `RawRwLockFair` is not implemented: a release never hands the latch over, so a fair unlock would
+//! not differ.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ use super::LwLatch;
 use super::attempt::Attempt;
 
 // SAFETY: the state word admits one exclusive holder or sharers, by an exchange with Acquire, and
-// every release is one with Release. No thread owns the latch, so guards may be sent.
+// every release is an exchange with Release. No thread owns the latch, so guards may be sent.
 unsafe impl<A: Attempt, M: ConstMachine> RawRwLock for LwLatch<A, M> {
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is a latch of its own")]
     const INIT: Self = Self::FREE;

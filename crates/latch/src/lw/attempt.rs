@@ -1,4 +1,4 @@
-//! The two ways of taking a share.
+//! The ways of taking a share.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -6,51 +6,51 @@ use latchwork_machine::{Integer, Machine, Word};
 
 use super::state::{EXCLUSIVE, QUEUED, TOO_MANY, TURN, bypass, has_turn, is_open, update};
 
-/// How a newcomer takes a share, and how long it may be preferred to waiters.
+/// How a newcomer takes a share, and how often newcomers may pass waiters.
 pub trait Attempt: Send + Sync + 'static {
-    /// How many newcomers may get in while somebody waits and nobody is called; 1 to 15.
+    /// How many newcomers may enter while a thread waits and no waiter is called; 1 to 15.
     ///
-    /// These are readers that overlap, so that the latch is never free and the waiter never called.
-    /// With 32, readers were no faster and the longest wait of a writer half as long again.
+    /// These are overlapping readers, so that the latch is never free and the waiter never called.
+    /// With 32, readers were no faster, and the longest wait of a writer was half as long again.
     const BYPASSES: u32 = 4;
 
     /// How many races for the latch a waiter may lose after it was called; at least 1. Each costs
-    /// two switches of threads, so that more made writers wait longer and readers no faster.
+    /// two thread switches; more made writers wait longer and readers no faster.
     const LOSSES: u32 = 1;
 
-    /// Whether a share waits for an exclusive holder and for nobody else, so that a thread may take
-    /// a second one, or wait for another thread that takes one, while it holds one. Writers starve
-    /// under overlapping readers then.
+    /// Whether a share waits only for an exclusive holder, so that a thread may take a second share
+    /// while it holds one, or wait for another thread that takes one. Writers then starve under
+    /// overlapping readers.
     const READERS_PASS: bool = false;
 
-    /// Whether a newcomer for a share stays behind everybody who waits.
+    /// Whether a newcomer for a share stays behind all waiters.
     const READERS_QUEUE: bool = false;
 
-    /// Whether waiters stand in a queue that sorts itself, of which the head alone is in the list.
+    /// Whether waiters are in a queue that sorts itself; only its head is in the list.
     ///
-    /// Not between processes, whatever this says: a killed waiter at the head would stop the queue,
-    /// and the list goes on without it. Not where a share waits for an exclusive holder alone, for
-    /// in the queue it may stand behind a waiter; and not where a newcomer must see everybody who
-    /// waits, for the word knows of the list only.
+    /// Never between processes: a killed waiter at the head would block the queue, whereas the list
+    /// continues without it. Not if a share waits only for an exclusive holder, because in the
+    /// queue it may be behind a waiter; and not if a newcomer must see all waiters, because the
+    /// word knows only the list.
     const SORTED: bool = !(Self::READERS_PASS || Self::READERS_QUEUE);
 
-    /// Takes a share of the latch whose state this is; or fails, and says what state it saw last.
+    /// Takes a share of the latch with this state, or fails and returns the state that it saw last.
     ///
-    /// If `look` the caller has reason to think that it will fail, and must not disturb others by
-    /// trying; if not it is a newcomer, which enters in its group's turn only. `bypasses` is the
-    /// policy's.
+    /// If `look` is set, the caller expects a failure and must not disturb other threads by trying;
+    /// otherwise it is a newcomer, which enters only in its group's turn. `bypasses` is the limit
+    /// of the policy.
     ///
     /// # Panics
     ///
-    /// If 2^18 shares are held; the caller has none then.
+    /// Panics if 2^18 shares are held; the caller then holds none.
     fn share<M: Machine>(state: &M::AtomicU32, look: bool, bypasses: u32) -> Result<(), u32>;
 }
 
-/// Adds first and looks then: wait-free while nobody waits. The default.
+/// Adds first and checks then: wait-free while no thread waits. The default.
 ///
-/// As in Andres Freund's mail of 2013-09-26. A reader that finds the latch held backs out; until
+/// As in Andres Freund's mail of 2013-09-26. A reader that finds the latch held backs out. Until
 /// then it may make an exclusive attempt fail, so it takes over the duty of the release that it
-/// covered up, and it looks before it tries again.
+/// hid, and it checks the state before it tries again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FetchAdd;
 
@@ -58,7 +58,7 @@ impl Attempt for FetchAdd {
     #[inline]
     fn share<M: Machine>(state: &M::AtomicU32, look: bool, bypasses: u32) -> Result<(), u32> {
         if look {
-            // Relaxed: whoever fails has nothing to see, and the addition follows otherwise.
+            // Relaxed: a failing reader has nothing to see, and the addition follows otherwise.
             let seen = state.load(Relaxed);
             if !is_open(seen) {
                 return Err(seen);
@@ -74,7 +74,7 @@ impl Attempt for FetchAdd {
     }
 }
 
-/// A share was added to `seen`, but there is more to be done.
+/// Handles a share that was added to `seen` when more must be done.
 #[cold]
 #[inline(never)]
 fn added<M: Machine>(state: &M::AtomicU32, seen: u32, any: bool, bypasses: u32) -> Result<(), u32> {
@@ -91,9 +91,9 @@ fn added<M: Machine>(state: &M::AtomicU32, seen: u32, any: bool, bypasses: u32) 
     Err(left)
 }
 
-/// Looks first and exchanges then, as was committed to PostgreSQL in 2014 (ab5194e6f6).
+/// Checks first and exchanges then, as committed to PostgreSQL in 2014 (ab5194e6f6).
 ///
-/// Never disturbs anybody, but readers that come at one time make each other try again.
+/// It never disturbs other threads, but concurrent readers make each other retry.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompareExchange;
 
@@ -115,7 +115,7 @@ impl Attempt for CompareExchange {
     }
 }
 
-/// Readers pass waiting writers, as those of a `pthread_rwlock_t` of the default kind do.
+/// Readers pass waiting writers, as with a `pthread_rwlock_t` of the default kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadersFirst;
 
@@ -143,7 +143,7 @@ impl Attempt for ReadersFirst {
     }
 }
 
-/// No reader passes anybody who waits, as with a `pthread_rwlock_t` of the kind
+/// No reader passes a waiter, as with a `pthread_rwlock_t` of the kind
 /// `PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WritersFirst;

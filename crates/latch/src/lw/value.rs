@@ -1,13 +1,14 @@
-//! Waiting for a release without taking the latch, and for a value that its holder moves.
+//! Waiting for a release without taking the latch, and for a value that its holder advances.
 //!
 //! Both come from PostgreSQL's write-ahead log. [`acquire_or_wait`](LwLatch::acquire_or_wait)
-//! (2012) is for work that one thread does on behalf of all: who had to wait looks whether it was
-//! done. A *value* (2014; a plain atomic since 2023) tells how far an exclusive holder has got.
+//! (2012) is for work that a thread does on behalf of all: a thread that had to wait checks whether
+//! the work was done. A *value* (2014; a plain atomic since 2023) reports the progress of an
+//! exclusive holder.
 //!
-//! The value and the list: who moves the value locks the list afterwards, and who waits for it
-//! looks at the value after it has joined the list. If the waiter's lock comes first, it is found
-//! in the list. If the other's comes first, the waiter's lock synchronizes with its unlock, and
-//! the waiter sees the value. The same holds for the release that resets the value.
+//! The value and the list: a thread that advances the value locks the list afterwards, and a thread
+//! that waits for it loads the value after it has joined the list. If the waiter's lock comes
+//! first, it is found in the list. If the other's comes first, the waiter's lock synchronizes with
+//! its unlock, and the waiter sees the value. The same holds for the release that resets the value.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -19,14 +20,14 @@ use super::{LwLatch, mode};
 use crate::list::{self, Taken};
 
 impl<A: Attempt, M: Machine> LwLatch<A, M> {
-    /// Takes the latch for oneself and returns true; or, if it is held or barred, waits until
-    /// somebody releases it and returns false, without the latch.
+    /// Takes the latch exclusively and returns true; or, if it is held or barred, waits for a
+    /// release and returns false, without the latch.
     ///
-    /// What the releasing holder did is seen then. Another may hold the latch already.
+    /// Writes of the releasing holder are then visible. Another thread may hold the latch already.
     ///
     /// # Panics
     ///
-    /// If 65,534 threads wait for latches.
+    /// Panics if 65,534 threads wait for latches.
     pub fn acquire_or_wait(&self) -> bool {
         if self.enter(mode::EXCLUSIVE) {
             return true;
@@ -37,7 +38,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         self.join(slots, me, mode::RELEASE, false);
         let entered = self.enter(mode::EXCLUSIVE);
         if entered {
-            // Whether the release reached us as well is of no account: nobody relies on it.
+            // Whether the release also reached this thread does not matter: no thread relies on it.
             self.leave(slots, me);
         } else {
             list::wait(slot, None, 0);
@@ -47,13 +48,13 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
     }
 
     /// Waits while the latch is held exclusively and `value` is `old`. Returns the value if it
-    /// differs, or nothing if nobody holds the latch exclusively.
+    /// differs, or `None` if no thread holds the latch exclusively.
     ///
-    /// What the holder did before it moved the value, or released the latch, is seen then.
+    /// Writes of the holder before it advanced the value, or released the latch, are then visible.
     ///
     /// # Panics
     ///
-    /// If 65,534 threads wait for latches.
+    /// Panics if 65,534 threads wait for latches.
     pub fn wait_for_value(&self, value: &M::AtomicU64, old: u64) -> Option<u64> {
         loop {
             if let Some(end) = self.look_at_value(value, old) {
@@ -76,7 +77,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         }
     }
 
-    /// The result of waiting for `value`, if there is one already.
+    /// Returns the result of waiting for `value`, if it is decided already.
     fn look_at_value(&self, value: &M::AtomicU64, old: u64) -> Option<Option<u64>> {
         // Acquire: synchronizes with the Release of the last exclusive holder.
         if self.state.load(Acquire) & EXCLUSIVE == 0 {
@@ -87,9 +88,9 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         (now != old).then_some(Some(now))
     }
 
-    /// As the exclusive holder: moves the value and wakes all who wait for that.
+    /// As the exclusive holder: advances the value and wakes all threads that wait for it.
     ///
-    /// Those who wait for a release and not for the value are woken as well, once for each move:
+    /// Threads that wait for a release and not for the value are also woken, once for each advance:
     /// use one latch for one purpose.
     pub fn update_value(&self, value: &M::AtomicU64, new: u64) {
         // Release: synchronizes with the Acquire in `look_at_value`.
@@ -105,24 +106,25 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
                 mode::RELEASE => {
                     list.take(number, &mut taken);
                 }
-                // Whoever waits for a release stands before those who were never called.
+                // Waiters for a release are before waiters that were never called.
                 other if other & mode::CALLED == 0 => break,
                 _ => {}
             }
         }
-        // Our own release finds the list empty, if it is.
+        // If the list is now empty, our own release finds that.
         drop(list);
         taken.grant(&slots);
     }
 
-    /// Resets the value to zero and gives the latch back.
+    /// Resets the value to zero and releases the latch.
     ///
-    /// The value must be zero when the next holder takes the latch, or its waiters would take the
-    /// old one for progress; to reset it after taking would be too late (PostgreSQL 7039760114).
+    /// The value must be zero when the next holder takes the latch; otherwise its waiters would
+    /// mistake the old value for progress. Resetting it after taking the latch would be too late
+    /// (PostgreSQL 7039760114).
     ///
     /// # Safety
     ///
-    /// The latch is held exclusively, and given back by its holder's right.
+    /// The caller must hold the latch exclusively, or act for its holder.
     pub unsafe fn unlock_and_clear_value(&self, value: &M::AtomicU64) {
         // Relaxed: the release below orders it.
         value.store(0, Relaxed);

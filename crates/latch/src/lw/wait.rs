@@ -13,13 +13,13 @@ use crate::policy::linger;
 use crate::queue::Head;
 use crate::turn::{LEVEL, Look};
 
-/// What part of a machine's budget is spent on looking: 1.25 us. Sections are short; a holder that
-/// takes longer has lost its processor. With the whole budget, or with yields, both throughput and
-/// the longest waits were worse by half with four threads to a core.
+/// The fraction of a machine's budget that is spent on spinning: 1.25 us. Sections are short; a
+/// holder that takes longer has lost its processor. With the whole budget, or with yields, both
+/// throughput and the longest waits were worse by half with four threads per core.
 const SPIN_SHARE: u64 = 8;
 
 impl<A: Attempt, M: Machine> LwLatch<A, M> {
-    /// Tries as a newcomer, and looks first.
+    /// Tries to enter as a newcomer, and checks the state first.
     #[inline]
     pub(super) fn enter(&self, mode: u32) -> bool {
         if mode == mode::SHARED {
@@ -44,7 +44,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         false
     }
 
-    /// Tries as one who was called: nothing but a holder stops it.
+    /// Tries to enter as a called waiter: only a holder stops it.
     fn enter_called(&self, mode: u32) -> bool {
         let (bar, hold) = if mode == mode::SHARED { (EXCLUSIVE, 1) } else { (HELD, EXCLUSIVE) };
         // Acquire: as in `lock_exclusive`, and for a share as in `Attempt::share`.
@@ -59,16 +59,16 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         true
     }
 
-    /// What one from the queue owes to others when it got in, and the state had been `seen`.
+    /// Does what a waiter of the queue must do for others after it entered in the state `seen`.
     fn admit(&self, mode: u32, seen: u32) {
-        // Sharers who queued because of the bar, or of a holder whose release called nobody since
-        // we were called, may follow at once.
+        // Sharers that queued because of the bar, or because of a holder whose release called no
+        // waiter since this one was called, may follow immediately.
         if mode == mode::SHARED && seen & WAITERS != 0 {
             self.wake(false);
         }
     }
 
-    /// What a newcomer owes to others when it was refused a share.
+    /// Does what a newcomer must do for others after it was refused a share.
     #[inline]
     pub(super) fn refused(&self, left: u32) {
         if must_wake(left) {
@@ -106,7 +106,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         if entered && let Some(short) = look.is_short::<M>() {
             self.give_turn(if short && head.stood_behind() { turn::<M>() } else { 0 });
         }
-        // A successor that sleeps was not woken ahead of its time: it is to be awake next.
+        // A sleeping successor was not woken ahead of its turn, so it is woken now.
         head.leave(|_| {}, |_| true);
         entered
     }
@@ -125,7 +125,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         Look::new::<M>(seen & EXCLUSIVE != 0)
     }
 
-    /// As the head of the queue: says whose turn it is.
+    /// As the head of the queue: stores the current turn.
     fn give_turn(&self, turn: u32) {
         // Relaxed: the head alone changes it, and it orders nothing.
         let was = self.state.load(Relaxed) & TURN;
@@ -134,7 +134,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         }
     }
 
-    /// In the list: phases 2 to 4.
+    /// Waits in the list: phases 2 to 4.
     fn lock_listed(&self, mode: u32, deadline: Option<Deadline>) -> bool {
         let slots = M::slots(&self.state);
         let me = slots.mine();
@@ -145,7 +145,8 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
             self.join(slots, me, mode | called, losses >= A::LOSSES);
             let entered = match called {
                 0 if A::READERS_QUEUE && mode == mode::SHARED => {
-                    // Whoever stands before us goes first; if nobody does, this calls us.
+                    // A waiter before this one is called first; if there is none, this calls this
+                    // thread.
                     self.wake(false);
                     false
                 }
@@ -154,7 +155,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
             };
             if entered {
                 if !self.leave(slots, me) {
-                    // Called, but in already.
+                    // Called, but already entered.
                     let seen = update(&self.state, Relaxed, admitted);
                     self.admit(mode, seen);
                 }
@@ -164,7 +165,8 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
             let in_time = list::wait(slot, deadline, 0);
             if !in_time && self.leave(slots, me) {
                 list::free(slot);
-                // If we were the first in line, those behind us may go with the holders.
+                // If this was the first waiter, waiters behind it may be compatible with the
+                // holders.
                 self.wake(false);
                 return false;
             }
@@ -181,7 +183,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         }
     }
 
-    /// Tries once, and again for as long as a machine cares to.
+    /// Tries once, and then repeatedly for the budget.
     #[inline]
     fn spin(&self, mut enter: impl FnMut() -> bool) -> bool {
         let mut spin = Spin::<M>::new(M::SPIN_NS / SPIN_SHARE);
@@ -195,7 +197,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         }
     }
 
-    /// Phase 2.
+    /// Joins the list: phase 2.
     pub(super) fn join(&self, slots: Slots<'_, M>, me: u32, mode: u32, starved: bool) {
         // Relaxed: read under the list's lock.
         slots.at(me).mode.store(mode, Relaxed);
@@ -207,13 +209,13 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         update(&self.state, Relaxed, |s| {
             let s = if orphaned { admitted(s) } else { s };
             let s = if starved { s | STARVED } else { s };
-            // Who was called has tried. Who waits for a release must not miss one because of a
-            // call that went out before.
+            // A called waiter has tried. A waiter for a release must not miss one because of an
+            // earlier call.
             if ahead { s & !CALLING | WAITERS } else { s | WAITERS }
         });
     }
 
-    /// Leaves the list; false if this thread was called before it could.
+    /// Leaves the list. Returns false if this thread was called before.
     pub(super) fn leave(&self, slots: Slots<'_, M>, me: u32) -> bool {
         if !list::retract(slots.at(me)) {
             return false;
@@ -226,7 +228,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         true
     }
 
-    /// Was called and does not want the latch any more: passes the call on.
+    /// Passes on the call of a thread that no longer wants the latch.
     fn decline(&self, slots: Slots<'_, M>) {
         let list = self.list.lock(slots);
         let empty = list.is_empty();
@@ -236,18 +238,18 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
         self.wake(false);
     }
 
-    /// Calls those at the head of the list who could get in, and, if the latch was `released`,
-    /// those who wait for that.
+    /// Calls the waiters at the head of the list that could enter and, if the latch was `released`,
+    /// the waiters for a release.
     ///
-    /// Looks at the state under the list's lock. If it is held again, or somebody is called
-    /// already, then that thread's next step comes after `WAITERS` was set, and will see to it.
+    /// Loads the state under the list's lock. If the latch is held again, or a waiter is called
+    /// already, then that thread's next step comes after `WAITERS` was set, and will call.
     #[cold]
     #[inline(never)]
     pub(super) fn wake(&self, released: bool) {
         let slots = M::slots(&self.state);
         let mut list = self.list.lock(slots);
-        // Acquire: synchronizes with the Release of the last holder, for a reader that backed out
-        // may call in its stead. Those who waited for the release see what came before it.
+        // Acquire: synchronizes with the Release of the last holder, because a reader that backed
+        // out may call in its stead. Waiters for the release see everything that came before it.
         let seen = self.state.load(Acquire);
         let released = released || seen & HELD == 0;
         let mut taken = Taken::default();
@@ -274,7 +276,7 @@ impl<A: Attempt, M: Machine> LwLatch<A, M> {
                 continue;
             }
             full = true;
-            // Whoever waits for a release stands before those who were never called.
+            // Waiters for a release are before waiters that were never called.
             if mode & mode::CALLED == 0 && !A::READERS_PASS {
                 break;
             }

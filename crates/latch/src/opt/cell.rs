@@ -8,11 +8,11 @@ use latchwork_machine::{ConstMachine, Machine, Native, Word};
 
 use super::{Exclusive, Holder, HolderDied, OptLatch};
 
-/// A value that is `N` words of 8 bytes.
+/// A value that consists of `N` words of 8 bytes.
 pub trait Words<const N: usize>: Copy {
-    /// The value as words.
+    /// Converts the value to words.
     fn to_words(self) -> [u64; N];
-    /// The value of these words, which `to_words` made.
+    /// Converts words that `to_words` returned to the value.
     fn from_words(words: [u64; N]) -> Self;
 }
 
@@ -38,7 +38,7 @@ impl Words<1> for u64 {
     }
 }
 
-/// A value of `N` words with its latch: readers copy it and store nothing.
+/// A value of `N` words with its latch. Readers copy it and store nothing.
 ///
 /// ```
 /// use latchwork_latch::{HolderNumber, LocalHolder, OptCell};
@@ -51,7 +51,7 @@ impl Words<1> for u64 {
 /// # Ok::<(), latchwork_latch::HolderDied>(())
 /// ```
 ///
-/// Nothing borrowed leaves the closure, which may have seen torn data:
+/// No borrowed data leave the closure, which may have seen torn data:
 ///
 /// ```compile_fail
 /// use latchwork_latch::{HolderNumber, LocalHolder, OptCell};
@@ -66,30 +66,30 @@ pub struct OptCell<T: Words<N>, const N: usize, M: Machine = Native> {
     value: PhantomData<fn() -> T>,
 }
 
-/// What a reader sees, until it is validated: words that may be of different states.
+/// The words that a reader sees before validation; they may be of different states.
 #[derive(Debug)]
 pub struct View<'v, M: Machine = Native> {
     words: &'v [M::AtomicU64],
 }
 
 impl<M: Machine> View<'_, M> {
-    /// The word at `index`, if there is one.
+    /// Returns the word at `index`, if it exists.
     #[inline(always)]
     pub fn get(&self, index: usize) -> Option<u64> {
-        // Relaxed: `validate` orders.
+        // Relaxed: `validate` orders the loads.
         self.words.get(index).map(|word| word.load(Relaxed))
     }
 }
 
 impl<T: Words<N>, const N: usize, M: ConstMachine> OptCell<T, N, M> {
-    /// A cell of zero words.
+    /// A cell whose words are zero.
     #[allow(clippy::declare_interior_mutable_const, reason = "each use is a cell of its own")]
     pub const ZERO: Self =
         Self { latch: OptLatch::FREE, words: [const { M::U64 }; N], value: PhantomData };
 }
 
 impl<T: Words<N>, const N: usize, M: Machine> OptCell<T, N, M> {
-    /// A cell with this value.
+    /// Creates a cell with this value.
     pub fn new(value: T) -> Self {
         let words = core::array::from_fn(|_| M::AtomicU64::default());
         let cell = Self { latch: OptLatch::default(), words, value: PhantomData };
@@ -97,28 +97,37 @@ impl<T: Words<N>, const N: usize, M: Machine> OptCell<T, N, M> {
         cell
     }
 
-    /// The latch, for those who look.
+    /// Returns the latch, for inspection.
     pub fn latch(&self) -> &OptLatch<M> {
         &self.latch
     }
 
-    /// A copy of the value.
+    /// Returns a copy of the value.
     ///
-    /// # Errors, panics
+    /// # Errors
     ///
-    /// As [`OptLatch::read`].
+    /// [`HolderDied`], as for [`OptLatch::read`].
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`OptLatch::read`] does.
     #[inline]
     pub fn read<H: Holder<M>>(&self, holder: &H) -> Result<T, HolderDied> {
         self.latch.read_with(holder, || self.load()).map(T::from_words)
     }
 
-    /// What `read` makes of the words, of one state of them.
+    /// Returns the result of `read` for one state of the words.
     ///
-    /// `read` may see words of different states, and then runs again: see [`OptLatch::read_with`].
+    /// `read` may see words of different states, and is then called again: see
+    /// [`OptLatch::read_with`].
     ///
-    /// # Errors, panics
+    /// # Errors
     ///
-    /// As [`OptLatch::read`].
+    /// [`HolderDied`], as for [`OptLatch::read`].
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`OptLatch::read`] does.
     #[inline]
     pub fn read_with<H: Holder<M>, R>(
         &self,
@@ -128,13 +137,17 @@ impl<T: Words<N>, const N: usize, M: Machine> OptCell<T, N, M> {
         self.latch.read_with(holder, || read(View { words: &self.words }))
     }
 
-    /// Replaces the value by what `change` makes of it.
+    /// Replaces the value by the result of `change`.
     ///
-    /// If `change` panics the value is as it was.
+    /// If `change` panics the value is unchanged.
     ///
-    /// # Errors, panics
+    /// # Errors
     ///
-    /// As [`OptLatch::read`].
+    /// [`HolderDied`], as for [`OptLatch::read`].
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`OptLatch::read`] does.
     pub fn update<H: Holder<M>>(
         &self,
         holder: &H,
@@ -145,8 +158,9 @@ impl<T: Words<N>, const N: usize, M: Machine> OptCell<T, N, M> {
         Ok(())
     }
 
-    /// After [`HolderDied`]: replaces what the dead writer left by what `repair` makes of its
-    /// words, of which some may be new and some old. False if another thread was faster.
+    /// Repairs the value after [`HolderDied`]: replaces it by the result of `repair`, which gets
+    /// the words that the dead writer left, some new and some old. Returns false if another thread
+    /// was faster.
     pub fn repair<H: Holder<M>>(
         &self,
         died: HolderDied,
@@ -166,13 +180,13 @@ impl<T: Words<N>, const N: usize, M: Machine> OptCell<T, N, M> {
     }
 
     fn load(&self) -> [u64; N] {
-        // Relaxed: `validate` orders, or the latch is held.
+        // Relaxed: `validate` orders the loads, or the latch is held.
         core::array::from_fn(|index| self.words[index].load(Relaxed))
     }
 
     fn store(&self, value: T) {
         for (word, value) in self.words.iter().zip(value.to_words()) {
-            // Relaxed: the latch is held, and orders.
+            // Relaxed: the latch is held, and orders the stores.
             word.store(value, Relaxed);
         }
     }

@@ -1,4 +1,4 @@
-//! What a holder of an [`OptLatch`] has in hand.
+//! The guards of an [`OptLatch`].
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -8,33 +8,34 @@ use latchwork_machine::{Machine, Native, Word};
 
 use super::{CALLS, CHANGE, EXCLUSIVE, Holder, OptLatch, VERSION, Version};
 
-/// Exclusive possession. Dropped, it counts a change and releases the latch.
+/// Exclusive possession. Dropping it counts a change and releases the latch.
 ///
-/// Forgotten, it leaves the latch held; [`OptLatch::take_over`] finds it again.
-#[must_use = "dropped at once, it guards nothing"]
+/// Forgetting it (`mem::forget`) leaves the latch held; [`OptLatch::take_over`] returns its guard
+/// again.
+#[must_use = "dropped immediately, it guards nothing"]
 pub struct Exclusive<'a, H: Holder<M>, M: Machine = Native> {
     latch: &'a OptLatch<M>,
     holder: &'a H,
-    /// The latch's word, without waiters.
+    /// The latch's word, without the bits of waiters.
     held: u64,
 }
 
 impl<'a, H: Holder<M>, M: Machine> Exclusive<'a, H, M> {
     #[inline]
     pub(super) fn new(latch: &'a OptLatch<M>, holder: &'a H, held: u64) -> Self {
-        // Release: synchronizes with the Acquire fence in `validate`: who reads a word that is
-        // stored from here on sees that the latch is held, or has been.
+        // Release: synchronizes with the Acquire fence in `validate`: a reader that reads a word
+        // stored from here on sees that the latch is held, or was.
         M::fence(Release);
         Self { latch, holder, held }
     }
 
-    /// The version that the data had before this possession.
+    /// Returns the version that the data had before this possession.
     pub fn version(&self) -> Version {
         Version(self.held & VERSION)
     }
 
-    /// Releases the latch and restores its version: readers who began before go on as if nothing
-    /// had been. **The caller has stored nothing to the data**, or the same bytes.
+    /// Releases the latch and restores its version: readers that began before are not invalidated.
+    /// **The caller must not have stored anything to the data**, except the same bytes.
     #[inline]
     pub fn unchanged(self) {
         let this = ManuallyDrop::new(self);
@@ -55,8 +56,8 @@ impl<H: Holder<M>, M: Machine> fmt::Debug for Exclusive<'_, H, M> {
     }
 }
 
-/// A share, which keeps writers out. Dropped, it releases the latch.
-#[must_use = "dropped at once, it keeps nobody out"]
+/// A share, which keeps writers out. Dropping it releases the latch.
+#[must_use = "dropped immediately, it keeps no writer out"]
 pub struct Share<'a, H: Holder<M>, M: Machine = Native> {
     latch: &'a OptLatch<M>,
     holder: &'a H,
@@ -70,23 +71,24 @@ impl<'a, H: Holder<M>, M: Machine> Share<'a, H, M> {
         Self { latch, holder, held }
     }
 
-    /// The version of the data.
+    /// Returns the version of the data.
     pub fn version(&self) -> Version {
         Version(self.held & VERSION)
     }
 
-    /// Makes of the share exclusive possession: no writer comes in between. None if one has, for a
-    /// waiter that was stopped took this share for that of the slot's last owner, which is dead.
+    /// Upgrades the share to exclusive possession; no writer gets in between. Returns `None` if a
+    /// writer did, because a waiter that had stopped mistook this share for that of the slot's last
+    /// owner, which is dead.
     pub fn upgrade(self) -> Option<Exclusive<'a, H, M>> {
         let this = ManuallyDrop::new(self);
         let held = this.held | EXCLUSIVE;
         let mut seen = this.held;
         loop {
-            // Relaxed: the share has synchronized with the last holder, and for readers there is
-            // the fence in `Exclusive::new`.
+            // Relaxed: the share has synchronized with the last holder, and the fence in
+            // `Exclusive::new` serves readers.
             match this.latch.word.compare_exchange(seen, held | seen & CALLS, Relaxed, Relaxed) {
                 Ok(_) => return Some(Exclusive::new(this.latch, this.holder, held)),
-                // Somebody waits, or waited: so much may differ.
+                // Waiters may have set or cleared their bits.
                 Err(now) if now != seen && now & !CALLS == this.held => seen = now,
                 Err(_) => return None,
             }

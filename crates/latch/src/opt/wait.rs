@@ -1,13 +1,14 @@
 //! Waiting for an [`OptLatch`].
 //!
-//! A thread looks at the latch for a while, and then says in its slot what it waits for
-//! ([`waiter.rs`](super::waiter)), and in the word that somebody waits, and sleeps. A release calls
-//! it ([`call.rs`](super::call)).
+//! A thread spins on the latch for a while. Then it stores in its slot what it waits for
+//! ([`waiter.rs`](super::waiter)), sets `WAITERS` in the word, and sleeps. A release calls it
+//! ([`call.rs`](super::call)).
 //!
-//! To wake a thread takes longer than most latches are held. So the thread that is called tries for
-//! a while before it sleeps again; nobody else is called meanwhile, and threads that are awake go
-//! on taking the latch. With the latch handed to threads that slept, and one try for the others, 24
-//! simulated threads came to 0.6 M puts a second and 192 to 0.1 M; it is 1.2 M and 0.6 M.
+//! Waking a thread takes longer than most latches are held. So a called thread tries for a while
+//! before it sleeps again. During that time no other thread is called, and threads that are awake
+//! continue to take the latch. When the latch was handed to sleeping threads, and awake threads
+//! tried once, 24 simulated threads reached 0.6 M puts a second and 192 reached 0.1 M; now they
+//! reach 1.2 M and 0.6 M.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
@@ -18,22 +19,22 @@ use super::waiter::{HANDED, HANDER_SHIFT, LOST, OVERDUE, PARKED, WAITING, Want};
 use super::{CALLS, EXCLUSIVE, HOLDER, Holder, HolderDied, HolderNumber, OptLatch};
 use super::{VERSION, Version, WAITERS};
 
-/// What part of a machine's budget a thread spends on looking before it sleeps the first time.
+/// A thread spins for the machine's budget divided by this before it sleeps the first time.
 /// Transfers of 48 simulated threads, M a second: 0.20 with a 40th, 0.23 with an 8th, 0.26 with
 /// half of it.
 const SPIN_SHARE: u64 = 2;
-/// How long a thread that nobody can call sleeps between two looks.
+/// How long a thread without a slot, which cannot be called, sleeps between two checks.
 const UNCALLED: Duration = Duration::from_millis(1);
 
 impl<M: Machine> OptLatch<M> {
-    /// Takes the latch if it is free, or was handed to this thread. Returns the word without
-    /// waiters.
+    /// Takes the latch if it is free or was handed to this thread. Returns the word without the
+    /// bits of waiters.
     #[inline]
     pub(super) fn take(&self, want: Want, number: HolderNumber) -> Option<u64> {
         self.take_and_say(want, number, 0)
     }
 
-    /// The same, and the word says this of other waiters then.
+    /// Takes the latch, and sets these bits of waiters in the word.
     #[inline]
     fn take_and_say(&self, want: Want, number: HolderNumber, calls: u64) -> Option<u64> {
         // Relaxed: the exchange decides.
@@ -50,7 +51,7 @@ impl<M: Machine> OptLatch<M> {
         None
     }
 
-    /// Waits for a writer to go, and returns the version that it left.
+    /// Waits until no writer holds the latch, and returns the version.
     #[cold]
     #[inline(never)]
     pub(super) fn read_slow<H: Holder<M>>(&self, holder: &H) -> Result<Version, HolderDied> {
@@ -76,8 +77,8 @@ impl<M: Machine> OptLatch<M> {
         }
     }
 
-    /// Waits until this thread holds the latch, and returns the word without waiters; none past the
-    /// deadline. One that wants to read gets none as soon as it may try.
+    /// Waits until this thread holds the latch, and returns the word without the bits of waiters;
+    /// `None` after the deadline. A reader gets `None` as soon as it may try again.
     #[cold]
     #[inline(never)]
     pub(super) fn wait<H: Holder<M>>(
@@ -111,13 +112,13 @@ impl<M: Machine> OptLatch<M> {
             let overdue = if losses >= 2 * H::LOSSES { OVERDUE } else { 0 };
             slot.mode.store(want as u32 | lost | overdue, Relaxed);
             let ended = self.wait_once(want, slot, holder, deadline);
-            // Relaxed: nobody else writes to a slot that waits for nothing.
+            // Relaxed: no other thread writes to a slot that does not wait.
             slot.status.store(status::FREE, Relaxed);
             if let Some(held) = self.handed(want, holder) {
                 return Ok(Some(held));
             }
             if want == Want::Read {
-                // Relaxed: the caller looks again, and orders.
+                // Relaxed: the caller loads the word again, and orders.
                 if self.word.load(Relaxed) & EXCLUSIVE == 0 {
                     return Ok(None);
                 }
@@ -134,8 +135,8 @@ impl<M: Machine> OptLatch<M> {
         }
     }
 
-    /// The same where other threads have all slots: nobody can call this one, so it looks now and
-    /// then.
+    /// Waits without a slot, because other threads have all of them. This thread cannot be called,
+    /// so it checks the latch periodically.
     #[cold]
     fn wait_uncalled<H: Holder<M>>(
         &self,
@@ -148,7 +149,7 @@ impl<M: Machine> OptLatch<M> {
         loop {
             let nap = Deadline::after::<M>(UNCALLED);
             M::wait(&never, 0, Some(nap));
-            // Relaxed, both: the caller looks again, and the exchange in `take` decides.
+            // Relaxed, both: the caller loads the word again, and the exchange in `take` decides.
             let seen = self.word.load(Relaxed);
             if want == Want::Read {
                 if seen & EXCLUSIVE == 0 {
@@ -170,8 +171,8 @@ impl<M: Machine> OptLatch<M> {
         }
     }
 
-    /// Takes the latch as a thread that has waited and is awake now. Nobody else is called while it
-    /// tries, so it says that others wait.
+    /// Takes the latch as a waiter that is awake now. No other thread is called while it tries, so
+    /// it sets `WAITERS`.
     fn take_called(&self, want: Want, number: HolderNumber) -> Option<u64> {
         let mut spin = Spin::<M>::new(M::SPIN_NS);
         loop {
@@ -182,14 +183,15 @@ impl<M: Machine> OptLatch<M> {
         }
     }
 
-    /// What this thread was handed, if it is what it wants.
+    /// Returns the word if this thread was handed the latch as it wants it.
     fn handed<H: Holder<M>>(&self, want: Want, holder: &H) -> Option<u64> {
-        // Relaxed: only the holder that names us stores our number, and the fence follows.
+        // Relaxed: only the holder that names this thread stores its number, and the fence follows.
         let seen = self.word.load(Relaxed);
         if seen & HOLDER != holder.number().bits() {
             return None;
         }
-        // Acquire: synchronizes with the Release of the holder that named us, in `hand_over`.
+        // Acquire: synchronizes with the Release of the holder that named this thread, in
+        // `hand_over`.
         M::fence(Acquire);
         if (want == Want::Lock) == (seen & EXCLUSIVE != 0) && want != Want::Read {
             return Some(seen & !CALLS);
@@ -198,12 +200,13 @@ impl<M: Machine> OptLatch<M> {
         None
     }
 
-    /// Whether a thread that wants this must wait for the state `seen`.
+    /// Returns whether a thread with this want must wait in the state `seen`.
     fn stops(want: Want, seen: u64) -> bool {
         seen & if want == Want::Read { EXCLUSIVE } else { EXCLUSIVE | HOLDER } != 0
     }
 
-    /// Sleeps until called; false past the deadline. Either way the slot waits for nothing then.
+    /// Sleeps until called. Returns false after the deadline. In both cases the slot no longer
+    /// waits.
     fn wait_once<H: Holder<M>>(
         &self,
         want: Want,
@@ -214,7 +217,7 @@ impl<M: Machine> OptLatch<M> {
         // Relaxed: this thread's own.
         let lost = slot.mode.load(Relaxed) & LOST != 0;
         let calls = if lost { CALLS } else { WAITERS };
-        // Release: synchronizes with the Acquire in `Waiter::at`: a caller sees what we want.
+        // Release: synchronizes with the Acquire in `Waiter::at`: a caller sees the want.
         slot.status.store(WAITING, Release);
         // Relaxed: the exchange decides.
         let mut seen = self.word.load(Relaxed);
@@ -228,15 +231,15 @@ impl<M: Machine> OptLatch<M> {
                 Err(now) => seen = now,
             }
         }
-        // To be handed the latch awake.
+        // Stays awake for a handover.
         let mut spin = Spin::<M>::new(if lost { M::SPIN_NS } else { 0 });
-        // Relaxed, both: looked at again below.
+        // Relaxed, both: loaded again below.
         while slot.status.load(Relaxed) == WAITING
             && Self::stops(want, self.word.load(Relaxed))
             && spin.again()
         {}
         loop {
-            // Relaxed: only we write `PARKED`, and what a caller says is looked at below.
+            // Relaxed: only this thread writes `PARKED`, and a caller's status is checked below.
             match slot.status.compare_exchange(WAITING, PARKED, Relaxed, Relaxed) {
                 Ok(_) | Err(PARKED) => {}
                 Err(_) => {
@@ -269,25 +272,26 @@ impl<M: Machine> OptLatch<M> {
                 }
                 return Err(died);
             }
-            // The thread that was called last, and was to say this, may be dead.
+            // The thread that was called last should have set this, but may be dead.
             let _ = self.say(seen, calls);
         }
     }
 
-    /// Says of waiters what a release of the word `seen` is to know; or returns the word.
+    /// Sets bits of waiters in the word `seen`, which its release reads; returns the current word
+    /// if it differs.
     pub(super) fn say(&self, seen: u64, calls: u64) -> Result<(), u64> {
-        // Release: synchronizes with the Acquire in `release_slow`, which sees the waiter then.
+        // Release: synchronizes with the Acquire in `release_slow`, which then sees the waiter.
         self.word.compare_exchange(seen, seen | calls, Release, Relaxed).map(drop)
     }
 
-    /// Asks whether the holder in `seen` is dead. A dead sharer is forgotten.
+    /// Checks whether the holder in `seen` is dead. The name of a dead sharer is cleared.
     fn look_for_death<H: Holder<M>>(&self, seen: u64, holder: &H) -> Result<(), HolderDied> {
         let Some(number) = HolderNumber::of(seen) else { return Ok(()) };
         if !holder.is_dead(number) {
             return Ok(());
         }
         if seen & EXCLUSIVE == 0 {
-            // Relaxed: a sharer stored nothing. If it fails, somebody else was faster.
+            // Relaxed: a sharer stored nothing. If it fails, another thread was faster.
             let _ = self.word.compare_exchange(seen, seen & !HOLDER, Relaxed, Relaxed);
             return Ok(());
         }
@@ -296,9 +300,9 @@ impl<M: Machine> OptLatch<M> {
         if still { Err(HolderDied(number)) } else { Ok(()) }
     }
 
-    /// Stops waiting; true if this thread was called, or handed the latch, before it could.
+    /// Stops waiting. Returns true if this thread was called or handed the latch before.
     fn leave<H: Holder<M>>(&self, slot: &Slot<M>, holder: &H) -> bool {
-        // Relaxed: the exchange decides, and a holder that hands over is waited for below.
+        // Relaxed: the exchange decides, and a handover in progress is waited for below.
         let mut seen = slot.status.load(Relaxed);
         loop {
             if seen == WAITING || seen == PARKED {
@@ -320,7 +324,7 @@ impl<M: Machine> OptLatch<M> {
             let now = slot.status.load(Relaxed);
             if now == seen && until.is_some() && hander.is_none_or(|hander| holder.is_dead(hander))
             {
-                // Relaxed: as above. The latch names us, or the dead one still.
+                // Relaxed: as above. The latch names this thread, or still the dead holder.
                 let _ = slot.status.compare_exchange(seen, WAITING, Relaxed, Relaxed);
             }
             seen = slot.status.load(Relaxed);

@@ -1,24 +1,24 @@
-//! What a thread that waits for an [`OptLatch`](super::OptLatch) says in its slot.
+//! The slot of a thread that waits for an [`OptLatch`](super::OptLatch).
 //!
-//! # A waiter's way
+//! # States of a waiter
 //!
-//! It is in no queue: see [`status::ALONE`].
+//! A waiter is in no queue: see [`status::ALONE`].
 //!
 //! | status | to | by |
 //! |---|---|---|
 //! | `FREE` | `WAITING` | its thread |
 //! | `WAITING` | `PARKED` | its thread, before it sleeps |
-//! | `WAITING`, `PARKED` | `FREE` | its thread, which gives up |
+//! | `WAITING`, `PARKED` | `FREE` | its thread, when it gives up |
 //! | `WAITING`, `PARKED` | `GRANTED` | a caller |
 //! | `WAITING`, `PARKED` | `HANDED` by a holder | that holder, before the latch names the waiter |
-//! | `HANDED` | `GRANTED` | that holder, when the latch does, or does not after all |
+//! | `HANDED` | `GRANTED` | that holder, after the latch names the waiter, or the handover failed |
 //! | `HANDED` | `WAITING` | its thread, if that holder is dead |
 //! | `WAITING`, `PARKED`, `HANDED` | `GRANTED` | a sweep, if its thread or that holder is dead |
 //! | `GRANTED` | `FREE` | its thread |
 //!
-//! These are not the numbers that other latches write, so a caller whose waiter went away and waits
-//! for a latch of another kind does nothing to it. If it waits for another latch of this kind it is
-//! called for nothing, tries, and waits again.
+//! Other latches do not write these values. So a caller whose waiter has left, and waits for a
+//! latch of another kind, does not affect it. If it waits for another latch of this kind, it is
+//! called in vain, tries, and waits again.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -33,40 +33,40 @@ pub(super) const HANDER_SHIFT: u32 = status::BY_SHIFT;
 
 const _: () = assert!(status::SECOND < status::ALONE && HolderNumber::MAX == status::BY_MAX);
 
-/// Added to what a waiter wants: it lost too often ...
+/// Added to a waiter's want: it lost too often ...
 pub(super) const LOST: u32 = 4;
-/// ... and again as often when it was called: it is handed the latch even if it sleeps.
+/// ... and as often again after it was called: it is handed the latch even if it sleeps.
 pub(super) const OVERDUE: u32 = 8;
-/// Where in a mode the [`Want`] is.
+/// The bits of a mode that hold the [`Want`].
 const WANT: u32 = 3;
 
-/// What a thread wants of a latch.
+/// The want of a waiting thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Want {
-    /// That no writer holds it.
+    /// That no writer holds the latch.
     Read = 1,
-    /// To be its sharer.
+    /// To become its sharer.
     Share = 2,
-    /// To be its writer.
+    /// To become its writer.
     Lock = 3,
 }
 
-/// One that waits, as a caller finds it.
+/// A waiter, as a caller reads it.
 pub(super) struct Waiter {
     pub(super) slot: u32,
     pub(super) status: u32,
     since: u64,
-    /// A [`Want`], and what was added to it.
+    /// A [`Want`], with the additions above.
     pub(super) mode: u32,
     pub(super) number: Option<HolderNumber>,
 }
 
 impl Waiter {
-    /// The slot with this number, if a thread waits there for the latch of this name.
+    /// Returns the waiter in the slot of this number, if it waits for the latch of this name.
     pub(super) fn at<M: Machine>(slots: &Slots<'_, M>, name: u64, number: u32) -> Option<Self> {
         let slot = slots.at(number);
-        // Acquire: synchronizes with the Release in `wait_once`, for what follows.
+        // Acquire: synchronizes with the Release in `wait_once`, before the loads that follow.
         let status = slot.status.load(Acquire);
         if (status != WAITING && status != PARKED) || slot.latch.load(Relaxed) != name {
             return None;
@@ -80,19 +80,20 @@ impl Waiter {
         })
     }
 
-    /// What it wants.
+    /// Returns whether it wants this.
     pub(super) fn wants(&self, want: Want) -> bool {
         self.mode & WANT == want as u32
     }
 
-    /// Whether it lost too often, and can be given the latch at once: a latch that is handed to a
-    /// thread that sleeps is held by nobody until that is awake.
+    /// Returns whether it lost too often and can be handed the latch immediately. A latch that is
+    /// handed to a sleeping thread is idle until that thread is awake.
     pub(super) fn is_to_be_handed<M: Machine>(&self) -> bool {
         let awake = self.status == WAITING || M::SPIN_NS == 0;
         self.mode & LOST != 0 && (awake || self.mode & OVERDUE != 0)
     }
 
-    /// Those that lost too often come first, then those that came first.
+    /// Returns whether it precedes another waiter: waiters that lost too often come first, then the
+    /// earliest.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         (self.mode & LOST == 0, self.since) < (other.mode & LOST == 0, other.since)
     }

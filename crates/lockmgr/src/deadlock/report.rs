@@ -201,7 +201,6 @@ impl<M: ConstMachine> Memory<M> {
     pub(crate) fn free_noted_report(&self, dead: &Dead<'_, M>) -> Result<(), Error> {
         let noted = get(&dead.intent()[intents::REPORT]);
         let is_led_to = |at: u32| {
-            // Acquire: synchronizes with the Release of the thread that took it: then its new
             // Acquire: synchronizes with the Release of the thread that removed it: then its new
             // generation is visible below.
             self.each_owner().any(|(_, cell)| cell.report.load(Acquire) as u32 == at)
