@@ -393,11 +393,11 @@ impl<M: Machine> ShflRwLock<M> {
 
     /// As the head: tries to enter until that succeeds or the deadline passes.
     ///
-    /// `beside` is the part of the state that may be held while this waiter enters.
+    /// `compatible` is the part of the state that may be held while this waiter enters.
     fn compete(
         &self,
         head: &mut Head<'_, M>,
-        beside: u64,
+        compatible: u64,
         deadline: Option<Deadline>,
         enter: impl Fn() -> bool,
     ) -> bool {
@@ -423,7 +423,7 @@ impl<M: Machine> ShflRwLock<M> {
             if late || deadline.is_some_and(|d| d.passed::<M>()) {
                 return false;
             }
-            late = self.park(head, beside, deadline) == Waited::TimedOut;
+            late = self.park(head, compatible, deadline) == Waited::TimedOut;
             spin = Spin::new(M::SPIN_NS);
         }
     }
@@ -452,12 +452,12 @@ impl<M: Machine> ShflRwLock<M> {
     }
 
     /// Sleeps at the head of the queue until a holder leaves the latch free.
-    fn park(&self, head: &mut Head<'_, M>, beside: u64, deadline: Option<Deadline>) -> Waited {
+    fn park(&self, head: &mut Head<'_, M>, compatible: u64, deadline: Option<Deadline>) -> Waited {
         head.drowse();
         let mut waited = Waited::Woken;
         let mut seen = self.state.load(Relaxed);
         // A thread that makes the latch free after this exchange finds this waiter in the word.
-        while seen & (WRITER | READERS) & !beside != 0 {
+        while seen & (WRITER | READERS) & !compatible != 0 {
             // Overlapping readers might never leave the latch free, so newcomers are stopped.
             let bar = if seen & WRITER == 0 { WAITING } else { 0 };
             let named = seen & !PARKED | bar | u64::from(head.number()) << PARKED_SHIFT;

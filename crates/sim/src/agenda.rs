@@ -1,29 +1,29 @@
-//! What is to happen, and the time.
+//! The agenda: scheduled events, and the current time.
 
 use crate::events::Events;
 
-/// The last cycle there is: after some weeks, and when the deadlines of those come who never stop.
+/// The last cycle: some weeks after the start, when deadlines of threads that never stop pass.
 pub(crate) const TIME_MAX: u64 = (1 << 52) - 1;
 
 /// The largest number of a thread, a processor or a line.
 const ID_MAX: usize = (1 << 24) - 1;
 
-/// What happens next at some time.
+/// A scheduled event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// A thread goes on.
+    /// A thread continues.
     Resume(usize),
     /// A line can serve its next requester.
     Serve(usize),
     /// A thread's oldest buffered store has its line.
     Commit(usize),
-    /// A processor's thread has had its turn.
+    /// A processor's thread has used its time slice.
     Slice(usize),
-    /// A thread's sleep or look ends.
+    /// A thread's sleep or watch ends.
     Timer(usize),
 }
 
-/// What is to happen, and what time it is.
+/// The scheduled events and the current time.
 pub(crate) struct Agenda {
     /// The time of the last event.
     pub(crate) now: u64,
@@ -35,7 +35,7 @@ impl Agenda {
         Self { now: 0, events: Events::new() }
     }
 
-    /// Notes an event. Of a thread's it is told later whether it is of this `epoch`.
+    /// Adds an event. For a thread's event, `epoch` shows later whether it is out of date.
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event, epoch: u16) {
         let (kind, id) = match event {
@@ -50,7 +50,7 @@ impl Agenda {
         self.events.push(at.min(TIME_MAX), packed);
     }
 
-    /// The next event, with its epoch; it is its time now.
+    /// Removes and returns the next event with its epoch, and advances the time to it.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(Event, u16)> {
         let (at, packed) = self.events.pop()?;
@@ -66,7 +66,7 @@ impl Agenda {
         Some((event, packed as u16))
     }
 
-    /// When the next event is due.
+    /// Returns the time of the next event.
     #[inline]
     pub(crate) fn horizon(&self) -> u64 {
         self.events.next()

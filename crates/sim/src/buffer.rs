@@ -1,6 +1,6 @@
-//! What a store buffer has.
+//! Entries of a store buffer.
 
-/// A store that others cannot see yet.
+/// A store that is not yet visible to other threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Store {
     pub(crate) address: usize,
@@ -9,7 +9,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Writes the value where it belongs.
+    /// Writes the value to memory.
     pub(crate) fn write(self) {
         use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
         macro_rules! put {

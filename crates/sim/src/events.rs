@@ -1,7 +1,7 @@
-//! What happens next: a wheel of the near future, a heap of the far one.
+//! The event queue: a timing wheel for the near future, and a heap for the far one.
 //!
-//! Nearly all events are due within a few thousand cycles, so a slot for each cycle makes pushing
-//! and popping constant. Events of one cycle happen in the order in which they were pushed.
+//! Nearly all events are due within a few thousand cycles, so one slot for each cycle makes
+//! insertion and removal constant-time. Events of one cycle happen in the order of their insertion.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,28 +13,28 @@ const WORDS: usize = SPAN as usize / 64;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// An event of the wheel. Nodes lie side by side and the one freed last is taken next, so that
-/// those in use are in the host's first cache, which a list for each slot would not be.
+/// An event of the wheel. Nodes are contiguous and the last freed one is reused first, so that the
+/// nodes in use are in the host's first-level cache; a list for each slot would not be.
 #[derive(Clone, Copy)]
 struct Node<T> {
     event: T,
     next: u32,
 }
 
-/// Events by time.
+/// Events ordered by time.
 pub(crate) struct Events<T> {
-    /// Of each slot the last event, whose `next` is the first one's; or none.
+    /// For each slot its last event, whose `next` is the first one, or none.
     slots: Box<[u32; SPAN as usize]>,
     nodes: Vec<Node<T>>,
-    /// The first of the free nodes.
+    /// The first free node.
     free: u32,
-    /// Which slots hold events.
+    /// By bit, the slots that hold events.
     full: [u64; WORDS],
-    /// Which words of `full` are not zero.
+    /// By bit, the words of `full` that are not zero.
     words: u128,
-    /// The time of the last event popped; nothing is due earlier.
+    /// The time of the last removed event; no event is due earlier.
     now: u64,
-    /// When the next event is due.
+    /// The time of the next event.
     next: u64,
     far: BinaryHeap<Reverse<(u64, u64, T)>>,
     pushed: u64,
@@ -55,13 +55,13 @@ impl<T: Copy + Ord> Events<T> {
         }
     }
 
-    /// When the next event is due; the end of time if there is none.
+    /// Returns the time of the next event; the end of time if there is none.
     #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Adds an event; one that is late is due now.
+    /// Adds an event. An event in the past is due now.
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: T) {
         let at = at.max(self.now);
@@ -96,7 +96,7 @@ impl<T: Copy + Ord> Events<T> {
         }
     }
 
-    /// Takes the next event, and its time.
+    /// Removes and returns the next event and its time.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<(u64, T)> {
         if self.next == u64::MAX {
@@ -130,7 +130,7 @@ impl<T: Copy + Ord> Events<T> {
         Some((self.now, event))
     }
 
-    /// When the next event after the slot of `now`, which is empty, is due.
+    /// Returns the time of the next event after the slot of `now`, which is empty.
     fn find(&self, from: usize) -> u64 {
         let far = self.far.peek().map_or(u64::MAX, |Reverse((at, _, _))| *at);
         if self.words == 0 {
@@ -140,7 +140,7 @@ impl<T: Copy + Ord> Events<T> {
         let slot = if later != 0 {
             from / 64 * 64 + later.trailing_zeros() as usize
         } else {
-            // The first word behind this one, around the wheel, this one last.
+            // The first nonempty word after this one, around the wheel, this one last.
             let first = from / 64 + 1;
             let turned = self.words.rotate_right(first as u32 % WORDS as u32);
             let word = (first + turned.trailing_zeros() as usize) % WORDS;
@@ -171,7 +171,7 @@ mod tests {
                 events.push(at, number);
                 waiting.push((at, number));
             } else if let Some((at, event)) = events.pop() {
-                // Among equals those that were far away when they were pushed may be overtaken.
+                // Among equals, events that were far away when they were added may be overtaken.
                 let first = waiting.iter().map(|(at, _)| *at).min();
                 assert_eq!(Some(at), first);
                 let index = waiting.iter().position(|w| *w == (at, event)).expect("pushed");

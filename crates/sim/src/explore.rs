@@ -1,15 +1,17 @@
-//! Exploring schedules: costs off, and chance decides who goes on after each access.
+//! Exploring schedules: accesses cost nothing, and the next thread is chosen at random after each
+//! access.
 //!
-//! Two ways to choose. At random, every thread is as likely as any other at every step. By priority
-//! (PCT: Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with Probabilistic
-//! Guarantees of Finding Bugs", ASPLOS 2010) threads have random priorities, the highest runs, and
-//! at a few random accesses the running one falls below all that have not fallen. Which of those
-//! that have fallen is the lowest is as random as when: the first to fall may be the last to go on.
-//! A bug that needs `c` such changes (the paper says that its depth is `c + 1`) among `k` accesses
-//! of `n` threads is found with a chance of at least `1/(n * k^c)`, if no thread waits in a loop.
+//! There are two ways to choose. At random: every thread is equally likely at every step. By
+//! priority (PCT: Burckhardt, Kothari, Musuvathi and Nagarakatte, "A Randomized Scheduler with
+//! Probabilistic Guarantees of Finding Bugs", ASPLOS 2010): threads have random priorities, and the
+//! highest one runs. At a few random accesses the running thread drops below all threads that have
+//! not dropped. The order among dropped threads is also random: the first to drop may be the last
+//! to continue. A bug that needs `c` such changes (its depth is `c + 1` in the paper's terms) among
+//! `k` accesses of `n` threads is found with a probability of at least `1/(n * k^c)`, if no thread
+//! waits in a loop.
 //!
-//! Stores are buffered and seen by others at any later time, in order, as on x86. The seed replays
-//! the run.
+//! Stores are buffered and become visible to other threads at any later time, in order, as on x86.
+//! The seed replays the run.
 
 use latchwork_machine::Deadline;
 
@@ -21,36 +23,37 @@ use crate::world::World;
 /// Simulated nanoseconds for each step.
 const STEP_NS: u64 = 100;
 
-/// How schedules are chosen.
+/// The choice of schedules.
 #[derive(Clone, Debug)]
 pub struct Explorer {
     rng: Rng,
     length: u64,
-    /// At which accesses the running thread falls, and to which rank: the next one last.
+    /// The accesses at which the running thread drops, and the rank to which; the next one last.
     falls: Vec<(u64, usize)>,
-    /// All threads, the lowest first.
+    /// All threads, lowest priority first.
     order: Vec<usize>,
-    /// The rank of each thread that has fallen and not stepped back since.
+    /// The rank of each thread that has dropped and not stepped back since.
     rank: Vec<Option<usize>>,
-    /// How many have fallen.
+    /// The number of drops so far.
     pub(crate) fallen: usize,
-    /// Accesses so far. The clock does not count: it leaps, and falls would be lost.
+    /// Accesses so far. The clock cannot be used for this: it jumps, and drops would be skipped.
     accesses: u64,
-    /// What the clock shows.
+    /// The time of the clock, in steps.
     steps: u64,
     chosen: Option<usize>,
     deadlines: Vec<Option<u64>>,
-    /// For how many steps a store waits in its buffer, about.
+    /// The approximate number of steps for which a store stays in its buffer.
     buffered: u64,
 }
 
 impl Explorer {
-    /// Each thread as likely as any other.
+    /// Creates an explorer that chooses every thread with equal probability.
     pub fn random(seed: u64) -> Self {
         Self::pct(seed, 0, 0)
     }
 
-    /// By priorities, with `changes` changes in a run of about `length` accesses.
+    /// Creates an explorer that chooses by priority, with `changes` changes in a run of about
+    /// `length` accesses.
     pub fn pct(seed: u64, changes: usize, length: u64) -> Self {
         let mut rng = Rng::new(seed);
         let buffered = 2 << rng.below(6);
@@ -91,14 +94,14 @@ impl Explorer {
         self.length > 0
     }
 
-    /// The thread is about to make an access, and falls if that is drawn.
+    /// Counts an access of the thread, and lets it drop if that was drawn.
     fn access(&mut self, thread: usize) {
         self.steps += 1;
         self.accesses += 1;
         while let Some((_, rank)) = self.falls.pop_if(|(at, _)| *at <= self.accesses) {
             self.fallen += 1;
             self.order.retain(|other| *other != thread);
-            // Below all but those who fell to a lower rank.
+            // Below all threads but those that dropped to a lower rank.
             let lower = |other: &usize| self.rank[*other].is_some_and(|theirs| theirs < rank);
             let place = self.order.iter().rposition(lower).map_or(0, |below| below + 1);
             self.order.insert(place, thread);
@@ -106,7 +109,7 @@ impl Explorer {
         }
     }
 
-    /// The thread is the lowest of all, whatever it was.
+    /// Makes the thread the lowest of all.
     fn sink(&mut self, thread: usize) {
         self.steps += 1;
         self.order.retain(|other| *other != thread);
@@ -120,7 +123,7 @@ impl World {
         self.explorer.as_mut().expect("only called while exploring")
     }
 
-    /// An access is about to happen: false if another thread goes first.
+    /// Called before an access. Returns false if another thread runs first.
     pub(crate) fn point(&mut self, me: usize) -> bool {
         if self.explorer().chosen.take() == Some(me) {
             return true;
@@ -130,19 +133,19 @@ impl World {
         false
     }
 
-    /// The thread has nothing better to do than to let others go on.
+    /// Lets other threads run first, because the thread only waits.
     pub(crate) fn step_back(&mut self, me: usize) {
         self.accesses += 1;
         self.explorer().sink(me);
     }
 
-    /// Who goes on: nobody, if nobody can.
+    /// Returns the next thread, or `None` if no thread can continue.
     pub(crate) fn choose(&mut self) -> Option<usize> {
         self.some_stores_are_seen();
         self.some_deadlines_come();
         let mut ready: Vec<usize> = self.ready();
         if ready.is_empty() {
-            // What is in a buffer is seen in the end, and may be what somebody looks for.
+            // Buffered stores become visible eventually, and a waiting thread may need them.
             (0..self.threads.len()).for_each(|t| self.flush(t));
             ready = self.ready();
         }
@@ -182,14 +185,14 @@ impl World {
         }
     }
 
-    /// All stores of a thread are seen.
+    /// Makes all stores of a thread visible.
     pub(crate) fn flush(&mut self, thread: usize) {
         while !self.threads[thread].stores.is_empty() {
             self.see_one(thread);
         }
     }
 
-    /// A word changes: whoever looks at its line looks again.
+    /// Reports a change of a word: threads that watch its line check again.
     pub(crate) fn touched(&mut self, address: usize) {
         for t in self.threads.iter_mut() {
             if matches!(t.state, State::Watching(seen) if seen >> 6 == address >> 6) {
@@ -198,13 +201,13 @@ impl World {
         }
     }
 
-    /// Looks at a word until its line is written to.
+    /// Waits until the line of a word is written.
     pub(crate) fn watch_word(&mut self, me: usize, address: usize) -> bool {
         self.threads[me].state = State::Watching(address);
         true
     }
 
-    /// Reading the clock takes time, so that who does nothing else comes to an end.
+    /// Advances the clock when it is read, so that a thread that only reads it terminates.
     pub(crate) fn look_at_clock(&mut self) {
         if let Some(explorer) = &mut self.explorer {
             explorer.steps += 1;
@@ -215,7 +218,7 @@ impl World {
         self.explorer().deadlines[me] = deadline.map(|d| d.at).filter(|at| *at < TIME_MAX);
     }
 
-    /// The thread ends, whatever it waits for. Its buffered stores have left its program already.
+    /// Ends the thread at any point. Its buffered stores have already left its program.
     pub(crate) fn kill(&mut self, thread: usize) {
         assert!(self.explorer.is_some(), "only explorations kill");
         self.flush(thread);
@@ -223,7 +226,7 @@ impl World {
         self.threads[thread].state = State::Done;
     }
 
-    /// Deadlines that have passed are noticed at any later time.
+    /// Ends sleeps whose deadline has passed, at any later time.
     fn some_deadlines_come(&mut self) {
         let asleep = |t: &usize| matches!(self.threads[*t].state, State::Parked(_));
         let sleepers: Vec<usize> = (0..self.threads.len()).filter(asleep).collect();
@@ -241,7 +244,7 @@ impl World {
         self.awake(thread, 0);
     }
 
-    /// Nobody can go on: the sleeper whose deadline is next does.
+    /// If no thread can continue, ends the sleep with the next deadline.
     fn first_deadline(&mut self) -> Option<()> {
         let asleep = |t: &usize| matches!(self.threads[*t].state, State::Parked(_));
         let explorer = self.explorer.as_ref()?;

@@ -1,7 +1,8 @@
-//! Stacks: each simulated thread has one, and all take turns on one host thread.
+//! Fibers: each simulated thread has a stack, and all of them share one host thread.
 //!
-//! A thread that is to wait lets happen what is next where it is. Only if that comes to another
-//! thread does it leave its stack, for the loop in `Simulation::run`, which goes to the other one.
+//! A thread that must wait processes the next events on its own stack. Only if the next event
+//! belongs to another thread does it switch, to the loop in `Simulation::run`, which switches to
+//! the other thread.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -11,17 +12,17 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use crate::world::{Step, World};
 
-/// A simulated thread's stack on the host.
+/// The size of a simulated thread's stack on the host.
 const STACK: usize = 256 << 10;
 
 thread_local! {
     static WORLD: Cell<Option<NonNull<World>>> = const { Cell::new(None) };
 }
 
-/// A simulated thread's own stack, and where it is on it.
+/// The stack of a simulated thread, and its position there.
 pub(crate) type Fiber = Coroutine<(), (), (), DefaultStack>;
 
-/// Whether a simulation runs on this host thread.
+/// Returns whether a simulation runs on this host thread.
 pub(crate) fn is_running() -> bool {
     WORLD.get().is_some()
 }
@@ -30,27 +31,26 @@ pub(crate) fn is_running() -> bool {
 #[inline]
 pub(crate) fn with<R>(f: impl FnOnce(&mut World, usize) -> R) -> Option<R> {
     let mut world = WORLD.get()?;
-    // SAFETY: `Simulation::run` set the pointer to a world that it keeps until it clears it, and
-    // no call of `with` is under way: `f` neither suspends its fiber nor calls `with`.
+    // SAFETY: `Simulation::run` set the pointer to a world that it keeps until it clears it, and no
+    // call of `with` is in progress: `f` neither suspends its fiber nor calls `with`.
     let world = unsafe { world.as_mut() };
     let current = world.threads.current?;
     Some(f(world, current))
 }
 
-/// Lets others go on until an event says that this thread is to.
+/// Lets other threads run until an event resumes this thread.
 ///
-/// Inlined, for the host predicts where a function returns to by the order of calls, which a switch
-/// of stacks breaks: the fewer returns follow one the better.
+/// Inlined, because the host predicts return addresses by the order of calls, which a switch of
+/// stacks breaks: fewer returns after a switch are faster.
 #[inline(always)]
 pub(crate) fn suspend() {
     if let Some(yielder) = leave() {
-        // SAFETY: a fiber's yielder lives on its stack for as long as it runs, and this is that
-        // fiber.
+        // SAFETY: a fiber's yielder lives on its stack while it runs, and this is that fiber.
         unsafe { (*yielder).suspend(()) };
     }
 }
 
-/// Lets happen what is next; where to leave this fiber, unless it is the one to go on.
+/// Processes the next events. Returns the yielder of this fiber, unless this thread continues.
 #[inline(never)]
 fn leave() -> Option<*const Yielder<(), ()>> {
     let left = with(|world, me| {
@@ -60,14 +60,14 @@ fn leave() -> Option<*const Yielder<(), ()>> {
     left.expect("in a simulated thread")
 }
 
-/// The world, outside its threads.
+/// Calls `f` with the world, outside its threads.
 pub(crate) fn world_now<R>(f: impl FnOnce(&mut World) -> R) -> R {
     let mut world = WORLD.get().expect("within `run`");
-    // SAFETY: as in `with`: it lives, and nobody else looks at it now.
+    // SAFETY: as in `with`: it lives, and no other code accesses it now.
     f(unsafe { world.as_mut() })
 }
 
-/// A thread that has not begun.
+/// Creates the fiber of a thread that has not started.
 pub(crate) fn fiber(body: Box<dyn FnOnce()>) -> Fiber {
     let stack = DefaultStack::new(STACK).expect("memory for a simulated thread's stack");
     Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
@@ -77,9 +77,9 @@ pub(crate) fn fiber(body: Box<dyn FnOnce()>) -> Fiber {
     })
 }
 
-/// Sets and clears the pointer to the running world, and has the stacks of its threads.
+/// Sets and clears the pointer to the running world, and owns the stacks of its threads.
 pub(crate) struct Running {
-    /// By thread, of those that have not ended.
+    /// By thread; `None` after its end.
     fibers: Vec<Option<Fiber>>,
 }
 
@@ -89,7 +89,7 @@ impl Running {
         Self { fibers }
     }
 
-    /// Runs a thread until another is to run, or it ends.
+    /// Runs a thread until another thread must run, or it ends.
     pub(crate) fn turn(&mut self, thread: usize) {
         let fiber = self.fibers[thread].as_mut().expect("a thread that has not ended");
         if let CoroutineResult::Return(()) = fiber.resume(()) {
@@ -104,8 +104,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // After a panic or a deadlock some are in the midst of their work. To unwind them would run
-        // destructors that wait for others.
+        // After a panic or a deadlock some fibers are suspended in their work. Unwinding them would
+        // run destructors that wait for others.
         self.fibers.drain(..).for_each(core::mem::forget);
         WORLD.set(None);
     }

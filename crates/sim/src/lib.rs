@@ -1,17 +1,16 @@
-//! A machine made of software, on which any lock over [`Machine`](latchwork_machine::Machine)
-//! runs as it is.
+//! A simulated machine that runs any lock over [`Machine`](latchwork_machine::Machine) unchanged.
 //!
-//! The claims of scalable locks are about 24 to 192 cores. Here such a machine is simulated, so
-//! that a design can be judged on it: caches with lines that move between cores and sockets at
-//! published latencies, store buffers, waiting readers, and a scheduler. One host thread runs it,
-//! and one seed decides everything.
+//! Scalable locks are designed for 24 to 192 cores. This crate simulates such machines to evaluate
+//! them: caches with lines that move between cores and sockets at published latencies, store
+//! buffers, waiting readers, and a scheduler. One host thread runs the simulation, and one seed
+//! determines everything.
 //!
-//! With the costs off the same machine explores schedules ([`Explorer`]), as a stress test whose
-//! failures are replayed by their seed.
+//! With costs turned off, the same machine explores schedules ([`Explorer`]), as a stress test
+//! whose failures are replayed by their seed.
 //!
-//! The model and how it was judged are in `docs/simulator.md`. It leaves out: caches that are too
-//! small, the bandwidth of links, prefetching, speculation, and everything that a core does between
-//! two accesses to shared memory but the cycles that [`work`] is told.
+//! `docs/simulator.md` describes the model and its evaluation. It omits cache capacity, the
+//! bandwidth of links, prefetching, speculation, and everything that a core does between two
+//! accesses to shared memory, except for the cycles passed to [`work`].
 
 mod agenda;
 mod buffer;

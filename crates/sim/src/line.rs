@@ -1,23 +1,24 @@
-//! Cache lines: who has them, who waits for them, and what a transfer costs.
+//! Cache lines: their holders, their requesters, and the cost of a transfer.
 //!
-//! A line serves one requester at a time. Sockets take turns, or nearly so: whether the next
-//! requester is one near the last owner is decided by the machine's `near_bias`. Threads that only
-//! look at a line wait until it is taken from their core, and then ask for it again, all of them.
+//! A line serves one requester at a time. Sockets take turns, approximately: the machine's
+//! `near_bias` is the probability that the next requester is in the socket of the last owner.
+//! Threads that only watch a line wait until it is taken from their core, and then all request it
+//! again.
 //!
 //! A line is in one of these states; machines without `owned` have no such state.
 //!
 //! ```text
-//!   state      owner  dirty  supplier  sharers     a load by another core makes it
+//!   state      owner  dirty  supplier  sharers     after a load by another core
 //!   memory     -      -      -         none        exclusive
 //!   exclusive  core   no     -         the core    shared
-//!   modified   core   yes    -         the core    owned; elsewhere shared, or, by chance
-//!                                                  (`migratory`), the reader's
+//!   modified   core   yes    -         the core    owned; without it shared, or, at random
+//!                                                  (`migratory`), taken over by the reader
 //!   owned      -      -      core      several     owned: the supplier sends it
 //!   shared     -      -      -         several     shared: the nearest sharer sends it
 //! ```
 //!
-//! A store or an atomic operation makes it modified, from any of them. The core that had it to
-//! itself goes on using it until the probe that takes it away has come (`leaving`).
+//! A store or an atomic operation makes a line modified, from any state. The core that held it
+//! exclusively continues to use it until the probe that takes it away has arrived (`leaving`).
 
 use core::ops::{Index, IndexMut};
 use std::collections::VecDeque;
@@ -33,10 +34,10 @@ use crate::world::World;
 
 const NOBODY: usize = usize::MAX;
 
-/// Cycles from the arrival of a line to the next access.
+/// Cycles between the arrival of a line and the next access.
 const RETIRE: u64 = 2;
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Load,
@@ -44,14 +45,14 @@ pub(crate) enum Kind {
     Atomic,
 }
 
-/// Who asks for a line.
+/// A request for a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     address: usize,
     arrival: u64,
-    /// Narrow, for queues are long and searched.
+    /// Narrow, because queues are long and searched.
     thread: u32,
-    /// The thread itself waits; if not, its store buffer.
+    /// Whether the thread itself waits, rather than its store buffer.
     itself: bool,
     kind: Kind,
 }
@@ -73,19 +74,19 @@ impl Request {
 /// A cache line.
 pub(crate) struct Line {
     pub(crate) address: usize,
-    /// The core that has it modified or exclusive.
+    /// The core that holds it modified or exclusive.
     pub(crate) owner: usize,
     dirty: bool,
-    /// The core that has it modified while others share it, and supplies it to them.
+    /// The core that holds it modified while others share it, and supplies it to them.
     supplier: usize,
-    /// The core that had it to itself before, and until when: the probe that takes it away is on
+    /// The core that held it exclusively before, and until when: the probe that takes it away is on
     /// its way.
     leaving: (usize, u64),
-    /// The core that it was sent to last, and when it is there.
+    /// The core that it was last sent to, and the time of its arrival.
     coming: (usize, u64),
     pub(crate) sharers: Cores,
     home: usize,
-    /// The core that got it last.
+    /// The core that received it last.
     last: usize,
     free_at: u64,
     serve_due: bool,
@@ -94,7 +95,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// Whether a core need not ask for it at this time.
+    /// Returns whether a core can use it at this time without a request.
     pub(crate) fn has(&self, core: usize, kind: Kind, at: u64) -> bool {
         let (leaving, until) = self.leaving;
         let has = match kind {
@@ -104,15 +105,16 @@ impl Line {
         has || leaving == core && at < until
     }
 
-    /// From when on a core that has it can use it. The one that asked last has it before it is
-    /// there: its other hardware thread, or a load behind a thread's own buffered store, waits.
+    /// Returns the time from which a core that has it can use it. The core that requested it last
+    /// has it before its arrival, so the core's other hardware thread, or a load behind its own
+    /// buffered store, waits.
     pub(crate) fn usable(&self, core: usize, at: u64) -> u64 {
         let (there, arrival) = self.coming;
         if there == core { at.max(arrival) } else { at }
     }
 
-    /// A core gets a copy; where modified lines are kept shared (`owned`), who had it modified
-    /// supplies it from now on.
+    /// Adds a copy for a core. If modified lines are kept shared (`owned`), the core that had it
+    /// modified supplies it from now on.
     fn join(&mut self, core: usize, owned: bool) {
         if owned && self.dirty {
             self.supplier = self.owner;
@@ -122,7 +124,7 @@ impl Line {
         self.sharers.add(core);
     }
 
-    /// A core gets it to itself; the core that had it to itself has it until then.
+    /// Gives it to a core exclusively; the previous exclusive holder keeps it until then.
     fn take(&mut self, core: usize, kind: Kind, until: u64) {
         self.leaving = (self.owner, until);
         self.owner = core;
@@ -132,7 +134,7 @@ impl Line {
     }
 }
 
-/// A machine's costs, as whole cycles.
+/// A machine's costs in whole cycles.
 pub(crate) struct Cost {
     pub(crate) l1: u64,
     pub(crate) atomic_hit: u64,
@@ -182,19 +184,19 @@ impl Cost {
     }
 }
 
-/// All lines that were touched, in the order of their first touch.
+/// All lines that were accessed, in the order of their first access.
 #[derive(Default)]
 pub(crate) struct Lines {
     all: Vec<Line>,
-    /// By number, the place of each.
+    /// The index of each line, by line number.
     place_of: FxHashMap<usize, usize>,
     /// By address.
     pub(crate) misses: FxHashMap<usize, Misses>,
 }
 
 impl Lines {
-    /// The place of the line of this number; if it is new, its home is this socket, and it was
-    /// last with this core.
+    /// Returns the index of a line by its number. A new line has this socket as its home and this
+    /// core as its last holder.
     fn place(&mut self, line: usize, home: usize, core: usize) -> usize {
         let next = self.all.len();
         let place = *self.place_of.entry(line).or_insert(next);
@@ -235,7 +237,7 @@ impl IndexMut<usize> for Lines {
 }
 
 impl World {
-    /// The line of an address.
+    /// Returns the line of an address.
     pub(crate) fn line(&mut self, me: usize, address: usize) -> usize {
         let line = address >> 6;
         let (recent, index) = self.threads[me].recent;
@@ -267,7 +269,7 @@ impl World {
         self.serve_by(line, request.arrival);
     }
 
-    /// A core writes to a line that it has: other threads of the same core may look at it.
+    /// Records that a core writes to a line that it holds: other threads of the core may watch it.
     pub(crate) fn written(&mut self, line: usize, at: u64) {
         self.lines[line].dirty = true;
         if !self.lines[line].watchers.is_empty() {
@@ -276,7 +278,7 @@ impl World {
         }
     }
 
-    /// Sees to it that a line with requesters serves one.
+    /// Schedules the next service of a line with requesters.
     pub(crate) fn serve_by(&mut self, line: usize, at: u64) {
         let l = &mut self.lines[line];
         if !l.serve_due {
@@ -291,12 +293,12 @@ impl World {
         let now = self.agenda.now;
         self.lines[line].serve_due = false;
         let Some(index) = self.pick(line) else { return };
-        // Copied here: to copy what `remove` returns is slow, in pieces of odd sizes.
+        // Copied here, because copying the result of `remove` is slow.
         let request = self.lines[line].queue[index];
         self.lines[line].queue.remove(index);
         let core = self.threads[request.thread()].core;
         if self.lines[line].has(core, request.kind, now) {
-            // It came with another access of the same core.
+            // It arrived with another access of the same core.
             let at = self.lines[line].usable(core, now.max(request.arrival));
             self.granted(&request, at + self.cost.l1);
             if !self.lines[line].queue.is_empty() {
@@ -305,7 +307,8 @@ impl World {
             return;
         }
         let (latency, near) = self.latency(line, core, request.kind);
-        // Chance of a few percent, or threads fall into step as they never do in silicon.
+        // A random variation of a few percent; otherwise threads fall into a lockstep that does not
+        // occur on real machines.
         let latency = latency - latency / 32 + self.rng.below(latency / 16 + 1);
         let rules = self.spec.coherence;
         let left = (latency as f64 * rules.overlap) as u64;
@@ -319,9 +322,10 @@ impl World {
             self.lines[line].join(core, rules.owned);
             self.lines[line].free_at = now + left;
         } else {
-            // A request that found the line at rest has all of its way before it; one that has
-            // waited is known where the line is, and only the probe is on its way. A load that
-            // takes the line over finds its owner done with it: that is why it is handed over.
+            // A request that found the line idle has its whole way ahead; for a request that has
+            // waited, the owner of the line knows it, and only the probe is on its way. A load that
+            // takes the line over finds that its owner has finished with it, which is why it takes
+            // it over.
             let part = |part: f64| (latency as f64 * part) as u64;
             let probed = match request.kind {
                 Kind::Load => now,
@@ -339,10 +343,10 @@ impl World {
         }
     }
 
-    /// A request is granted at `done`.
+    /// Grants a request at `done`.
     fn granted(&mut self, request: &Request, done: u64) {
         if request.itself {
-            // An atomic operation takes its time once its line is there, and the others theirs.
+            // An atomic operation begins after its line has arrived; so do other accesses.
             let atomic = request.kind == Kind::Atomic;
             let work = if atomic { self.cost.atomic_hit } else { RETIRE };
             self.resume(request.thread(), done + work);
@@ -351,7 +355,7 @@ impl World {
         }
     }
 
-    /// Which requester is served next.
+    /// Returns the index of the requester that is served next.
     fn pick(&mut self, line: usize) -> Option<usize> {
         let l = &self.lines[line];
         if l.queue.len() < 2 {
@@ -364,7 +368,7 @@ impl World {
         Some(l.queue.iter().position(wanted).unwrap_or(0))
     }
 
-    /// What it costs a core to get a line now, and whether it comes from its own socket.
+    /// Returns the cost for a core to get a line now, and whether it comes from its own socket.
     fn latency(&self, line: usize, core: usize, kind: Kind) -> (u64, bool) {
         let (l, topology) = (&self.lines[line], self.topology());
         let row = self.cost.row(kind);
@@ -379,7 +383,7 @@ impl World {
             let distance = if topology.socket_of(core) == l.home { 0 } else { home };
             return (row.memory[distance], distance <= socket_wide);
         }
-        // Modified in one cache and in others as well, or clean in several.
+        // Modified in one cache and copied in others, or clean in several.
         let owned = l.supplier != NOBODY;
         let states = if owned { &row.owned } else { &row.shared };
         if kind == Kind::Load {
@@ -392,7 +396,7 @@ impl World {
         let mut others = l.sharers;
         others.remove(core);
         let (distance, sockets) = topology.farthest(core, &others);
-        // A broadcast costs the same however many hear of it for nothing.
+        // A broadcast costs the same regardless of the number of sharers.
         let more = match self.spec.coherence.broadcast {
             true => 0,
             false => self.spec.coherence.invalidate_per_socket * sockets.saturating_sub(1) as u64,
@@ -400,13 +404,13 @@ impl World {
         (states[distance] + more, distance <= socket_wide)
     }
 
-    /// All who look at a line lose it, and ask for it again.
+    /// Takes a line from all threads that watch it; they request it again.
     pub(crate) fn invalidate(&mut self, line: usize, arrival: u64) {
         let mut watchers = std::mem::take(&mut self.lines[line].watchers);
         if watchers.is_empty() {
             return;
         }
-        // Nobody knows in which order they notice.
+        // The order in which they notice is random.
         let first = self.rng.below(watchers.len() as u64) as usize;
         watchers.rotate_left(first);
         for thread in watchers.drain(..) {

@@ -1,4 +1,4 @@
-//! [`Simulated`]: the [`Machine`] that a simulation answers.
+//! [`Simulated`]: the [`Machine`] of a simulation.
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -12,11 +12,11 @@ use crate::os;
 use crate::word::Cell;
 use crate::world::World;
 
-/// A machine made of software, as far as locks can see it.
+/// A simulated machine, as locks use it.
 ///
 /// Its threads are those of the [`Simulation`](crate::Simulation) that runs on this host thread.
-/// Outside of one its words are plain atomics, so that data can be set up and looked at; waiting
-/// and slots panic there.
+/// Outside a simulation its words are plain atomics, so that data can be set up and inspected;
+/// waiting and slots panic there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Simulated;
 
@@ -75,7 +75,7 @@ impl Machine for Simulated {
 
     fn now(clock: Clock) -> u64 {
         with(|world, me| {
-            // What reading the time-stamp counter costs.
+            // The cost of reading the time-stamp counter.
             world.spend(me, 20);
             world.look_at_clock();
             world.now_ns(me, clock)
@@ -83,7 +83,7 @@ impl Machine for Simulated {
         .unwrap_or(0)
     }
 
-    /// Threads of a simulation share one of the host's.
+    /// Threads of a simulation share one host thread.
     fn thread() -> u64 {
         // No thread of the host has such a number.
         with(|_, me| 1 << 62 | me as u64).unwrap_or_else(<Native as Machine>::thread)
@@ -109,9 +109,9 @@ impl Machine for Simulated {
             )
         });
         let (table, slots) = found.expect("latches wait in simulated threads only");
-        // SAFETY: table and slots lie in allocations of their own, which nobody borrows mutably and
-        // which outlive the fibers; who asks is a latch in one of them, and keeps the answer no
-        // longer than its wait.
+        // SAFETY: table and slots are in allocations of their own, which are not borrowed mutably
+        // and outlive the fibers; the caller is a latch in one of the fibers, and keeps the result
+        // no longer than its wait.
         let table = unsafe { &*table };
         // SAFETY: as above.
         let slots = unsafe { &*slots };
@@ -135,11 +135,11 @@ impl ConstMachine for Simulated {
     const U64: Self::AtomicU64 = Cell::new(AtomicU64::new(0));
 }
 
-/// The slot table is cold on the host: its lines are the simulation's, so that waiting costs what
-/// it costs on a real machine.
+/// The slot table is padded to the simulated line size, so that waiting costs as much as on a real
+/// machine.
 const _: () = assert!(size_of::<latchwork_machine::Slot<Simulated>>() == 64);
 
-/// Charges a load of `len` bytes at `start`, a line at a time: plain data that a lock guards.
+/// Charges a load of `data`, one line at a time: plain data that a lock guards.
 pub fn touch<T>(data: &T) {
     let start = core::ptr::from_ref(data).addr();
     for line in (start >> 6)..=((start + size_of::<T>().max(1) - 1) >> 6) {
@@ -147,7 +147,8 @@ pub fn touch<T>(data: &T) {
     }
 }
 
-/// The number of the simulated thread that asks, and its clock in nanoseconds; nothing outside.
+/// Returns the number of the calling simulated thread and its clock in nanoseconds; `None` outside
+/// a simulation.
 ///
 /// Costs no simulated time: it is for workloads, not for locks.
 #[inline]
@@ -155,18 +156,18 @@ pub fn clock() -> Option<(usize, f64)> {
     with(|world, me| (me, world.threads[me].time as f64 / world.spec.ghz))
 }
 
-/// Lets the calling simulated thread compute for so many cycles.
+/// Lets the calling simulated thread compute for this many cycles.
 #[inline]
 pub fn work(cycles: u64) {
     with(|world, me| world.spend(me, cycles));
 }
 
-/// Kills another simulated thread where it is, as a signal would: it does nothing more, what it has
-/// stored is seen, and what its stack has is leaked. For explorations.
+/// Kills another simulated thread at its current position, as a signal would: it does nothing more,
+/// its stores become visible, and everything on its stack is leaked. Only for explorations.
 ///
 /// # Panics
 ///
-/// Outside of one; if it is the caller.
+/// Panics outside an exploration, or if `thread` is the caller.
 pub fn kill(thread: usize) {
     with(|world, me| {
         assert!(thread != me, "a thread does not kill itself");

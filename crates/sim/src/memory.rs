@@ -1,9 +1,9 @@
-//! Shared memory: lines, who has them, and what it costs to get one.
+//! Shared memory: accesses, their order, and their cost.
 //!
-//! A line is 64 bytes by real address; `line.rs` says what it costs to get one. Values are written
-//! to real memory at the moment at which the access takes effect, so what threads see is what the
-//! order of simulated time makes of it. Plain stores wait in a store buffer, in order, as on x86: a
-//! thread sees its own at once and others see it when the line has come.
+//! A line is 64 bytes by real address; `line.rs` has the cost of getting one. Values are written to
+//! real memory at the moment at which the access takes effect, so threads see the memory in the
+//! order of simulated time. Plain stores wait in a store buffer, in order, as on x86: a thread sees
+//! its own stores immediately, and other threads see them when the line has arrived.
 
 use latchwork_machine::Clock;
 
@@ -14,19 +14,19 @@ use crate::line::{Kind, Request};
 use crate::threads::State;
 use crate::world::World;
 
-/// What an access needs before it takes effect.
+/// The next action of an access, before it takes effect.
 enum Access {
-    /// Nothing more.
+    /// The access takes effect now.
     Now,
     /// The value is in the thread's own store buffer.
     Forwarded(u64),
-    /// To suspend, and then nothing more.
+    /// Suspend; then the access takes effect.
     Granted,
-    /// To suspend, and to try again.
+    /// Suspend, and try again.
     Later,
 }
 
-/// Charges a load; returns the value if the thread has stored one that memory has not seen.
+/// Charges a load. Returns the value if the thread has a buffered store of it.
 #[inline]
 pub(crate) fn load(address: usize) -> Option<u64> {
     loop {
@@ -42,7 +42,7 @@ pub(crate) fn load(address: usize) -> Option<u64> {
     }
 }
 
-/// Charges a store; true if the caller is to write, false if the buffer will.
+/// Charges a store. Returns true if the caller must write the value, false if the buffer will.
 #[inline]
 pub(crate) fn store(address: usize, value: u64, bytes: u8) -> bool {
     loop {
@@ -54,7 +54,7 @@ pub(crate) fn store(address: usize, value: u64, bytes: u8) -> bool {
     }
 }
 
-/// Charges an atomic read-modify-write, which the caller performs on return.
+/// Charges an atomic read-modify-write. The caller performs it afterwards.
 #[inline]
 pub(crate) fn atomic(address: usize) {
     loop {
@@ -62,8 +62,8 @@ pub(crate) fn atomic(address: usize) {
             None | Some(Access::Now | Access::Forwarded(_)) => return,
             Some(Access::Granted) => {
                 suspend();
-                // Others may have read the line since it came to this core: its other hardware
-                // threads, or whoever was served before this thread went on.
+                // Other threads may have read the line since it arrived at this core: its other
+                // hardware threads, or requesters that were served before this thread continued.
                 with(|world, me| world.performed(me, address));
                 return;
             }
@@ -72,16 +72,16 @@ pub(crate) fn atomic(address: usize) {
     }
 }
 
-/// Waits until all of this thread's stores are seen: a full fence.
+/// Waits until all of this thread's stores are visible: a full fence.
 pub(crate) fn drain() {
     while with(|world, me| world.drained(me)) == Some(false) {
         suspend();
     }
 }
 
-/// Waits until all that happens before this thread's time has happened, and its stores are seen.
+/// Waits until everything before this thread's time has happened and its stores are visible.
 ///
-/// While exploring others may see them later: nobody joins a thread but `run`.
+/// In an exploration other threads may see them later, because only `run` joins threads.
 pub(crate) fn end() {
     if with(|world, _| world.explorer.is_some()) == Some(true) {
         return;
@@ -101,14 +101,14 @@ pub(crate) fn watch(address: usize) {
 }
 
 impl World {
-    /// Lets the thread compute.
+    /// Advances the thread's clock by a computation.
     #[inline]
     pub(crate) fn spend(&mut self, me: usize, cycles: u64) {
         let cycles = if self.spec.topology.smt > 1 { self.shared(me, cycles) } else { cycles };
         self.threads[me].time += cycles;
     }
 
-    /// How long it takes beside the other hardware threads of a core.
+    /// Returns the duration of a computation while the core's other hardware threads may run.
     fn shared(&self, me: usize, cycles: u64) -> u64 {
         match self.sibling_runs(me) {
             true => (cycles as f64 * self.spec.costs.smt_share) as u64,
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Lets the thread pause in a loop; true if it is to suspend.
+    /// Executes a pause of a spinning thread. Returns true if it must suspend.
     #[inline]
     pub(crate) fn pause(&mut self, me: usize) -> bool {
         if self.explorer.is_some() {
@@ -127,7 +127,8 @@ impl World {
         false
     }
 
-    /// Whether all that happens before this thread's time has happened; if not, it is to suspend.
+    /// Returns whether everything before this thread's time has happened. If not, the thread must
+    /// suspend.
     #[inline]
     fn in_order(&mut self, me: usize) -> bool {
         self.accesses += 1;
@@ -136,13 +137,13 @@ impl World {
         goes_on && !self.os.cpus[cpu].preempt || self.passes(me, time, cpu)
     }
 
-    /// What `in_order` says if somebody is first, or something is to be looked at.
+    /// Decides `in_order` if another event is first or a flag must be checked.
     fn passes(&mut self, me: usize, time: u64, cpu: usize) -> bool {
         if self.os.cpus[cpu].preempt {
             self.preempt(me, time);
             return false;
         }
-        // Who never waits for anything would never come to the loop that looks at the limit.
+        // A thread that never waits would never reach the loop that checks the limit.
         let spent = self.accesses > self.limit;
         if spent || self.agenda.horizon() < time {
             self.accesses -= u64::from(!spent);
@@ -163,7 +164,8 @@ impl World {
 
     fn forwarded(&self, me: usize, address: usize) -> Option<u64> {
         let stores = &self.threads[me].stores;
-        // A word may lie in a wider one: memory is zeroed by eight bytes, and used by four.
+        // A word may be part of a wider store: memory is zeroed in units of eight bytes and used in
+        // units of four.
         let covers = |s: &&Store| (s.address..s.address + s.bytes as usize).contains(&address);
         let last = stores.iter().rev().find(covers);
         last.map(|s| s.value >> (8 * (address - s.address)))
@@ -193,7 +195,7 @@ impl World {
         Access::Granted
     }
 
-    /// The thread's core has the line, or will when it has come.
+    /// Completes an access to a line that the thread's core has, or will have when it arrives.
     #[inline]
     fn hit(&mut self, me: usize, line: usize, cycles: u64) -> Access {
         let t = &self.threads[me];
@@ -272,7 +274,7 @@ impl World {
         Access::Granted
     }
 
-    /// A thread is about to change a word on a line that it was granted: who looks at it loses it.
+    /// Takes a line from the threads that watch it, before a thread changes a word on it.
     fn performed(&mut self, me: usize, address: usize) {
         let (line, at) = (self.line(me, address), self.threads[me].time);
         if !self.lines[line].watchers.is_empty() {
@@ -293,7 +295,7 @@ impl World {
         drained
     }
 
-    /// Registers the thread as looking at a word; false if its line has gone already.
+    /// Registers the thread as watching a word. Returns false if its line was already taken.
     fn watch(&mut self, me: usize, address: usize) -> bool {
         if self.explorer.is_some() {
             return self.watch_word(me, address);
@@ -308,13 +310,14 @@ impl World {
         true
     }
 
-    /// Takes a thread that lost its processor off the list of those who look.
+    /// Removes a thread that lost its processor from the watchers.
     pub(crate) fn unwatch(&mut self, me: usize, address: usize) {
         let line = self.line(me, address);
         self.lines[line].watchers.retain(|w| *w != me);
     }
 
-    /// A thread's oldest store has its line: it takes effect, and those after it that can.
+    /// Commits a thread's oldest store, whose line has arrived, and following stores as far as
+    /// possible.
     pub(crate) fn commit(&mut self, thread: usize) {
         let now = self.agenda.now;
         let mut first = true;

@@ -1,7 +1,7 @@
 //! The operating system: processors, their queues, sleeping and waking.
 //!
-//! Each processor has a queue and gives a thread a slice of time while others wait. A thread can
-//! lose its processor at any access. One that is woken goes to the processor that it ran on, or, if
+//! Each processor has a queue, and gives a thread a time slice while others wait. A thread can lose
+//! its processor at any access. A woken thread returns to the processor that it ran on or, if
 //! threads are not pinned, to an idle one nearby.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use crate::threads::State;
 use crate::topology::Topology;
 use crate::world::World;
 
-/// Looks after which a waiter in `spin_until` yields, if others want its processor.
+/// Iterations after which a waiter in `spin_until` yields, if others want its processor.
 const LOOKS: u64 = 64;
 
 /// A processor.
@@ -25,14 +25,14 @@ pub(crate) struct Cpu {
     queue: VecDeque<usize>,
     slice_ends: u64,
     slice_due: bool,
-    /// The running thread is to go at its next access.
+    /// The running thread must leave at its next access.
     pub(crate) preempt: bool,
 }
 
-/// The processors, and the threads that sleep.
+/// The processors and the sleeping threads.
 pub(crate) struct Os {
     pub(crate) cpus: Vec<Cpu>,
-    /// How many of each core's processors run a thread.
+    /// For each core, how many of its processors run a thread.
     busy: Vec<u16>,
     /// By the address of the word that they sleep on.
     parked: FxHashMap<usize, Vec<usize>>,
@@ -58,7 +58,7 @@ impl Os {
     }
 }
 
-/// Sleeps while the word at `address` holds what `read` finds `expected`.
+/// Sleeps while the word at `address` is unchanged.
 pub(crate) fn wait(
     address: usize,
     unchanged: impl Fn() -> bool,
@@ -66,7 +66,7 @@ pub(crate) fn wait(
 ) -> Waited {
     crate::memory::drain();
     with(|world, me| world.charge_ns(me, world.spec.os.syscall_ns));
-    // The system looks at the word under a lock of its own: no wake-up comes between look and
+    // The system reads the word under a lock of its own: no wake-up comes between the load and the
     // sleep.
     crate::memory::load(address);
     if !unchanged() {
@@ -78,23 +78,23 @@ pub(crate) fn wait(
     if timed_out == Some(true) { Waited::TimedOut } else { Waited::Woken }
 }
 
-/// Wakes who sleeps on the word at `address`.
+/// Wakes the threads that sleep on the word at `address`.
 pub(crate) fn wake(address: usize) {
     crate::memory::drain();
     with(|world, me| world.charge_ns(me, world.spec.os.syscall_ns));
-    // In order with the sleeper's look.
+    // Ordered with the sleeper's load.
     crate::memory::load(address);
     with(|world, me| world.unpark(me, address));
 }
 
-/// Lets another thread have the processor.
+/// Gives the processor to another thread.
 pub(crate) fn yield_now() {
     if with(|world, me| world.give_way(me)) == Some(true) {
         suspend();
     }
 }
 
-/// Makes the stores of every thread seen: what `membarrier` does.
+/// Makes the stores of every thread visible, as `membarrier` does.
 pub(crate) fn heavy_barrier() {
     crate::memory::drain();
     let threads = with(|world, me| {
@@ -119,14 +119,14 @@ impl World {
         self.spec.cycles(us * 1000.0)
     }
 
-    /// Whether another hardware thread of a thread's core is busy.
+    /// Returns whether another hardware thread of a thread's core is busy.
     #[inline]
     pub(crate) fn sibling_runs(&self, me: usize) -> bool {
         let t = &self.threads[me];
         self.os.busy[t.core] > u16::from(self.os.cpus[t.cpu].running.is_some())
     }
 
-    /// Puts a thread on a processor, or in its queue.
+    /// Puts a thread on a processor or in its queue.
     pub(crate) fn place(&mut self, thread: usize, cpu: usize, at: u64) {
         self.threads[thread].cpu = cpu;
         let core = self.spec.topology.core_of(cpu);
@@ -163,7 +163,7 @@ impl World {
         }
     }
 
-    /// A slice may have ended.
+    /// Ends a time slice, if it has expired.
     pub(crate) fn slice(&mut self, cpu: usize) {
         let now = self.agenda.now;
         let c = &mut self.os.cpus[cpu];
@@ -184,7 +184,7 @@ impl World {
         }
     }
 
-    /// Puts the running thread behind the others of its processor. It is to suspend.
+    /// Moves the running thread behind the others of its processor. It must suspend.
     pub(crate) fn preempt(&mut self, thread: usize, at: u64) {
         let cpu = self.threads[thread].cpu;
         self.threads[thread].epoch = self.threads[thread].epoch.wrapping_add(1);
@@ -193,7 +193,7 @@ impl World {
         self.leave(thread, at);
     }
 
-    /// The thread leaves its processor to the next.
+    /// Removes the thread from its processor, and starts the next one.
     pub(crate) fn leave(&mut self, thread: usize, at: u64) {
         let cpu = self.threads[thread].cpu;
         let at = at + self.us(self.spec.os.switch_us);
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// Whether the thread goes behind the others of its processor and is to suspend.
+    /// Moves the thread behind the others of its processor. Returns whether it must suspend.
     fn give_way(&mut self, me: usize) -> bool {
         if self.explorer.is_some() {
             self.step_back(me);
@@ -243,7 +243,7 @@ impl World {
         let at = self.threads[me].time;
         if let Some(deadline) = deadline {
             let due = self.spec.cycles(deadline.at as f64).max(at);
-            self.ring(me, due);
+            self.set_timer(me, due);
         }
         self.leave(me, at);
     }
@@ -257,7 +257,7 @@ impl World {
         }
     }
 
-    /// A sleeping thread is to go on.
+    /// Wakes a sleeping thread.
     pub(crate) fn awake(&mut self, thread: usize, at: u64) {
         if let State::Parked(address) = self.threads[thread].state
             && let Some(sleepers) = self.os.parked.get_mut(&address)
@@ -281,22 +281,22 @@ impl World {
         self.place(thread, cpu, at);
     }
 
-    /// A waiter in `spin_until` yields after a while if others want its processor.
+    /// Limits the time that a waiter in `spin_until` keeps its processor if others want it.
     pub(crate) fn look_until_tired(&mut self, me: usize) {
         let t = &mut self.threads[me];
         t.epoch = t.epoch.wrapping_add(1);
         if !self.os.cpus[t.cpu].queue.is_empty() {
             let due = t.time + LOOKS * (self.cost.pause + 5);
-            self.ring(me, due);
+            self.set_timer(me, due);
         }
     }
 
-    fn ring(&mut self, me: usize, due: u64) {
+    fn set_timer(&mut self, me: usize, due: u64) {
         self.threads[me].due = due.min(TIME_MAX);
         self.push(due, Event::Timer(me));
     }
 
-    /// A sleep's deadline has come, or a look has lasted long enough.
+    /// Handles a timer: the deadline of a sleep, or the end of a watch.
     pub(crate) fn timer(&mut self, thread: usize) {
         let now = self.agenda.now;
         match self.threads[thread].state {
@@ -313,13 +313,13 @@ impl World {
         }
     }
 
-    /// How many stores the thread has made.
+    /// Returns how many stores the thread has made.
     fn stored(&self, thread: usize) -> u64 {
         let t = &self.threads[thread];
         t.seen + t.stores.len() as u64
     }
 
-    /// Whether one of the first `stored` stores of `other` is still to be seen.
+    /// Returns whether one of the first `stored` stores of `other` is not yet visible.
     fn barrier_waits_for(&mut self, me: usize, other: usize, stored: u64) -> bool {
         if self.explorer.is_some() {
             self.flush(other);

@@ -1,18 +1,18 @@
-//! What a run tells when it is over.
+//! The results of a run.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::world::World;
 
-/// Transfers that an address caused.
+/// Transfers caused by an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misses {
     /// From a cache in the same socket, or its own memory.
     pub near: u64,
     /// From another socket.
     pub far: u64,
-    /// Cycles that threads or store buffers waited for them.
+    /// Cycles for which threads or store buffers waited for them.
     pub cycles: u64,
 }
 
@@ -24,7 +24,7 @@ impl Misses {
     }
 }
 
-/// What happened in a run that ended well.
+/// The result of a completed run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// Simulated time at the end, in nanoseconds.
@@ -33,12 +33,11 @@ pub struct Outcome {
     pub accesses: u64,
     /// Switches from one thread to another on a processor.
     pub switches: u64,
-    /// Changes of priority, in an exploration by priorities.
+    /// Changes of priority, in an exploration by priority.
     pub changes: usize,
-    /// What it took of a processor of the host; what other programs took of it meanwhile is not
-    /// counted.
+    /// Processor time of the host that the run used, without the time of other programs.
     pub host: Duration,
-    /// Where the cycles went, the dearest first: by label, with the offset in it.
+    /// The cost of misses, the most expensive first: by label, with the offset in it.
     pub misses: Vec<(String, Misses)>,
 }
 
@@ -48,7 +47,7 @@ impl Outcome {
         let mut misses: Vec<(String, Misses)> = Vec::new();
         let mut places = std::collections::BTreeMap::new();
         for (address, seen) in &world.lines.misses {
-            // Slots are many and alike: by field.
+            // Slots are many and alike, so they are summed by field.
             let name = generic(&label(&world.labels, *address));
             let at = *places.entry(name.clone()).or_insert_with(|| {
                 misses.push((name, Misses::default()));
@@ -71,7 +70,7 @@ impl Outcome {
     }
 }
 
-/// What this host thread has had of a processor.
+/// Returns the processor time that this host thread has used.
 pub(crate) fn spent() -> Duration {
     let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to `spent` alone.
@@ -80,14 +79,14 @@ pub(crate) fn spent() -> Duration {
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
-/// Drops the numbers of things that there are many of.
+/// Removes the number from names of things that are many.
 fn generic(name: &str) -> String {
     let Some((head, rest)) = name.split_once(' ') else { return name.to_owned() };
     let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     format!("{head}{rest}")
 }
 
-/// The label of an address: the last that covers it, with the offset.
+/// Returns the label of an address, with the offset. The last of overlapping labels is used.
 pub(crate) fn label(labels: &[(usize, usize, String)], address: usize) -> String {
     let covers =
         |(start, len, _): &&(usize, usize, String)| (*start..start + len).contains(&address);
@@ -98,24 +97,24 @@ pub(crate) fn label(labels: &[(usize, usize, String)], address: usize) -> String
     }
 }
 
-/// What a thread was doing when nobody could go on.
+/// The state of a thread when no thread could continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadState {
     /// Its number.
     pub thread: usize,
-    /// Where it runs.
+    /// The processor that it runs on.
     pub cpu: usize,
-    /// What it waits for.
+    /// Its activity, or the object of its wait.
     pub doing: String,
 }
 
-/// Why a run did not end.
+/// Why a run did not complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stuck {
-    /// No thread can go on: a deadlock, or a wake-up was lost.
+    /// No thread can continue: a deadlock, or a lost wake-up.
     Deadlock(Vec<ThreadState>),
-    /// The limit of accesses was reached, or that of time.
+    /// The limit of accesses or of time was reached.
     Endless(Vec<ThreadState>),
 }
 

@@ -1,12 +1,13 @@
-//! The host as a machine: what its cores and the ways between them cost.
+//! Measuring the host as a machine: costs of its cores and of the transfers between them.
 //!
 //! Two threads, each pinned to a cpu. One brings some lines into a state; the other walks them,
-//! each access waiting for the one before it, in an order that no prefetcher guesses. So a figure
-//! is what the requesting core waits, as the simulator means it. Also two cores that pass one line
-//! to and fro by compare-and-swap, as core-to-core-latency does, which no figure of the model is
-//! made of: it is written down for comparison.
+//! each access waiting for the previous one, in an order that no prefetcher predicts. So a figure
+//! is the time that the requesting core waits, as the simulator defines it. Two cores also pass one
+//! line back and forth by compare-and-swap, as core-to-core-latency does; the model does not use
+//! this figure, which is written for comparison.
 //!
-//! Every figure is the median of many rounds, so other programs that run now and then do no harm.
+//! Every figure is the median of many rounds, so occasional activity of other programs does not
+//! affect it.
 
 mod shape;
 mod walk;
@@ -22,12 +23,12 @@ use crate::topology::Topology;
 use shape::Shape;
 use walk::{CASES, Case, Couple, alone, median};
 
-/// Whose figures are borrowed: the machine that the model was fitted on.
+/// The machine whose figures are borrowed. The model was fitted on it.
 const LIKE: &str = "westmere-ex-80";
 
 static SYSFS: Host = Host::at("/sys/devices/system");
 
-/// What was found out about this host.
+/// The measurements of this host.
 #[derive(Clone, Debug)]
 pub struct Probe {
     title: String,
@@ -36,17 +37,18 @@ pub struct Probe {
     atomic_hit: f64,
     pause: f64,
     shape: Shape,
-    /// Nanoseconds of each case at each distance, with the number of pairs that it is of; none
-    /// where there is no such pair or no way to measure it.
+    /// Nanoseconds of each case at each distance; `None` if there is no such pair or the case
+    /// cannot be measured. `pairs` is the number of pairs at each distance.
     figures: Vec<(Case, &'static str, Vec<Option<f64>>)>,
     pairs: Vec<usize>,
 }
 
-/// Measures this host. Takes some seconds, and both of two cpus at a time.
+/// Measures this host. Takes some seconds, and occupies two cpus at a time.
 ///
 /// # Errors
 ///
-/// If the system does not say or does not let us choose where a thread runs.
+/// Returns an error if the system does not report, or does not allow to choose, where a thread
+/// runs.
 pub fn probe() -> io::Result<Probe> {
     let cpus = allowed()?;
     let places: Vec<(usize, Place)> = cpus.iter().map(|cpu| (*cpu, SYSFS.place_of(*cpu))).collect();
@@ -79,7 +81,7 @@ pub fn probe() -> io::Result<Probe> {
     })
 }
 
-/// The cpus that this program may use.
+/// Returns the cpus that this program may use.
 fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None).map_err(refused)?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
@@ -97,14 +99,14 @@ fn title(cpus: usize) -> String {
     format!("{model}, {cpus} cpus")
 }
 
-/// What the kernel says about how far a node is from another.
+/// Returns the kernel's distance between two nodes.
 fn numa_distance(from: u32, to: u32) -> Option<u32> {
     let text = std::fs::read_to_string(format!("/sys/devices/system/node/node{from}/distance"));
     text.ok()?.split_whitespace().nth(to as usize)?.parse().ok()
 }
 
 impl Probe {
-    /// A machine's file, for [`Spec::parse`]; named `here`.
+    /// Returns the file of a machine named `here`, for [`Spec::parse`].
     pub fn toml(&self) -> String {
         let mut text = String::new();
         self.write(&mut text).expect("a string has room");
@@ -152,7 +154,7 @@ impl Probe {
         writeln!(to, "smt_share = {:.1}   # borrowed", like().costs.smt_share)
     }
 
-    /// Figures of the distances, where there is none the other machine's.
+    /// Returns the figures of the distances, with the other machine's where one is missing.
     fn anchor(&self, row: &[Option<f64>]) -> Vec<String> {
         let (like, shape) = (like(), &self.shape);
         let mine = Topology::new(shape.sockets, shape.caches, shape.cores, shape.smt, &shape.hops);
@@ -177,7 +179,7 @@ impl Probe {
     }
 }
 
-/// What was measured, and what was not, for people.
+/// Displays what was measured and what was not.
 impl fmt::Display for Probe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = &self.shape;
@@ -223,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_measured_makes_a_machine() {
+    fn a_probe_describes_a_machine() {
         let probe = probe().unwrap();
         let spec = Spec::parse(&probe.toml()).unwrap();
         assert_eq!(spec.name, "here");

@@ -1,8 +1,8 @@
-//! Machines as data: what a file under `machines/` says.
+//! Machines as data: the files under `machines/`.
 //!
-//! Latencies are one-way costs of one access as the requesting core sees it, a figure for each
-//! distance. Every section may be left out if `like` names another machine: then its constants
-//! are taken, and its latencies in proportion to this machine's `atomic.modified`.
+//! Latencies are the costs of one access as the requesting core sees them, one figure for each
+//! distance. Every section may be omitted if `like` names another machine: then that machine's
+//! constants are used, and its latencies in proportion to this machine's `atomic.modified`.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::topology::Topology;
 
-/// The machines that come with the program: name and file.
+/// The machines that are included in the program: name and file.
 pub const SHIPPED: &[(&str, &str)] = &[
     ("westmere-ex-80", include_str!("../machines/westmere-ex-80.toml")),
     ("opteron-48", include_str!("../machines/opteron-48.toml")),
@@ -21,28 +21,28 @@ pub const SHIPPED: &[(&str, &str)] = &[
     ("graviton-64", include_str!("../machines/graviton-64.toml")),
 ];
 
-/// A machine: its shape, and what everything costs there.
+/// A machine: its shape and its costs.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// The name that commands know it by.
+    /// The name that commands use.
     pub name: String,
-    /// What it is, for people.
+    /// A description of the machine.
     pub title: String,
-    /// Where its figures come from.
+    /// The source of its figures.
     pub source: String,
-    /// Cycles in a nanosecond.
+    /// Clock rate in cycles per nanosecond.
     pub ghz: f64,
-    /// Who sits where.
+    /// The arrangement of its cores.
     pub topology: Topology,
-    /// What an access costs, in cycles.
+    /// Costs of accesses, in cycles.
     pub costs: Costs,
-    /// How a line is fought for.
+    /// The rules for contended lines.
     pub coherence: Coherence,
-    /// What the operating system costs.
+    /// Costs of the operating system.
     pub os: Os,
 }
 
-/// Costs of accesses, in cycles; the arrays have an entry for each distance.
+/// Costs of accesses in cycles. The arrays have an entry for each distance.
 #[derive(Clone, Debug)]
 pub struct Costs {
     /// A load that hits.
@@ -51,9 +51,9 @@ pub struct Costs {
     pub atomic_hit: u64,
     /// One PAUSE.
     pub pause: u64,
-    /// A load that hits the line on which this thread's last atomic operation was.
+    /// A load that hits the line of this thread's last atomic operation.
     pub reload: u64,
-    /// By how much a core's hardware threads slow each other.
+    /// The factor by which a core's hardware threads slow each other.
     pub smt_share: f64,
     /// Loads, by the state of the line elsewhere.
     pub load: States,
@@ -63,66 +63,68 @@ pub struct Costs {
     pub atomic: States,
 }
 
-/// A cost for each state that the line may be in elsewhere, and each distance.
+/// A cost for each state that the line may have elsewhere, and each distance.
 #[derive(Clone, Debug)]
 pub struct States {
     /// Modified in one cache.
     pub modified: Vec<f64>,
     /// Exclusive and clean in one cache.
     pub exclusive: Vec<f64>,
-    /// Modified in one cache, and in others as well: only where modified lines stay `owned`.
+    /// Modified in one cache and copied in others: only on machines with `owned`.
     pub owned: Vec<f64>,
     /// In several caches.
     pub shared: Vec<f64>,
-    /// In none: from memory, by the distance of its home.
+    /// In no cache: from memory, by the distance of its home.
     pub memory: Vec<f64>,
 }
 
-/// How a line is fought for: the same constants for every lock and every workload.
+/// The rules for contended lines: the same constants for every lock and every workload.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Coherence {
-    /// How often the next requester is one in the owner's socket, if there are such and others:
-    /// sockets take turns, or nearly so.
+    /// The probability that the next requester is in the owner's socket, if there are requesters
+    /// there and elsewhere: sockets take turns, approximately.
     pub near_bias: f64,
-    /// The part of a transfer that is left to do once the line's last transfer has ended: the
-    /// request had time to travel.
+    /// The fraction of a transfer that remains after the line's last transfer has ended, because
+    /// the request had time to travel.
     pub overlap: f64,
-    /// Cycles for which a core keeps a line that it got, so that it can do what it got it for.
+    /// Cycles for which a core keeps a received line, so that it can complete its access.
     pub hold: u64,
-    /// The part of a transfer's latency that a request takes to reach the line's owner, which uses
-    /// the line until then: what two threads on one line gain over three.
+    /// The fraction of a transfer's latency that a request takes to reach the line's owner, which
+    /// uses the line until then. Two threads on one line gain by it over three.
     #[serde(default)]
     pub travel: f64,
-    /// The same of a request that had to wait: it is known already, and the probe is sent when the
-    /// transfer before has ended.
+    /// The same fraction for a request that had to wait: the owner already knows it, and the probe
+    /// is sent when the previous transfer has ended.
     #[serde(default)]
     pub probe: f64,
     /// Whether a modified line that is read stays dirty with its owner, which supplies it.
     #[serde(default)]
     pub owned: bool,
-    /// Whether a store to a shared line is told to all, and so costs the same however many share.
+    /// Whether a store to a shared line is broadcast to all caches, so that its cost does not
+    /// depend on the number of sharers.
     #[serde(default)]
     pub broadcast: bool,
-    /// How often a load takes a modified line over, as a store would, instead of sharing it.
+    /// The probability that a load takes a modified line over, as a store would, instead of sharing
+    /// it.
     pub migratory: f64,
-    /// Cycles for each further socket in which a line has to be invalidated.
+    /// Cycles for each further socket in which a line must be invalidated.
     pub invalidate_per_socket: u64,
-    /// Plain stores that a core may have under way.
+    /// The number of plain stores that a core may have in progress.
     pub store_buffer: usize,
 }
 
-/// What the operating system costs.
+/// Costs of the operating system.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Os {
-    /// A thread's turn while others want the processor, in microseconds.
+    /// A thread's time slice while others want the processor, in microseconds.
     pub slice_us: f64,
-    /// From the waking call to the woken thread's first instruction, in microseconds.
+    /// The time from the waking call to the woken thread's first instruction, in microseconds.
     pub wake_us: f64,
     /// A switch from one thread to another, in microseconds.
     pub switch_us: f64,
-    /// A system call that does next to nothing, in nanoseconds.
+    /// A minimal system call, in nanoseconds.
     pub syscall_ns: f64,
 }
 
@@ -130,22 +132,22 @@ pub struct Os {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SpecError {
-    /// There is no such machine; the names that there are.
+    /// The machine does not exist. The message lists the existing ones.
     Unknown(String),
     /// The file is not TOML, or a key is missing, unknown or of the wrong type.
     Syntax {
-        /// The line, from one.
+        /// The line, counted from one.
         line: usize,
-        /// What is wrong, with the key.
+        /// The error, with the key.
         message: String,
     },
-    /// A key's value makes no sense.
+    /// A key has an invalid value.
     Value {
-        /// The line, from one; zero if the key is not in the file.
+        /// The line, counted from one; zero if the key is not in the file.
         line: usize,
-        /// The key, with its section.
+        /// The key with its section.
         key: &'static str,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
 }
@@ -238,18 +240,18 @@ struct FileStates {
 }
 
 impl Spec {
-    /// A machine that comes with the program.
+    /// Returns a machine that is included in the program.
     pub fn shipped(name: &str) -> Result<Self, SpecError> {
         let found = SHIPPED.iter().find(|(known, _)| *known == name);
         let (_, text) = found.ok_or_else(|| SpecError::Unknown(name.to_owned()))?;
         Self::parse(text)
     }
 
-    /// A machine described by `text`.
+    /// Parses the description of a machine.
     ///
     /// # Errors
     ///
-    /// If it is no such description; the error has line and key.
+    /// [`SpecError`] with line and key, if `text` is not a valid description.
     pub fn parse(text: &str) -> Result<Self, SpecError> {
         let file: File = toml::from_str(text).map_err(|error| SpecError::Syntax {
             line: error.span().map_or(1, |span| line_of(text, span.start)),
@@ -285,7 +287,7 @@ impl Spec {
                 .map_err(|message| wrong("topology.hops", message))?;
         let like = match file.like.as_deref() {
             Some(name) if name == file.name => {
-                return Err(wrong("like", "a machine is not like itself"));
+                return Err(wrong("like", "a machine cannot be like itself"));
             }
             Some(name) => Some(Self::shipped(name).map_err(|e| wrong("like", &e.to_string()))?),
             None => None,
@@ -319,7 +321,7 @@ impl Spec {
             }
         }
         if coherence.broadcast && coherence.invalidate_per_socket > 0 {
-            let message = "must be 0 with `broadcast`: all are told, however many share";
+            let message = "must be 0 with `broadcast`, which reaches all caches at one cost";
             return Err(wrong("coherence.invalidate_per_socket", message));
         }
         let rows = [
@@ -328,7 +330,7 @@ impl Spec {
             ("latency.atomic.owned", &file.latency.atomic.owned),
         ];
         if let Some((key, _)) = rows.iter().find(|(_, row)| row.is_some() && !coherence.owned) {
-            return Err(wrong(key, "needs `owned = true` in [coherence]: else no line is owned"));
+            return Err(wrong(key, "needs `owned = true` in [coherence]"));
         }
         if !(1.0..=16.0).contains(&costs.smt_share) {
             return Err(wrong("core.smt_share", "must be from 1 to 16"));
@@ -357,7 +359,8 @@ impl Spec {
         })
     }
 
-    /// This machine with every miss `factor` times as dear: the one scale that a fit may use.
+    /// Returns this machine with every miss `factor` times as expensive: the only scale that a fit
+    /// may use.
     pub fn scaled(mut self, factor: f64) -> Self {
         for states in [&mut self.costs.load, &mut self.costs.store, &mut self.costs.atomic] {
             for row in [
@@ -373,15 +376,15 @@ impl Spec {
         self
     }
 
-    /// Cycles of an atomic operation on a line modified at the greatest distance between two of
-    /// the first `cpus` processors; zero if they are of one core.
+    /// Returns the cycles of an atomic operation on a modified line at the largest distance between
+    /// two of the first `cpus` processors; zero if they belong to one core.
     pub fn largest_latency(&self, cpus: usize) -> f64 {
         let shape = &self.topology;
         let mut cores: Vec<usize> =
             (0..cpus.min(shape.cpus())).map(|cpu| shape.core_of(cpu)).collect();
         cores.sort_unstable();
         cores.dedup();
-        // Not from the first core alone: two others may be farther apart than either is from it.
+        // Not only from the first core: two others may be farther apart than either is from it.
         let pairs = cores
             .iter()
             .enumerate()
@@ -389,7 +392,7 @@ impl Spec {
         pairs.map(|distance| self.costs.atomic.modified[distance]).fold(0.0, f64::max)
     }
 
-    /// Cycles in so many nanoseconds.
+    /// Converts nanoseconds to cycles.
     pub fn cycles(&self, ns: f64) -> u64 {
         (ns * self.ghz).round() as u64
     }
@@ -427,7 +430,7 @@ fn costs(
         };
     let anchor = own(&latency.atomic.modified, "latency.atomic.modified")?
         .ok_or_else(|| wrong("latency.atomic.modified", "missing"))?;
-    // What the other machine pays at the distance that this one's is most like.
+    // The other machine's cost at its most similar distance.
     let borrow = |pick: &dyn Fn(&Costs) -> &Vec<f64>, key: &'static str| {
         let like = like.ok_or_else(|| wrong(key, "missing, and no `like`"))?;
         let theirs = pick(&like.costs);
@@ -452,7 +455,7 @@ fn costs(
         (None, Some(like)) => Ok(theirs(&like.costs)),
         (None, None) => Err(wrong("core", "missing, and no `like`")),
     };
-    // What a file says nothing of costs as the state that it is most like.
+    // A state without figures in the file costs as much as the most similar state.
     let or = |given: &Option<Vec<f64>>, key: &'static str, instead: &[f64]| {
         own(given, key).map(|row| row.unwrap_or_else(|| instead.to_vec()))
     };
@@ -493,7 +496,7 @@ fn line_of(text: &str, at: usize) -> usize {
     text.bytes().take(at).filter(|b| *b == b'\n').count() + 1
 }
 
-/// The section that a line opens.
+/// Returns the section that a line opens.
 fn section(line: &str) -> Option<&str> {
     let line = line.split('#').next().unwrap_or("").trim();
     line.strip_prefix('[')?
@@ -502,7 +505,7 @@ fn section(line: &str) -> Option<&str> {
         .filter(|name| !name.contains([',', '[']))
 }
 
-/// The key that is set at a byte of the text, with its section.
+/// Returns the key that is set at a byte of the text, with its section.
 fn key_at(text: &str, at: usize) -> Option<String> {
     let line = line_of(text, at);
     let (mut inside, mut key) = (None, None);
@@ -519,7 +522,7 @@ fn key_at(text: &str, at: usize) -> Option<String> {
     }
 }
 
-/// The line that sets `section.key`, for an error found after parsing; zero if none does.
+/// Returns the line that sets `section.key`, for an error found after parsing; zero if none does.
 fn find_key(text: &str, path: &str) -> usize {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
     let mut inside = String::new();

@@ -1,4 +1,4 @@
-//! The simulated threads: what each is doing, and where it is.
+//! The simulated threads: their states and positions.
 
 use core::ops::{Deref, DerefMut};
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use latchwork_machine::Chain;
 
 use crate::buffer::Store;
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// It runs, or is about to.
@@ -17,9 +17,9 @@ pub(crate) enum State {
     Queued,
     /// It waits for a line.
     Missing(usize),
-    /// It looks at a word and waits for its line to change.
+    /// It watches a word until its line changes.
     Watching(usize),
-    /// It waits for its stores to be seen.
+    /// It waits for its stores to become visible.
     Draining,
     /// It sleeps on a word.
     Parked(usize),
@@ -33,24 +33,24 @@ pub(crate) struct Thread {
     pub(crate) core: usize,
     /// Its clock, in cycles.
     pub(crate) time: u64,
-    /// Counts what it waited for, so that an event for an earlier wait is known as stale.
+    /// Counts its waits, so that an event for an earlier wait is recognized as stale.
     pub(crate) epoch: u16,
     pub(crate) state: State,
     pub(crate) stores: VecDeque<Store>,
     pub(crate) chain: Chain,
-    /// The line it touched last.
+    /// The line that it accessed last.
     pub(crate) recent: (usize, usize),
-    /// The line of its last atomic operation, if it has read none of it since.
+    /// The line of its last atomic operation, if it has not read that since.
     pub(crate) changed: usize,
     pub(crate) timed_out: bool,
-    /// When its timer is due: an epoch comes round again.
+    /// When its timer is due; needed because an epoch wraps.
     pub(crate) due: u64,
-    /// How many of its stores have been seen.
+    /// How many of its stores are visible.
     pub(crate) seen: u64,
 }
 
 impl Thread {
-    /// One that has not begun.
+    /// Creates a thread that has not started.
     pub(crate) fn new(cpu: usize, core: usize) -> Self {
         Self {
             yielder: core::ptr::null(),
@@ -74,9 +74,9 @@ impl Thread {
 #[derive(Default)]
 pub(crate) struct Threads {
     all: Vec<Thread>,
-    /// The socket of each, side by side, to look for one of a socket.
+    /// The socket of each thread, contiguous for searching.
     pub(crate) sockets: Vec<u16>,
-    /// The one that runs.
+    /// The running thread.
     pub(crate) current: Option<usize>,
 }
 

@@ -1,8 +1,8 @@
-//! Who sits where, and how far it is from one core to another.
+//! The arrangement of cores, and the distances between them.
 
 use latchwork_machine::{Level, Place};
 
-/// The most cores of a machine: what a set of sharers holds.
+/// The largest number of cores of a machine: the capacity of a set of sharers.
 pub const MAX_CORES: usize = 256;
 
 /// A set of cores.
@@ -10,10 +10,10 @@ pub const MAX_CORES: usize = 256;
 pub struct Cores([u64; MAX_CORES / 64]);
 
 impl Cores {
-    /// Nobody.
+    /// The empty set.
     pub const NONE: Self = Self([0; MAX_CORES / 64]);
 
-    /// One core.
+    /// Creates a set of one core.
     pub fn one(core: usize) -> Self {
         let mut set = Self::NONE;
         set.add(core);
@@ -23,19 +23,19 @@ impl Cores {
     pub fn add(&mut self, core: usize) {
         self.0[core / 64] |= 1 << (core % 64);
     }
-    /// Takes a core out.
+    /// Removes a core.
     pub fn remove(&mut self, core: usize) {
         self.0[core / 64] &= !(1 << (core % 64));
     }
-    /// Whether the core is in it.
+    /// Returns whether the core is in the set.
     pub fn has(&self, core: usize) -> bool {
         self.0[core / 64] >> (core % 64) & 1 != 0
     }
-    /// Whether nobody is in it.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; MAX_CORES / 64]
     }
-    /// Whether a core is in both.
+    /// Returns whether a core is in both sets.
     pub fn meets(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
@@ -59,8 +59,8 @@ pub struct Topology {
     far: u8,
     in_socket: Vec<Cores>,
     in_cache: Vec<Cores>,
-    /// Of each core its socket and its cache, for who looks them up often: a division is slow.
-    seats: Vec<(u16, u16)>,
+    /// The socket and the cache of each core, precomputed because divisions are slow.
+    positions: Vec<(u16, u16)>,
 }
 
 impl Topology {
@@ -95,40 +95,40 @@ impl Topology {
             sets
         };
         let (in_socket, in_cache) = (group(caches * cores), group(cores));
-        let seat = |core| ((core / (caches * cores)) as u16, (core / cores) as u16);
-        let seats = (0..sockets * caches * cores).map(seat).collect();
-        Ok(Self { sockets, caches, cores, smt, hops, far, in_socket, in_cache, seats })
+        let position = |core| ((core / (caches * cores)) as u16, (core / cores) as u16);
+        let positions = (0..sockets * caches * cores).map(position).collect();
+        Ok(Self { sockets, caches, cores, smt, hops, far, in_socket, in_cache, positions })
     }
 
-    /// All cores.
+    /// Returns the number of cores.
     pub fn total_cores(&self) -> usize {
         self.sockets * self.caches * self.cores
     }
 
-    /// All hardware threads. They are numbered socket by socket and, in a socket, first one of
-    /// each core, then the second ones.
+    /// Returns the number of hardware threads. They are numbered socket by socket; within a socket
+    /// the first threads of all cores come first, then the second ones.
     pub fn cpus(&self) -> usize {
         self.total_cores() * self.smt
     }
 
-    /// The core of a cpu.
+    /// Returns the core of a cpu.
     pub fn core_of(&self, cpu: usize) -> usize {
         let per_socket = self.caches * self.cores;
         let (socket, within) = (cpu / (per_socket * self.smt), cpu % (per_socket * self.smt));
         socket * per_socket + within % per_socket
     }
 
-    /// The socket of a core.
+    /// Returns the socket of a core.
     pub fn socket_of(&self, core: usize) -> usize {
-        usize::from(self.seats[core].0)
+        usize::from(self.positions[core].0)
     }
 
-    /// The last-level cache of a core.
+    /// Returns the last-level cache of a core.
     pub fn cache_of(&self, core: usize) -> usize {
-        usize::from(self.seats[core].1)
+        usize::from(self.positions[core].1)
     }
 
-    /// Where a cpu is, as latches see it.
+    /// Returns the place of a cpu, as latches see it.
     pub fn place_of(&self, cpu: usize) -> Place {
         let core = self.core_of(cpu);
         let socket = self.socket_of(core) as u32;
@@ -136,7 +136,7 @@ impl Topology {
         Place::new(socket, socket, cache, core as u32)
     }
 
-    /// Whether there is more than one group at `level`.
+    /// Returns whether there is more than one group at `level`.
     pub fn spread(&self, level: Level) -> bool {
         match level {
             Level::Core => self.total_cores() > 1,
@@ -145,12 +145,12 @@ impl Topology {
         }
     }
 
-    /// How many distances there are.
+    /// Returns the number of distances.
     pub fn distances(&self) -> usize {
         1 + usize::from(self.caches > 1) + usize::from(self.far)
     }
 
-    /// The distance between two sockets.
+    /// Returns the distance between two sockets.
     pub fn between_sockets(&self, a: usize, b: usize) -> usize {
         match self.hops[a][b] {
             0 => usize::from(self.caches > 1),
@@ -158,7 +158,7 @@ impl Topology {
         }
     }
 
-    /// The distance between two cores.
+    /// Returns the distance between two cores.
     pub fn between(&self, a: usize, b: usize) -> usize {
         if self.cache_of(a) == self.cache_of(b) {
             return 0;
@@ -166,7 +166,7 @@ impl Topology {
         self.between_sockets(self.socket_of(a), self.socket_of(b))
     }
 
-    /// The distance from a core to the nearest of a set.
+    /// Returns the distance from a core to the nearest one of a set.
     pub fn nearest(&self, core: usize, set: &Cores) -> usize {
         if set.meets(&self.in_cache[self.cache_of(core)]) {
             return 0;
@@ -176,8 +176,8 @@ impl Topology {
         there.map(|s| self.between_sockets(socket, s)).min().unwrap_or(0)
     }
 
-    /// The distance from a core to the farthest of a set, and in how many other sockets there are
-    /// some.
+    /// Returns the distance from a core to the farthest one of a set, and the number of other
+    /// sockets that contain one.
     pub fn farthest(&self, core: usize, set: &Cores) -> (usize, usize) {
         let socket = self.socket_of(core);
         let (mut far, mut others) = (0, 0);
@@ -195,7 +195,7 @@ impl Topology {
         caches.filter(|cache| *cache != mine).any(|cache| set.meets(&self.in_cache[cache]))
     }
 
-    /// The distance of another machine that this one's `distance` is most like.
+    /// Returns the distance of another machine that is most similar to this one's `distance`.
     pub(crate) fn matching(&self, distance: usize, other: &Topology) -> usize {
         let mine = usize::from(self.caches > 1);
         let theirs = usize::from(other.caches > 1);

@@ -1,4 +1,4 @@
-//! Words of the simulated machine: real size, real address, each access charged.
+//! Words of the simulated machine: real size, real address, with a charge for each access.
 
 use core::sync::atomic::Ordering::{self, Relaxed};
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
@@ -9,14 +9,14 @@ use crate::memory::{atomic, load, store};
 
 /// A word of a [`Simulated`](crate::Simulated) machine. Outside a simulation it is a plain atomic.
 ///
-/// The orderings that callers name cost what they cost on x86: a plain store is a release, a load
-/// an acquire, and every read-modify-write a full fence.
+/// Orderings cost what they cost on x86: a plain store is a release, a load an acquire, and every
+/// read-modify-write a full fence.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Cell<A>(A);
 
 impl<A> Cell<A> {
-    /// A word that holds `value`.
+    /// Creates a word that holds `value`.
     pub const fn new(value: A) -> Self {
         Self(value)
     }
@@ -93,7 +93,7 @@ macro_rules! words {
 }
 
 impl Cell<AtomicU32> {
-    /// What memory holds, at no cost: for the system's own look.
+    /// Returns the value in memory, at no cost: for the simulated system's own load.
     pub(crate) fn peek(&self) -> u32 {
         self.0.load(Relaxed)
     }

@@ -1,9 +1,9 @@
-//! The simulation: its threads, its clock and the loop that lets one event follow another.
+//! The simulation: its threads, its clock, and the loop that processes events in order.
 //!
-//! A simulated thread is a fiber with a clock of its own. It runs freely until it touches shared
-//! memory; there it waits until all that happens before its time has happened. So memory is
-//! touched in the order of simulated time, by one host thread, and the same seed gives the same
-//! run on any host.
+//! A simulated thread is a fiber with a clock of its own. It runs freely until it accesses shared
+//! memory. There it waits until everything that happens before its time has happened. So one host
+//! thread accesses memory in the order of simulated time, and the same seed gives the same run on
+//! any host.
 
 use latchwork_machine::{MAX_SLOTS, Padded, Slot, SlotTable};
 
@@ -19,10 +19,10 @@ use crate::spec::Spec;
 use crate::threads::{State, Thread, Threads};
 use crate::topology::Topology;
 
-/// Thread numbers that an event can carry.
+/// An upper bound of thread numbers, which an event can carry.
 const MAX_THREADS: usize = 1 << 16;
 
-/// A simulated machine at work.
+/// A running simulated machine.
 pub(crate) struct World {
     pub(crate) spec: Spec,
     pub(crate) cost: Cost,
@@ -31,41 +31,41 @@ pub(crate) struct World {
     pub(crate) threads: Threads,
     pub(crate) lines: Lines,
     pub(crate) os: Os,
-    /// Accesses so far, and after how many it gives up.
+    /// Accesses so far, and the number after which the run is abandoned.
     pub(crate) accesses: u64,
     pub(crate) limit: u64,
-    /// The cycle after which it gives up.
+    /// The cycle at which the run is abandoned.
     last_cycle: u64,
     pub(crate) explorer: Option<Explorer>,
-    /// What the loop in `run` is to do.
+    /// The next step of the loop in `run`.
     pub(crate) next: Step,
     pub(crate) slots: Slots,
     pub(crate) labels: Vec<(usize, usize, String)>,
 }
 
-/// The latches' slots, and the table of those that are free.
+/// The latches' slots, and the table of free slots.
 #[derive(Default)]
 pub(crate) struct Slots {
-    /// Apart, for locks look at it while the world changes; on a line of its own.
+    /// A separate allocation, because locks read it while the world changes; on a line of its own.
     pub(crate) table: Box<Padded<SlotTable<Simulated>>>,
     pub(crate) all: Vec<Slot<Simulated>>,
 }
 
-/// What a simulation does next.
+/// The next step of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// To run a thread.
+    /// Run a thread.
     Thread(usize),
-    /// Nothing: all have ended.
+    /// Stop: all threads have ended.
     End,
-    /// Nothing: nobody can go on.
+    /// Stop: no thread can continue.
     Deadlock,
-    /// Nothing: a limit is reached.
+    /// Stop: a limit is reached.
     Endless,
 }
 
 impl World {
-    /// Has something happen at a time.
+    /// Schedules an event.
     #[inline]
     pub(crate) fn push(&mut self, at: u64, event: Event) {
         let epoch = match event {
@@ -75,7 +75,7 @@ impl World {
         self.agenda.push(at, event, epoch);
     }
 
-    /// Lets a thread go on at `at`, from whatever it waits for.
+    /// Lets a thread continue at `at`, regardless of what it waits for.
     #[inline]
     pub(crate) fn resume(&mut self, thread: usize, at: u64) {
         let t = &mut self.threads[thread];
@@ -106,7 +106,7 @@ impl World {
     }
 }
 
-/// A simulation to be set up and run.
+/// A simulation: set it up, then run it.
 ///
 /// Memory that the simulated threads share must outlive [`run`](Self::run).
 pub struct Simulation {
@@ -114,7 +114,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// A machine as `spec` says, with nothing to do yet; `seed` decides what chance decides.
+    /// Creates a machine described by `spec`, without threads. `seed` determines all random
+    /// choices.
     pub fn new(spec: &Spec, seed: u64) -> Self {
         Self {
             world: Box::new(World {
@@ -136,63 +137,65 @@ impl Simulation {
         }
     }
 
-    /// Costs nothing, and lets `explorer` decide who goes on after each access.
+    /// Sets all costs to zero, and lets `explorer` choose the next thread after each access.
     pub fn explore(mut self, explorer: Explorer) -> Self {
         self.world.explorer = Some(explorer);
         self
     }
 
-    /// Lets the scheduler move threads to idle processors. They are pinned otherwise.
+    /// Lets the scheduler move threads to idle processors. By default they are pinned.
     pub fn unpinned(mut self) -> Self {
         self.world.os.pinned = false;
         self
     }
 
-    /// Gives up after so many accesses: [`Stuck::Endless`].
+    /// Limits the number of accesses: beyond it, [`run`](Self::run) returns [`Stuck::Endless`].
     pub fn limit(mut self, accesses: u64) -> Self {
         self.world.limit = accesses;
         self
     }
 
-    /// Gives up at this simulated nanosecond: [`Stuck::Endless`]. An exploration has no such time.
+    /// Limits the simulated time: at this nanosecond [`run`](Self::run) returns [`Stuck::Endless`].
+    /// Explorations ignore it.
     pub fn last_ns(mut self, ns: f64) -> Self {
         self.world.last_cycle = self.world.spec.cycles(ns);
         self
     }
 
-    /// Names memory, for reports.
+    /// Names a value in memory, for reports.
     pub fn label<T: ?Sized>(&mut self, what: &T, name: impl Into<String>) {
         let start = core::ptr::from_ref(what).cast::<u8>().addr();
         self.label_at(start, size_of_val(what), name);
     }
 
-    /// Names `len` bytes at `start`. Of labels that overlap the last one counts.
+    /// Names `len` bytes at `start`. If labels overlap, the last one is used.
     pub fn label_at(&mut self, start: usize, len: usize, name: impl Into<String>) {
         self.world.labels.push((start, len, name.into()));
     }
 
-    /// Lets `what` be in the caches of the first `cpus` processors already, as after a long run.
+    /// Puts `what` into the caches of the first `cpus` processors, as after a long run.
     pub fn warm<T: ?Sized>(&mut self, what: &T, cpus: usize) {
         let start = core::ptr::from_ref(what).cast::<u8>().addr();
         self.warm_at(start, size_of_val(what), cpus);
     }
 
-    /// The same, of `len` bytes at `start`.
+    /// Puts `len` bytes at `start` into the caches of the first `cpus` processors.
     pub fn warm_at(&mut self, start: usize, len: usize, cpus: usize) {
         self.world.warm(start, len, cpus);
     }
 
-    /// Runs the bodies, each as a thread, thread `n` on processor `n` modulo their number.
+    /// Runs the bodies, each as a thread. Thread `n` begins on processor `n` modulo the number of
+    /// processors.
     ///
     /// # Errors
     ///
-    /// If no thread can go on, or a limit is reached: with the state of each. What the threads
-    /// own is leaked then, and after a panic.
+    /// [`Stuck`] with the state of each thread, if no thread can continue or a limit is reached.
+    /// Everything that the threads own is then leaked, as after a panic.
     ///
     /// # Panics
     ///
-    /// If a body panics, with its panic; if there are more than 65,535; if a simulation runs on
-    /// this host thread already.
+    /// Panics if a body panics, with the same panic; if there are more than 65,535 bodies; or if a
+    /// simulation already runs on this host thread.
     pub fn run<'env>(
         mut self,
         bodies: Vec<Box<dyn FnOnce() + 'env>>,
@@ -200,7 +203,7 @@ impl Simulation {
         assert!(bodies.len() < MAX_THREADS, "at most {MAX_THREADS} simulated threads");
         assert!(!is_running(), "a simulation runs on this thread already");
         let world = &mut *self.world;
-        // A thread may abandon slots by timing out, and take another for each.
+        // A thread may abandon slots by timing out, and takes another one each time.
         let slots = (bodies.len() * 4 + 64).min(MAX_SLOTS as usize + 1);
         world.slots.all.resize_with(slots, Slot::default);
         let slots = world.slots.all.as_ptr().addr();
@@ -212,8 +215,8 @@ impl Simulation {
         }
         let mut fibers = Vec::new();
         for (number, body) in bodies.into_iter().enumerate() {
-            // SAFETY: the fibers that own the bodies end, or are leaked without another look at
-            // them, before this function returns.
+            // SAFETY: the fibers that own the bodies end, or are leaked without another access,
+            // before this function returns.
             let body = unsafe {
                 core::mem::transmute::<Box<dyn FnOnce() + 'env>, Box<dyn FnOnce() + 'static>>(body)
             };
@@ -223,7 +226,7 @@ impl Simulation {
         if let Some(explorer) = &mut world.explorer {
             explorer.begin(world.threads.len());
         } else if world.last_cycle < TIME_MAX {
-            // Who never waits for anything goes on as long as nothing else is due.
+            // A thread that never waits runs as long as no event is due.
             let (last, nothing) = (world.last_cycle, Event::Timer(0));
             world.push(last, nothing);
         }
@@ -242,7 +245,7 @@ impl Simulation {
 }
 
 impl World {
-    /// Lets happen what is next, up to where a thread is to run: `next` says which.
+    /// Processes events until a thread must run: `next` is that thread.
     pub(crate) fn decide(&mut self) {
         self.next = self.step();
         self.threads.current = match self.next {
@@ -261,12 +264,12 @@ impl World {
         }
         loop {
             let next = self.agenda.pop();
-            // A deadline at the end of time is none.
+            // A deadline at the end of time never passes.
             let Some((event, epoch)) = next.filter(|_| self.agenda.now < TIME_MAX) else {
                 return stuck(self);
             };
             if self.agenda.now >= self.last_cycle {
-                // What is left of threads that have ended is no end to wait for.
+                // Remaining events of ended threads do not count.
                 let on = !self.all_done() && self.agenda.horizon() < TIME_MAX;
                 return if on { Step::Endless } else { stuck(self) };
             }
@@ -287,13 +290,13 @@ impl World {
 
     fn label_slot(&mut self, at: usize, number: usize) {
         self.labels.push((at, size_of::<Slot<Simulated>>(), format!("slot {number}")));
-        // An access is known by its word's first byte, and of labels that overlap the last counts.
+        // An access is identified by its word's first byte, and the last of several labels is used.
         for (offset, word) in Slot::<Simulated>::WORDS {
             self.labels.push((at + offset, 1, format!("slot {number}.{word}")));
         }
     }
 
-    /// A thread, at its beginning.
+    /// Adds a thread that has not started.
     fn add(&mut self, number: usize) {
         let topology = &self.spec.topology;
         let cpu = number % topology.cpus();

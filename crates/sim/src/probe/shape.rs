@@ -1,11 +1,11 @@
-//! Who sits where on the host, as regular as a machine's file has to be.
+//! The shape of the host, made regular as a machine's file requires.
 
 use latchwork_machine::Place;
 
 /// Pairs of cpus that are measured at each distance.
 const PAIRS: usize = 4;
 
-/// Cpus by where they are, as regular as a machine's file has to be.
+/// The arrangement of the cpus, made regular as a machine's file requires.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shape {
     pub(super) sockets: usize,
@@ -14,7 +14,7 @@ pub(super) struct Shape {
     pub(super) smt: usize,
     /// Hops between sockets.
     pub(super) hops: Vec<Vec<u8>>,
-    /// The sockets are not all alike, and were taken for the largest.
+    /// Whether the sockets differ; the largest one was then used for all.
     pub(super) uneven: bool,
 }
 
@@ -28,7 +28,7 @@ impl Shape {
             places.iter().map(|(_, p)| (socket(p), p.node())).collect();
         sockets.sort_unstable();
         sockets.dedup_by_key(|(socket, _)| *socket);
-        // The most of what there is: groups of `outer`, each with how many of `inner`.
+        // Returns the largest number of `inner` groups in an `outer` group.
         let most = |outer: &dyn Fn(&Place) -> u64, inner: &dyn Fn(&Place, usize) -> u64| {
             let mut all: Vec<_> =
                 places.iter().map(|(cpu, p)| (outer(p), inner(p, *cpu))).collect();
@@ -45,7 +45,7 @@ impl Shape {
         let (mut cores, b) = most(&cache, &|place, _| core(place));
         let (smt, c) = most(&core, &|_, cpu| cpu as u64);
         if cores == 1 {
-            // A cache that no other core shares is no level of its own.
+            // A cache that no other core shares is not a level.
             (caches, cores) = (1, caches);
         }
         let far = |(a, from): (u32, u32), (b, to): (u32, u32)| match a == b {
@@ -72,7 +72,7 @@ impl Shape {
         1 + usize::from(self.caches > 1) + self.most_hops()
     }
 
-    /// Some pairs of cpus of different cores that are so far from each other.
+    /// Returns some pairs of cpus of different cores at this distance.
     pub(super) fn pairs(&self, places: &[(usize, Place)], distance: usize) -> Vec<(usize, usize)> {
         let mut sockets: Vec<_> = places.iter().map(|(_, place)| place.socket()).collect();
         sockets.sort_unstable();
@@ -91,7 +91,7 @@ impl Shape {
                 others.filter(|(_, there)| between(here, there) == distance).map(|(b, _)| (*a, *b)),
             );
         }
-        // From all over the machine.
+        // Distributed over the whole machine.
         let step = (found.len() / PAIRS).max(1);
         found.into_iter().step_by(step).take(PAIRS).collect()
     }
@@ -101,7 +101,7 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// Cpus numbered as Linux does it: all first hardware threads, then the second ones.
+    /// Returns cpus numbered as Linux does: all first hardware threads, then the second ones.
     fn machine(sockets: u32, caches: u32, cores: u32, smt: usize) -> Vec<(usize, Place)> {
         let each = |core: u32| {
             let (socket, cache) = (core / (caches * cores), core / cores * cores);
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(of(&machine(2, 16, 4, 1)), (2, 16, 4, 1));
         assert_eq!(of(&machine(1, 1, 12, 2)), (1, 1, 12, 2));
         assert_eq!(of(&machine(1, 1, 1, 1)), (1, 1, 1, 1));
-        // A cache of its own for each core is no level.
+        // A separate cache for each core is not a level.
         assert_eq!(of(&machine(2, 8, 1, 2)), (2, 1, 8, 2));
         let mut odd = machine(2, 1, 4, 1);
         odd.pop();

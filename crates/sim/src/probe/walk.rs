@@ -1,4 +1,4 @@
-//! Two threads and some lines: what an access costs that finds its line elsewhere.
+//! Measuring with two threads and some lines: the cost of an access whose line is elsewhere.
 
 use std::hint::{black_box, spin_loop};
 use std::io;
@@ -13,8 +13,8 @@ const LINES: usize = 128;
 /// Rounds for each figure of a pair of cpus.
 const ROUNDS: usize = 101;
 
-/// What a walk finds and does. Not stores: what they cost hides in the store buffer, and a fence
-/// that waits for them shows more of itself than of them.
+/// The state and the access that a walk measures. Not stores: the store buffer hides their cost,
+/// and a fence that waits for them costs more than they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Case {
     LoadModified,
@@ -27,7 +27,7 @@ pub(super) enum Case {
 
 use Case::*;
 
-/// All, with the keys that they have in a machine's file.
+/// All cases, with their keys in a machine's file.
 pub(super) const CASES: &[(Case, &str)] = &[
     (LoadModified, "load.modified"),
     (LoadExclusive, "load.exclusive"),
@@ -37,7 +37,7 @@ pub(super) const CASES: &[(Case, &str)] = &[
     (Handover, "handover"),
 ];
 
-/// Whether lines can be pushed out of all caches, which two of the states need.
+/// Whether lines can be flushed from all caches, which two of the states need.
 const FLUSHES: bool = cfg!(target_arch = "x86_64");
 
 impl Case {
@@ -52,8 +52,8 @@ fn pin(cpu: usize) -> io::Result<()> {
     sched_setaffinity(None, &set).map_err(super::refused)
 }
 
-/// A line that is walked, in its first 64 bytes, and two more that keep the neighbours' prefetching
-/// off it.
+/// A line that is walked, in its first 64 bytes, and two more lines that keep prefetching of the
+/// neighbours away from it.
 #[repr(C, align(64))]
 struct Line {
     next: AtomicPtr<Line>,
@@ -81,19 +81,19 @@ impl Circle {
         }
         for at in 0..LINES {
             let next = core::ptr::from_ref(&lines[order[(at + 1) % LINES]]).cast_mut();
-            // Relaxed: whoever walks was started, or told, after this.
+            // Relaxed: threads that walk were started or signalled after this.
             lines[order[at]].next.store(next, Ordering::Relaxed);
         }
         Self { lines }
     }
 
-    /// Goes round once, by what `visit` says is next, and returns where it came to.
+    /// Walks the circle once, following `visit`, and returns the last position.
     #[inline]
     fn walk(&self, visit: impl Fn(&Line) -> *mut Line) -> *mut Line {
         let mut at = core::ptr::from_ref(&self.lines[0]).cast_mut();
         for _ in 0..LINES {
-            // SAFETY: `new` linked each line to one of `lines`, nobody changes a link, and all are
-            // atomics that `self` keeps alive.
+            // SAFETY: `new` linked each line to one of `lines`, no thread changes a link, and all
+            // are atomics that `self` keeps alive.
             at = visit(unsafe { &*at });
         }
         black_box(at)
@@ -107,7 +107,7 @@ impl Circle {
         self.lines.iter().for_each(|line| line.word.store(1, Ordering::Relaxed));
     }
 
-    /// Adds, and only then knows where the next one goes.
+    /// Adds to a word, whose result determines the next position.
     fn atomic(&self) {
         let nothing = black_box(0u64);
         let mut seen = 0;
@@ -121,7 +121,7 @@ impl Circle {
     #[cfg(target_arch = "x86_64")]
     fn flush(&self) {
         for line in &self.lines {
-            // SAFETY: flushing a line of our own changes nothing but where it is kept.
+            // SAFETY: flushing a line of our own changes only where it is cached.
             unsafe { core::arch::x86_64::_mm_clflush(core::ptr::from_ref(line).cast()) };
         }
         // SAFETY: a fence has no conditions.
@@ -132,7 +132,7 @@ impl Circle {
     fn flush(&self) {}
 }
 
-/// Two threads that take turns on a circle.
+/// Two threads that take turns on a circle of lines.
 pub(super) struct Couple {
     circle: Circle,
     turn: Padded,
@@ -142,16 +142,17 @@ pub(super) struct Couple {
 struct Padded(AtomicUsize);
 
 impl Couple {
-    /// Nanoseconds of one access of `walker` after `owner` has prepared: the median round's.
+    /// Measures one access of `walker` after `owner` has prepared the lines, in nanoseconds: the
+    /// median of the rounds.
     pub(super) fn measure(case: Case, owner: usize, walker: usize) -> io::Result<f64> {
-        // By a thread that is where the lines are to be at home.
+        // Created by a thread on the owner's cpu, so that the lines have their home there.
         let circle = std::thread::scope(|scope| {
             let circle = || pin(owner).map(|()| Circle::new());
             scope.spawn(circle).join().expect("no panic")
         });
         let couple = Self { circle: circle?, turn: Padded(AtomicUsize::new(0)) };
         let work = |owns: bool, cpu: usize| -> io::Result<Vec<f64>> {
-            // Tell the other even if this fails, or it would wait for ever.
+            // Runs even if pinning fails; otherwise the other thread would wait forever.
             let pinned = pin(cpu);
             let times =
                 if case == Handover { couple.hand_over(owns) } else { couple.rounds(case, owns) };
@@ -171,7 +172,7 @@ impl Couple {
         // Acquire: synchronizes with the Release in `done`.
         while self.turn.0.load(Ordering::Acquire) != turn {
             looks += 1;
-            // The other may be kept from its cpu by other programs.
+            // Other programs may keep the other thread from its cpu.
             if looks.is_multiple_of(4096) { yield_now() } else { spin_loop() }
         }
     }
@@ -229,7 +230,7 @@ impl Couple {
                 let mut looks = 0u32;
                 let swap = || {
                     let word = &self.turn.0;
-                    // Relaxed: the word is all that is passed on.
+                    // Relaxed: the word itself is all that is passed on.
                     word.compare_exchange(mine, 1 - mine, Ordering::Relaxed, Ordering::Relaxed)
                 };
                 while swap().is_err() {
@@ -260,7 +261,7 @@ fn per_line(walk: impl FnOnce()) -> f64 {
     started.elapsed().as_nanos() as f64 / LINES as f64
 }
 
-/// What a core does without others.
+/// Costs of a core without contention.
 pub(super) struct Alone {
     pub(super) ghz: f64,
     pub(super) l1: f64,
@@ -278,10 +279,10 @@ pub(super) fn alone(cpu: usize) -> io::Result<Alone> {
                 (0..times).for_each(|_| what());
                 started.elapsed().as_nanos() as f64 / times as f64
             };
-            // Whatever disturbs makes it slower.
+            // Every disturbance makes it slower.
             (0..ROUNDS).map(one).fold(f64::MAX, f64::min)
         };
-        // Six instructions that wait for each other, a cycle each, whatever the processor.
+        // Six dependent instructions of one cycle each, on any processor.
         let chain = || {
             let mut x = black_box(88_172_645_463_325_252u64);
             for _ in 0..10_000 {
