@@ -42,7 +42,7 @@
 //! has two contenders: the head, and a holder that calls it. The head checks the state for a while
 //! before it joins the list, wakes waiters behind it ahead of their turn, and leaves the queue when
 //! it has entered. On a machine with several caches, groups of neighbours take turns (`turn.rs`):
-//! newcomers of one group may enter at any time, and all others queue.
+//! newcomers of the current group may enter, and all others queue.
 //!
 //! Not all waiters are sorted ([`Attempt::SORTED`]): where readers pass writers or never pass any
 //! waiter, and between processes, all waiters are in the list. So are threads that wait for a

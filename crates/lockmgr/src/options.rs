@@ -12,7 +12,7 @@ use crate::{Error, Owner, Session};
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How long a waiter waits before it searches for a deadlock that it is part of. Default: 200
-    /// us. A waiter that is blocked by another waiter searches immediately.
+    /// us. A waiter searches immediately if a holder of the lock also waits.
     pub detect_after: Duration,
     /// Which owner a detector aborts.
     pub policy: Policy,

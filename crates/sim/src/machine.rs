@@ -135,8 +135,7 @@ impl ConstMachine for Simulated {
     const U64: Self::AtomicU64 = Cell::new(AtomicU64::new(0));
 }
 
-/// The slot table is padded to the simulated line size, so that waiting costs as much as on a real
-/// machine.
+/// A slot is one line of the simulated machine, so that waiting costs as much as on a real machine.
 const _: () = assert!(size_of::<latchwork_machine::Slot<Simulated>>() == 64);
 
 /// Charges a load of `data`, one line at a time: plain data that a lock guards.

@@ -28,10 +28,9 @@
 //! # Total cost of all searches
 //!
 //! A waiter's own search is limited to [`NEAR`] steps. A longer search means many waiters: then one
-//! thread of the process searches from all waiters, on behalf of all whose waits began before, and
-//! another waiter searches by itself only if that search was not finished. Searches from all
-//! waiters take at most a fifth of the time. So 10,000 waiters on one name cause a few searches,
-//! not 10,000.
+//! thread of the process searches from all waiters, on behalf of all whose waits began before. The
+//! other waiters rely on that search if it was completed. Searches from all waiters take at most a
+//! fifth of the time. So 10,000 waiters on one name cause a few searches, not 10,000.
 //!
 //! A waiter's deadline ends its search, including a search on behalf of others. The same holds for
 //! a future, whose search is a part of its task's poll.

@@ -32,8 +32,8 @@
 //! bias shows it that the entry was moved.
 //!
 //! A moved request is marked, and becomes an ordinary one when its owner next uses the lock. If
-//! there is no room for all of them, the closer removes them and restores the bias:
-//! `table/reclaiming.rs`.
+//! there is no room for all of them, the closer removes them and restores the bias
+//! (`Latched::reopen`).
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

@@ -61,7 +61,7 @@ pub(crate) fn put<W: Word>(word: &W, value: W::Value) {
 ///
 /// # Errors
 ///
-/// As [`Region::resolve`].
+/// The errors of [`Region::resolve`].
 #[inline(always)]
 pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
@@ -80,7 +80,7 @@ pub(crate) fn cell_at<M: ConstMachine, T: Plain>(
 ///
 /// # Errors
 ///
-/// As [`Region::resolve`].
+/// The errors of [`Region::resolve`].
 #[inline(always)]
 pub(crate) fn generation_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
@@ -94,7 +94,7 @@ pub(crate) fn generation_at<M: ConstMachine, T: Plain>(
 ///
 /// # Errors
 ///
-/// As [`Region::resolve`].
+/// The errors of [`Region::resolve`].
 #[inline(always)]
 pub(crate) fn words64_at<M: ConstMachine, T: Plain>(
     region: &Region<M>,
@@ -109,7 +109,7 @@ pub(crate) fn words64_at<M: ConstMachine, T: Plain>(
 ///
 /// # Errors
 ///
-/// As [`Region::resolve`].
+/// The errors of [`Region::resolve`].
 #[inline(always)]
 pub(crate) fn chains_at<M: ConstMachine>(
     region: &Region<M>,

@@ -4,8 +4,8 @@
 //!    ancestor does not conflict.
 //! 2. A conversion considers holders only: it precedes all requests that hold nothing.
 //! 3. A new request also stays behind every earlier waiter, converting or not, whose mode clashes
-//!    with its own, so that no waiter starves. Exception: a waiter that is blocked by a lock of the
-//!    requester's ancestors would wait forever, so the requester precedes it.
+//!    with its own, so that no waiter starves. Exception: if a lock of the requester's ancestors
+//!    blocks that waiter, the requester would wait forever behind it, so it precedes the waiter.
 //! 4. The thread that releases decides for all waiters, front to back, and updates their requests.
 //!    It wakes them after it has opened the latch.
 //! 5. If [barging](crate::Options::barge_for) is allowed, the next waiter may only be *called*:
