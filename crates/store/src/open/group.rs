@@ -17,7 +17,7 @@ pub(super) fn file_mode(folder: &Path) -> u32 {
     if is_shared(folder) { 0o660 } else { 0o600 }
 }
 
-/// Lets the group of a folder that it shares use a file that this user has made in it.
+/// Makes a file of this user readable and writable for the group, if the group shares the folder.
 pub(super) fn share(folder: &Path, file: &File) -> std::io::Result<()> {
     let own = |about: fs::Metadata| {
         about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o060 != 0o060
