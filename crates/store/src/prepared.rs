@@ -104,7 +104,10 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotPrepared`]. [`Error::NotUndone`]: the transaction is still prepared or partly rolled back, and each [`sweep`](Self::sweep) continues the rollback. [`Error::Log`] may mean that it is rolled back, but that the rollback could not be made durable; after a crash of the machine it may be prepared again. Errors of the [store's parts](Error).
+    /// [`Error::NotPrepared`]. [`Error::NotUndone`]: the transaction is still prepared or partly
+    /// rolled back, and each [`sweep`](Self::sweep) continues the rollback. [`Error::Log`] may mean
+    /// that it is rolled back, but that the rollback could not be made durable; after a crash of
+    /// the machine it may be prepared again. Errors of the [store's parts](Error).
     ///
     /// # Death
     ///

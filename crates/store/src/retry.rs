@@ -83,10 +83,10 @@ impl<R> Attempts<R> {
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
     ) -> Result<Self, Error> {
-        Self::run_until(engine, session, slot, patience, body, |returned, _| Ok(returned))
+        Self::run_until(engine, session, slot, options, body, |returned, _| Ok(returned))
     }
 
     /// Runs a closure that returns the caller's own error type. The transaction itself decides
@@ -95,10 +95,10 @@ impl<R> Attempts<R> {
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
     ) -> Result<Self, X> {
-        Self::run_until(engine, session, slot, patience, body, why_again)
+        Self::run_until(engine, session, slot, options, body, why_again)
     }
 
     /// Runs the attempts. `why` receives the closure's error and the transaction's failure, and
@@ -107,17 +107,17 @@ impl<R> Attempts<R> {
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
         why: impl Fn(X, Option<Error>) -> Result<Error, X>,
     ) -> Result<Self, X> {
         // Read the clock once for both; a read costs as much as a lock.
         let now = M::now(Clock::Monotonic);
-        let deadline = Deadline::since(now, patience.time);
-        let mut runs = Runs { session, label: patience.label, deadline, age: now, begun: 0 };
+        let deadline = Deadline::since(now, options.time);
+        let mut runs = Runs { session, label: options.label, deadline, age: now, begun: 0 };
         let mut contended = Contended::default();
         loop {
-            let mut txn = Txn::new(engine, runs.owner()?, slot, patience.level);
+            let mut txn = Txn::new(engine, runs.owner()?, slot, options.level);
             txn.set_wait(Wait::Until(runs.deadline));
             txn.set_contended(contended);
             let ended = body(&mut txn);

@@ -497,16 +497,16 @@ impl<M: ConstMachine> Store<M> {
     /// See [`write`](Self::write); [`Error::Deadline`] after the given deadline.
     pub fn write_with<R>(
         &self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
         let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
-            Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
+            Attempts::run(worker, worker.locks()?, worker.slot(), options, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
         };
-        self.attempts(patience, run, Error::with_end)
+        self.attempts(options, run, Error::with_end)
     }
 
     /// Runs a transaction with `run`, which logs the commit, and waits for its durability. `both`
@@ -514,7 +514,7 @@ impl<M: ConstMachine> Store<M> {
     /// transaction has read.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
         both: impl FnOnce(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
@@ -524,7 +524,7 @@ impl<M: ConstMachine> Store<M> {
         let done = run(kept, tables);
         drop(in_closure);
         let at = done.as_ref().ok().and_then(|done| done.at);
-        match (done, self.settle(&kept.worker, at, patience.mode)) {
+        match (done, self.settle(&kept.worker, at, options.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
             // The error may reveal data that the transaction has read.
             (Err(own), settled) => {

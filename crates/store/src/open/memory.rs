@@ -12,7 +12,7 @@
 //! | processes hold a lock on its `live` | joined: it is the folder that they have open |
 //! | its path differs from the one in `region` | refused: moved or copied |
 //! | living processes use the memory but hold no lock on its `live` | refused: a copy |
-//! | no process is alive, and its inode numbers are those in `region` | the memory is joined as it was left |
+//! | no process is alive, and its inode numbers are those in `region` | joined as it was left |
 //! | other inode numbers, same mount namespace | the files are recovered with the memory's log |
 //! | other inode numbers, other mount namespace | refused: it may be a copy in another container |
 //!

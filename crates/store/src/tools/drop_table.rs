@@ -118,8 +118,8 @@ impl<M: ConstMachine> Store<M> {
 
     fn remove_some(&self, tree: u32, (from, last): (&Bound<Vec<u8>>, &[u8])) -> Result<u64, Error> {
         let range = (from.as_ref().map(|key| &key[..]), Bound::Included(last));
-        let patience = TxnOptions { label: "clear", ..TxnOptions::default() };
-        let done = self.write_with(&patience, |tx| {
+        let options = TxnOptions { label: "clear", ..TxnOptions::default() };
+        let done = self.write_with(&options, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
             tx.txn.remove_range_raw(tree, range)
         })?;

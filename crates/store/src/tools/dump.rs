@@ -128,9 +128,8 @@ impl<M: ConstMachine> Store<M> {
             }
         }
         // A transaction that writes nothing waits for those before it.
-        let patience =
-            TxnOptions { mode: Some(Mode::Full), label: "load", ..TxnOptions::default() };
-        self.write_with(&patience, |_| Ok(()))?;
+        let options = TxnOptions { mode: Some(Mode::Full), label: "load", ..TxnOptions::default() };
+        self.write_with(&options, |_| Ok(()))?;
         Ok(from.summary())
     }
 
@@ -184,9 +183,8 @@ impl<M: ConstMachine> Store<M> {
         if records.is_empty() {
             return Ok(());
         }
-        let patience =
-            TxnOptions { mode: Some(Mode::None), label: "load", ..TxnOptions::default() };
-        self.write_with(&patience, |tx| {
+        let options = TxnOptions { mode: Some(Mode::None), label: "load", ..TxnOptions::default() };
+        self.write_with(&options, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
             records.iter().try_for_each(|(key, value)| tx.txn.write_raw(tree, key, Some(value)))
         })?;
