@@ -59,7 +59,7 @@ enum Moved {
 
 impl<M: ConstMachine> Store<M> {
     /// Changes the types of a table and raises its schema version: `convert` converts each record.
-    /// Returns how many records this call moved. `told` is called with that number after each
+    /// Returns how many records this call moved. `progress` is called with that number after each
     /// transaction.
     ///
     /// Both tables have the same name. If the table has the new types already, or does not exist,
@@ -116,7 +116,7 @@ impl<M: ConstMachine> Store<M> {
         from: &Table<K, V>,
         to: &Table<L, W>,
         mut convert: impl FnMut(K::Owned, V::Owned) -> Result<(L::Owned, W::Owned), Error>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         of_one_table(from, to)?;
         let mut bytes = |key: &[u8], value: &[u8]| {
@@ -128,7 +128,7 @@ impl<M: ConstMachine> Store<M> {
             return Ok(0);
         }
         self.home().shared.migration_begins()?;
-        self.move_all(Way::On, &to, &mut bytes, told)
+        self.move_all(Way::On, &to, &mut bytes, progress)
     }
 
     /// Abandons a migration that has begun and not ended: `back` converts each new record into an
@@ -184,7 +184,7 @@ impl<M: ConstMachine> Store<M> {
         from: &Table<K, V>,
         to: &Table<L, W>,
         mut back: impl FnMut(L::Owned, W::Owned) -> Result<(K::Owned, V::Owned), Error>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         of_one_table(from, to)?;
         let mut bytes = |key: &[u8], value: &[u8]| {
@@ -195,7 +195,7 @@ impl<M: ConstMachine> Store<M> {
         if !self.begin_way_back(&from, &to.asked())? {
             return Ok(0);
         }
-        self.move_all(Way::Back, &from, &mut bytes, told)
+        self.move_all(Way::Back, &from, &mut bytes, progress)
     }
 
     /// Moves all records and ends the migration; `to` describes the table at the end.
@@ -204,7 +204,7 @@ impl<M: ConstMachine> Store<M> {
         way: Way,
         to: &Asked,
         convert: &mut Convert<'_>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         let (mut moved, mut behind) = (0, Bound::Unbounded);
         let options = TxnOptions { label: "migrate", ..TxnOptions::default() };
@@ -214,7 +214,7 @@ impl<M: ConstMachine> Store<M> {
                 Moved::Some(count, last) => {
                     moved += count;
                     behind = Bound::Excluded(last);
-                    told(moved);
+                    progress(moved);
                     // A commit unlinks only a few empty leaves, and a migration leaves many.
                     self.session()?.worker.tidy_all();
                 }

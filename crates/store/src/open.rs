@@ -53,7 +53,9 @@ use self::links::has_own_files;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{OF, PREFIX, SHM, is_place, store_of, take_away, told};
+pub(crate) use self::memory::{
+    OF, PREFIX, SHM, is_place, recorded_memory, remove_memory, store_of,
+};
 use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
 pub(crate) use self::read_only::{Reading, open_to_read};
@@ -298,7 +300,8 @@ impl Opening<'_> {
     fn join(&self, at: &Path) -> Result<Arc<StoreInner<Machine>>, Error> {
         // Memory that lacks a part was not left by this store.
         let region = Region::open_whole(at.join("region"), &self.region_options())?;
-        if told(self.path)?.is_none_or(|told| told.creation != region.creation()) {
+        if recorded_memory(self.path)?.is_none_or(|recorded| recorded.creation != region.creation())
+        {
             return Err(refused(self.path, Refusal::OtherNamespace));
         }
         self.home(&region)
@@ -316,7 +319,7 @@ impl Opening<'_> {
             Err(Error::Open { why: Refusal::OtherNamespace, .. }) => return Ok(None),
             joined => joined.map_err(|why| not_joined(at, why))?,
         };
-        self.is_nobodys(home.manager.region())?;
+        self.refuse_if_in_use(home.manager.region())?;
         // Check before rollback, which would write into pages of another store.
         if !home.log.is_broken() && !home.log.has_its_files()? {
             if self.path.join("log/control").try_exists().is_ok_and(|there| !there) {
@@ -351,7 +354,7 @@ impl Opening<'_> {
 
     /// Refuses memory of living processes when no process has this folder open: those processes use
     /// another folder with the same path and number. A process that is closing is waited for.
-    fn is_nobodys(&self, region: &Region<Machine>) -> Result<(), Error> {
+    fn refuse_if_in_use(&self, region: &Region<Machine>) -> Result<(), Error> {
         let me = region.process().map_or(u32::MAX, |(slot, _)| slot);
         for _ in 0..CLOSING {
             let mut others = region.processes().into_iter().filter(|other| other.slot != me);
@@ -400,13 +403,15 @@ impl Opening<'_> {
     /// access to `/dev/shm` (AppArmor, snap).
     fn make_folder(&self, at: PathBuf) -> Result<PathBuf, Error> {
         announce(self.path, &at).map_err(|why| refused(self.path, why))?;
-        let beside = self.path.join("memory");
+        let in_folder = self.path.join("memory");
         match fs::DirBuilder::new().mode(0o700).create(&at) {
             Ok(()) => Ok(at),
             Err(why)
-                if self.options.place == MemoryPlace::Auto && at != beside && is_denied(&why) =>
+                if self.options.place == MemoryPlace::Auto
+                    && at != in_folder
+                    && is_denied(&why) =>
             {
-                self.make_folder(beside)
+                self.make_folder(in_folder)
             }
             Err(why) => Err(refused(&at, why)),
         }
@@ -417,7 +422,7 @@ impl Opening<'_> {
         let said = |why: std::io::Error| refused(self.path, why);
         for at in named_for(self.path, self.id) {
             if let Ok(region) = Region::view(at.join("region"), &self.region_options()) {
-                self.is_nobodys(&region)?;
+                self.refuse_if_in_use(&region)?;
             }
         }
         let places = places(self.path, self.id);
@@ -428,14 +433,14 @@ impl Opening<'_> {
         }
         for at in &places {
             // It may be another store that was created in this folder, or any file of the user.
-            if let Some(name) = take_away(at).map_err(|why| of_memory(at, why))? {
+            if let Some(name) = remove_memory(at).map_err(|why| of_memory(at, why))? {
                 return Err(refused(at, Refusal::NotMemory { name }));
             }
         }
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
-        let (memory, beside) = (new_memory(self.id).map_err(said)?, self.path.join("memory"));
+        let (memory, in_folder) = (new_memory(self.id).map_err(said)?, self.path.join("memory"));
         let room = if is_shared(self.path) { 0 } else { room() };
-        Ok(if is_in_memory(self.options.place, room, needed) { memory } else { beside })
+        Ok(if is_in_memory(self.options.place, room, needed) { memory } else { in_folder })
     }
 
     /// Returns the options with which the region is created and opened.

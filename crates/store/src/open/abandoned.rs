@@ -22,7 +22,7 @@ use std::path::Path;
 use latchwork_machine::Shared as Machine;
 use latchwork_region::{Error as RegionError, Options, Region};
 
-use super::memory::{OF, PREFIX, SHM, take_away};
+use super::memory::{OF, PREFIX, SHM, remove_memory};
 use super::owner::another;
 use super::text_file::read_file;
 
@@ -43,7 +43,7 @@ pub(super) fn remove_abandoned() {
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for at in ours.map(|entry| entry.path()).filter(|at| another(at).is_none()) {
         if is_abandoned(&at) {
-            let _ = take_away(&at);
+            let _ = remove_memory(&at);
         }
     }
 }

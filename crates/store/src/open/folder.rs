@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::group::share;
 use super::identity::{Identity, convert_identity, parse_identity};
 use super::memory::{
-    RecordedMemory, SHM, is_place, memory_left, named_for, parse, places, take_away,
+    RecordedMemory, SHM, is_place, memory_left, named_for, parse, places, remove_memory,
 };
 use super::no_store;
 use super::owner::is_own;
@@ -327,9 +327,9 @@ impl Folder {
     /// process.
     fn forget_region(&self) -> Result<(), Error> {
         let said = |why: std::io::Error| refused(&self.path, why);
-        let told = self.file("region").and_then(std::io::read_to_string).map_err(said)?;
+        let text = self.file("region").and_then(std::io::read_to_string).map_err(said)?;
         let RecordedMemory { at, of, creation, .. } =
-            parse(&told).map_err(|why| refused(&self.path, why))?;
+            parse(&text).map_err(|why| refused(&self.path, why))?;
         let is_own = of == self.path && creation == self.creation;
         if !is_own || !is_place(&at, &self.path, &self.id) {
             let what = "it names other memory than the process that closes the store has";
@@ -338,7 +338,8 @@ impl Folder {
         let unlinked = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
         // If the folder was moved, the path of memory in the folder now belongs to another folder.
         let is_there = at != self.path.join("memory") || self.is_there();
-        let other = if is_there { take_away(&at).map_err(|why| refused(&at, why))? } else { None };
+        let other =
+            if is_there { remove_memory(&at).map_err(|why| refused(&at, why))? } else { None };
         match other {
             Some(name) => Err(refused(&at, Refusal::NotMemory { name })),
             None => unlinked.map_err(|why| said(why.into())),
@@ -350,7 +351,7 @@ impl Folder {
     fn forget(&self) {
         let _ = self.live.file.unlock();
         if self.live.file.try_lock().is_ok() && self.memory.parent() == Some(Path::new(SHM)) {
-            let _ = take_away(&self.memory);
+            let _ = remove_memory(&self.memory);
         }
         let _ = self.live.file.unlock();
     }

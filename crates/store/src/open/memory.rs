@@ -131,7 +131,7 @@ impl Files {
 }
 
 /// Reads the file `region` of a folder; `None` if it does not exist.
-pub(crate) fn told(path: &Path) -> Result<Option<RecordedMemory>, Error> {
+pub(crate) fn recorded_memory(path: &Path) -> Result<Option<RecordedMemory>, Error> {
     let damaged = |what| refused(path, Refusal::Damaged { file: "region", what });
     let bytes = match read_file(&path.join("region")) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
@@ -221,15 +221,17 @@ pub(crate) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
 
 /// Returns where the shared memory is, if it is from the current boot.
 fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
-    let Some(told) = told(path)?.filter(|told| told.now) else { return Ok(None) };
-    if told.of != path {
-        return Err(refused(path, Refusal::Elsewhere { path: told.of }));
+    let Some(recorded) = recorded_memory(path)?.filter(|recorded| recorded.now) else {
+        return Ok(None);
+    };
+    if recorded.of != path {
+        return Err(refused(path, Refusal::Elsewhere { path: recorded.of }));
     }
-    if !is_place(&told.at, path, id) {
+    if !is_place(&recorded.at, path, id) {
         let what = "it names memory that is not this store's";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
-    Ok(Some((told.at, told.files)))
+    Ok(Some((recorded.at, recorded.files)))
 }
 
 /// Memory that processes use, or that they left.
@@ -267,7 +269,7 @@ pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<L
 
 /// Removes shared memory, or the part of it that a killed process left. If the folder contains any
 /// other file, removes nothing and returns that file's name.
-pub(crate) fn take_away(path: &Path) -> std::io::Result<Option<OsString>> {
+pub(crate) fn remove_memory(path: &Path) -> std::io::Result<Option<OsString>> {
     let about = match fs::symlink_metadata(path) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,

@@ -1,4 +1,4 @@
-//! Names of tables by their trees, for a process that takes no part in the store.
+//! Names of tables by tree, for a process that has not opened the store.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
