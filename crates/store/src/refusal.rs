@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// No store exists, and none was to be created.
+    /// No store exists, and the options do not allow creating one.
     NoStore,
     /// The path, or a parent of it, is a file.
     NotAFolder,

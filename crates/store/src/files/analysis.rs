@@ -1,5 +1,5 @@
-//! The analysis of recovery, while it reads the log: the transactions without an end, the pages that
-//! may have had intents, and the free pages.
+//! The analysis pass of recovery: the transactions without an end, the pages that may have had
+//! intents, and the free pages.
 
 use std::collections::BTreeMap;
 

@@ -11,7 +11,7 @@
 //! | sync | all pages are written whose first change is before the mark | nothing to do |
 //! | flush | the ends of transactions that have ended since the mark are durable | nothing to do |
 //! | control | redo starts at the mark, or earlier for an open transaction | the old redo point |
-//! | recycle | the log before it is released, unless snapshots need it | segments for the next one |
+//! | recycle | the log before it is released, except for snapshots | segments for the next one |
 //! | punch | the space of free pages is returned to the file system | the space is kept |
 //!
 //! When a checkpoint is due, dead threads are swept, including one that held the claim on the

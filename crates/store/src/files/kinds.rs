@@ -3,7 +3,7 @@
 //! | record | kind | flags | `prev` |
 //! |---|---|---|---|
 //! | a change of a record | `CHANGE` | `LAST` if it commits | the transaction's previous record |
-//! | the rollback of a change | `CHANGE` | `CLR`; `SYSTEM` for a dead thread | the next to roll back |
+//! | the rollback of a change | `CHANGE` | `CLR`; `SYSTEM` by others | the next to roll back |
 //! | a change of a page's structure | `CHANGE` | `SYSTEM` | none |
 //! | a commit | `COMMIT` | `LAST` | the transaction's previous record |
 //! | the end of a rollback | `END` | `SYSTEM` | none |
