@@ -58,7 +58,7 @@ impl Turns {
 
     /// Returns a permit and grants free ones to the first waiters. A woken task may be dropped
     /// within the call of its waker and return its permit there. The thread that is already
-    /// granting then grants that one after the call, so that the recursion does not exhaust the
+    /// granting then handles that permit after the call, so that the recursion does not exhaust the
     /// stack.
     fn pass(&self) {
         if self.is_of_parent() {

@@ -195,7 +195,7 @@ pub enum Error {
         table: String,
         /// The key.
         key: Vec<u8>,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
     /// A transaction of a dead thread cannot be rolled back at present. It keeps its locks, and
@@ -207,7 +207,7 @@ pub enum Error {
         page: u64,
         /// The key; empty if the log record cannot be read.
         key: Vec<u8>,
-        /// What failed.
+        /// The error.
         why: Box<Error>,
     },
     /// An option has an invalid value; the text names it and the valid ones.
@@ -601,7 +601,7 @@ fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Res
 }
 
 /// Advice for damage.
-const ADVICE: &str = "`restore` a copy, or run `salvage` to read what is left";
+const ADVICE: &str = "`restore` a copy, or let `salvage` read what is left";
 
 fn say_of_log(f: &mut fmt::Formatter<'_>, why: &latchwork_log::Error) -> fmt::Result {
     use latchwork_log::Error::{Corrupt, LogDamaged};
@@ -624,7 +624,7 @@ impl fmt::Display for Error {
             Self::Lock { .. } | Self::OwnTransaction { .. } => self.say_of_key(f),
             Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
-                write!(f, "deadline passed after {runs} attempts; the last one failed with: {last}")
+                write!(f, "not done by its deadline; the last of {runs} runs: {last}")
             }
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")

@@ -109,7 +109,7 @@ pub(crate) struct Sessions<M: ConstMachine> {
     process: u32,
 }
 
-/// Idle sessions, for the next object or thread.
+/// Idle sessions.
 struct Idle<M: ConstMachine> {
     waiting: Vec<Lone<M>>,
     /// How many may be idle now, and the limit of that number.

@@ -22,8 +22,8 @@ pub struct Holder {
     pub pid: Option<u32>,
     /// Its label: see [`TxnOptions::label`](crate::TxnOptions::label).
     pub label: String,
-    /// Whether the process was stopped (by `SIGSTOP` or a debugger). Unknown, and false, for a
-    /// process in another pid namespace.
+    /// Whether the process was stopped (by `SIGSTOP` or a debugger). False for a process in another
+    /// pid namespace, where this is unknown.
     pub stopped: bool,
     /// Whether it holds the lock; otherwise it waits for the lock before the failed transaction.
     pub holds: bool,

@@ -18,7 +18,7 @@
 //!
 //! A session that has looked up a table before the number changed cannot write to the old tree: it
 //! compares the number when it has its locks, and a record that it has locked earlier is not moved
-//! until its transaction ends. The old tree remains, without records, for the next migration.
+//! until its transaction ends. The next migration uses the old tree, which remains without records.
 
 use core::ops::Bound;
 

@@ -494,8 +494,7 @@ fn of_region(why: &Error) -> Option<latchwork_region::Error> {
     }
 }
 
-/// Converts the error for memory that cannot be joined into one that names its owner and what to
-/// do.
+/// Adds the owner and advice to the error for memory that cannot be joined.
 fn not_joined(at: &Path, why: Error) -> Error {
     use latchwork_region::Error as Region;
 

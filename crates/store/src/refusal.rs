@@ -49,7 +49,7 @@ pub enum Refusal {
     Damaged {
         /// The file.
         file: &'static str,
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
     /// A file of the store has other hard links, in this folder or another. Two stores that share a
@@ -90,7 +90,7 @@ pub enum Refusal {
     },
     /// Its shared memory cannot be joined.
     Memory {
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
     /// The folder of the shared memory contains another file.

@@ -58,7 +58,7 @@ impl Default for TxnOptions {
 /// The result of a transaction that was run until it committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts<R> {
-    /// What the closure returned.
+    /// The closure's result.
     pub value: R,
     /// The position of the commit record; `None` if nothing was written.
     pub at: Option<u64>,

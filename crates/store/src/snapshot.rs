@@ -35,15 +35,14 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(Self { engine, slot, view: View::new(at, low) })
     }
 
-    /// Moves the snapshot up, so that it contains all commits up to a position, also those that are
-    /// not yet durable.
+    /// Moves the snapshot up, so that it contains all commits up to a position, durable or not.
     pub(crate) fn moved_up(mut self, to: u64) -> Self {
         self.view = View::new(self.view.at.max(to), self.view.low);
         self
     }
 
-    /// Looks up the last commits of all slots below this number, for a snapshot that is kept: later
-    /// the lookup takes longer, or the log no longer contains them.
+    /// Looks up the last commits of all slots below this number. Called for a snapshot object:
+    /// later the lookup takes longer, or the log no longer contains them.
     ///
     /// # Errors
     ///
@@ -100,7 +99,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(self.get_into(tree, key, &mut value)?.then_some(value))
     }
 
-    /// Goes back from a version that this snapshot does not see to one that it sees.
+    /// Goes back from a version that this snapshot does not see to a visible version.
     #[cold]
     fn older(
         &self,

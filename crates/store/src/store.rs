@@ -266,7 +266,7 @@ impl<M: ConstMachine> Store<M> {
         &self.inner.background
     }
 
-    /// Takes a session that belongs to no thread, for a transaction object.
+    /// Takes a session that belongs to no thread. A transaction object uses it.
     pub(crate) fn lone(&self) -> Result<Lone<M>, Error> {
         self.inner.sessions.take(&self.inner.home)
     }
@@ -617,9 +617,9 @@ impl<M: ConstMachine> Store<M> {
     /// Makes a checkpoint: writes all modified pages to the disk and releases the log before them.
     /// Dead threads are swept and their transactions rolled back first.
     ///
-    /// Blocks while another thread makes a checkpoint, because that one may have begun before the
-    /// last change. If that thread's process is stopped, this call does not return until the
-    /// process continues.
+    /// Blocks while another thread makes a checkpoint, because it may have begun before the last
+    /// change. If that thread's process is stopped, this call does not return until the process
+    /// continues.
     ///
     /// # Errors
     ///

@@ -34,7 +34,7 @@ pub struct Table<K, V> {
     version: u32,
     /// Hash of the name, the version and the described types; used for lookups.
     hash: u64,
-    /// Types that are known only at run time, for a table of [`Raw`](crate::Raw).
+    /// Types of a table of [`Raw`](crate::Raw) that are known only at run time.
     described: Option<(Type, Type)>,
     of: PhantomData<fn(K, V)>,
 }

@@ -277,7 +277,7 @@ pub(crate) fn fits(name: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Maps tables to trees, for one session.
+/// Maps tables to trees in one session.
 pub(crate) struct Tables<'s, M: ConstMachine> {
     pub(crate) catalog: &'s Catalog<M>,
     pub(crate) kept: &'s Kept<M>,
@@ -375,9 +375,9 @@ impl<M: ConstMachine> Tables<'_, M> {
         done
     }
 
-    /// Returns the tree of a table, for a transaction that may write. Creates the table if it does
-    /// not exist, and records its types if it has none. Waits as for a lock if another transaction
-    /// is creating it.
+    /// Returns the tree of a table; called by transactions that may write. Creates the table if it
+    /// does not exist, and records its types if it has none. Waits as for a lock if another
+    /// transaction is creating it.
     ///
     /// # Errors
     ///

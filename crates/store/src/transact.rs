@@ -86,7 +86,7 @@ pub trait ReadOps<'r> {
         key: K::Of<'_>,
     ) -> Result<bool, Error>;
 
-    /// Returns the records of a range, in order; `rev` of the iterator goes backwards.
+    /// Returns the records of a range, in order; `rev` of the iterator reverses the direction.
     ///
     /// # Errors
     ///

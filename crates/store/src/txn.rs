@@ -76,7 +76,7 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     wait: Wait,
     /// Keys that this attempt, or an earlier one, could not lock for writing.
     contended: RefCell<Contended>,
-    /// Trees of which it holds ranges.
+    /// Trees with ranges that it holds.
     claims: BTreeSet<u32>,
     /// Ends of trees that it holds.
     ends: HeldEnds,
@@ -128,7 +128,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self.wait = wait;
     }
 
-    /// Returns when it began, for the owner of its next attempt.
+    /// Returns when it began; the owner of its next attempt gets this age.
     ///
     /// # Errors
     ///

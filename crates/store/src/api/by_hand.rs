@@ -225,7 +225,7 @@ impl<M: ConstMachine> Transaction<M> {
         self.options.mode.unwrap_or(self.store.home().sizes.mode)
     }
 
-    /// Returns the record of which thread uses the transaction.
+    /// Returns the word that names the thread that uses the transaction.
     pub(crate) fn user(&self) -> Result<Arc<User<M>>, Error> {
         Ok(self.session.as_ref().ok_or_else(over)?.get().worker.user.clone())
     }

@@ -266,8 +266,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
                 Ok(false)
             })?;
             match (found, &candidate) {
-                // A record that was added since. If it is to be removed, lock it and read it again:
-                // at a level that locks no ranges, another transaction may have removed it.
+                // A record that was added since. With `take`, lock it and read it again: at a level
+                // that locks no ranges, another transaction may have removed it.
                 (Some((key, _)), _) if take && candidate.as_ref() != Some(&key) => {
                     if let Some(value) = self.txn.get_raw_for_update(tree, &key)? {
                         return Ok(Some((key, value)));

@@ -14,7 +14,7 @@
 //! | recycle | the log before it is released, except for snapshots | segments for the next one |
 //! | punch | the space of free pages is returned to the file system | the space is kept |
 //!
-//! When a checkpoint is due, dead threads are swept, including one that held the claim on the
+//! When a checkpoint is due, dead threads are swept, including a thread that held the claim on the
 //! checkpoint. A thread that died between two transactions, with a copy, a snapshot or a page
 //! intent, retains the log and has no lock for which another thread might wait. A background thread
 //! sweeps, because the rollback may take long, and no thread waits for it.

@@ -127,7 +127,7 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Scans some leaves of the tree of pieces, to note those that a dead thread emptied, because
+    /// Scans some leaves of the tree of pieces, to note leaves that a dead thread emptied, because
     /// no other thread scans there. Scans more if it finds some. Called by a checkpoint.
     pub(crate) fn look_at_pieces(&self) {
         let shared = &self.home.shared;

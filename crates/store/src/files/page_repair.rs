@@ -78,8 +78,8 @@ impl<M: ConstMachine> PageRepairs<M> {
         self.log.read(Lsn(lsn)).map(link).map_err(say)
     }
 
-    /// Returns the newest record of the page: the one given, or the last record of the dead thread
-    /// if it concerns this page, or else the last record of the page in the log.
+    /// Returns the newest record of the page: the one given, or the dead thread's last record if it
+    /// concerns this page, or else the last record of the page in the log.
     fn newest(&self, lost: &Lost) -> Result<u64, String> {
         if lost.lsn != 0 {
             return Ok(lost.lsn);

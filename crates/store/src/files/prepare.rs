@@ -52,7 +52,7 @@ pub(crate) struct Found {
     pub(crate) gid: Vec<u8>,
     /// Milliseconds since 1970.
     pub(crate) when: u64,
-    /// The positions of its first record and of the one that prepares it.
+    /// The positions of its first record and of the `PREPARE` record.
     pub(crate) first: u64,
     pub(crate) at: u64,
 }
@@ -230,7 +230,7 @@ impl<M: ConstMachine> StoreInner<M> {
                 .is_ok_and(|entry| entry.head.kind == END && u32::from(entry.slot) == slot))
     }
 
-    /// Returns all prepared transactions, except those that a living thread is preparing or
+    /// Returns all prepared transactions, except transactions that a living thread is preparing or
     /// deciding, in the order in which they were prepared. Includes those of dead threads that
     /// another process is sweeping: a thread that decides one waits for that.
     pub(crate) fn all_prepared(&self) -> Result<Vec<Found>, Error> {

@@ -201,8 +201,8 @@ fn first_of(open: &[(u16, Open)]) -> Option<Lsn> {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Restores the transactions without an end, and rolls back at once those that cannot wait for
-    /// a sweep. Returns the first record of the remaining ones.
+    /// Restores the transactions without an end, and rolls back at once the ones that cannot wait
+    /// for a sweep. Returns the first record of the remaining ones.
     ///
     /// # Errors
     ///

@@ -36,7 +36,7 @@ enum Place<M: ConstMachine> {
     Sweeper(Rc<Thread<M>>),
 }
 
-/// What happens to a worker's slot when the worker is dropped.
+/// The fate of a worker's slot when the worker is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
     /// The next thread can use it.
@@ -241,7 +241,7 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(self.log.append(&mut record)?)
     }
 
-    /// Returns the slot's commit, if it has made one that this worker does not know.
+    /// Returns the slot's last commit, if this worker does not know it.
     pub(crate) fn committed_since(&self) -> Result<Option<u64>, Error> {
         let newest = self.log.log().commits_of(self.log.slot(), |_, commit| Some(commit.0))?;
         Ok(newest.filter(|newest| *newest != self.last_commit.get()))

@@ -59,7 +59,7 @@ const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
 pub(crate) const SLOTS: u64 = 64;
 pub(crate) const LINE: u64 = 16;
-/// Words of a slot after the lines, for the counts of its threads: `meter.rs`.
+/// Words of a slot after the lines, with the counts of its threads: `meter.rs`.
 pub(crate) const METER: u64 = 40;
 /// How often the needs of snapshots are recomputed, in bytes of log.
 const LOOK: u64 = 64 << 10;

@@ -73,7 +73,7 @@ impl Signature {
 
 impl<M: ConstMachine> StoreInner<M> {
     /// Signs the pages before a checkpoint's mark. Returns the signed position. If nothing was
-    /// logged since the last signature, that one still applies.
+    /// logged since the last signature, it still applies.
     pub(crate) fn sign(&self, worker: &StoreSession<M>) -> Result<Lsn, Error> {
         let (end, marked) = (self.log.end(), self.log.marked());
         // The mark of new memory does not belong to a checkpoint.

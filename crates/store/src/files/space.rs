@@ -254,8 +254,8 @@ impl<M: ConstMachine> StoreInner<M> {
     /// The log marks a page as free before the pool does. That must be durable for all of these
     /// pages, or after a crash a link could lead to a page without bytes. Recovery reads no page
     /// that is free at the end of the log, unless a record contains a change of it from before;
-    /// that record also precedes the one that frees the page, so a fault of the page does not count
-    /// as damage.
+    /// that record also precedes the record that frees the page, so a fault of the page does not
+    /// count as damage.
     fn punch(&self, worker: &StoreSession<M>, pages: &[u64]) -> Result<u64, Error> {
         let end = || Lsn(self.log.end().0.saturating_sub(1));
         let mut durable = || worker.log.flush(end()).is_ok();

@@ -236,8 +236,8 @@ impl<M: ConstMachine> StoreInner<M> {
 }
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Rolls back the transaction of a dead slot, unless a living thread does: that one must end
-    /// first. Returns whether the transaction is prepared and therefore not rolled back.
+    /// Rolls back the transaction of a dead slot, unless a living thread does: it must end first.
+    /// Returns whether the transaction is prepared and therefore not rolled back.
     fn undo_dead(&self, slot: u16) -> Result<bool, Error> {
         let (shared, region) = (&self.home.shared, self.home.manager.region());
         let turn = shared.turn(slot)?;
@@ -303,7 +303,7 @@ impl<M: ConstMachine> StoreSession<M> {
 
     fn end_taken(&self, slot: u16) -> Result<(), Error> {
         let mut ends = Ends { turn: self.home.shared.turn(slot)?, state: State::Left };
-        // The dead thread may have taken it over from another dead one without checking it.
+        // The dead thread may have taken it over from another dead thread without checking it.
         if self.home.prepared_in(u32::from(slot))?.is_some() {
             ends.state = State::Idle;
             return Ok(());

@@ -180,8 +180,8 @@ impl<M: ConstMachine> Turn<'_, M> {
         self.pass(State::Left, State::Busy)
     }
 
-    /// Takes over for the slot `by` what the dead thread of another slot had taken. A check that it
-    /// had begun is cancelled.
+    /// Takes over for the slot `by` a transaction that a dead thread of another slot had taken. A
+    /// check that it had begun is cancelled.
     pub fn take_over(&self, dead: u32, by: u32) -> bool {
         let _ = self.pass(State::Looks(dead), State::Idle);
         self.pass(State::Taken(dead), State::Taken(by))

@@ -32,7 +32,7 @@ pub enum KeyPart {
 }
 
 /// Maximum nesting of tuples, the same as for JSON, so that bytes of a file cannot exhaust the
-/// stack. A key with deeper nesting is encoded as one that is too long for any store, because it
+/// stack. A key with deeper nesting is encoded as a key that is too long for any store, because it
 /// could not be decoded.
 const DEPTH: usize = 128;
 

@@ -276,7 +276,7 @@ fn held_at_rest(
 }
 
 /// Creates the lock file. Returns `None` if it cannot be created, because then no process can open
-/// the store either. Creates nothing in a folder of another user, who could not use the file.
+/// the store either. Creates nothing in a folder of another user: that user could not use the file.
 fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
     use Refusal::{NoSpace, Permission, ReadOnly};
 

@@ -87,9 +87,9 @@ pub(super) fn convert_identity(path: &Path, found: &Identity, sizes: &Sizes) -> 
     put_identity(path, &found.id, sizes).map_err(|why| refused(path, why))
 }
 
-/// Returns the folders above a path, up to the root of its file system. This process, or one that
-/// died, may just have created any of them, and everything below a folder whose name is not durable
-/// can be lost. A mount point existed before.
+/// Returns the folders above a path, up to the root of its file system. This process, or a process
+/// that died, may have created any of them recently, and everything below a folder whose name is
+/// not durable can be lost. A mount point existed before.
 fn folders_around(path: &Path) -> impl Iterator<Item = &Path> {
     let device = |path: &Path| fs::metadata(path).ok().map(|about| about.dev());
     let own = device(path);

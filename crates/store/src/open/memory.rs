@@ -239,7 +239,7 @@ fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
 pub(crate) struct Left {
     /// The folder of the memory.
     pub(crate) at: PathBuf,
-    /// Whether the files are known to be those that the processes used.
+    /// Whether the files are known to be the ones of those processes.
     pub(super) same: bool,
 }
 

@@ -6,8 +6,8 @@
 //! | killed processes left their memory | the same |
 //! | it is closed | its files are read in place, through memory of this process alone |
 //!
-//! A store that was not closed cleanly is recovered in that memory: what recovery writes stays in
-//! an [`Overlay`]. Nothing is written to the folder, so it may be on read-only media.
+//! A store that was not closed cleanly is recovered in that memory; an [`Overlay`] contains the
+//! pages that recovery writes. Nothing is written to the folder, so it may be on read-only media.
 //!
 //! A reader in place keeps a shared lock on `opening` for as long as it has the store open, so that
 //! no process opens the store for writing and changes the files below it. Media without that file

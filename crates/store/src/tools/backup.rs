@@ -33,7 +33,7 @@ const CHUNK: u64 = 64;
 /// How long an invalid page is read again: a concurrent write of it ends earlier.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What has been copied.
+/// The amount copied so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
@@ -52,8 +52,8 @@ pub type Copying<'t> = dyn FnMut(&Copied) + 't;
 
 impl Store<Machine> {
     /// Copies the store into a new folder while other transactions write. The copy contains all
-    /// transactions that had committed when this was called, and those that committed before its
-    /// log was copied. It is an independent store, which opens as after a crash.
+    /// transactions that had committed when this was called, and later ones that committed before
+    /// its log was copied. It is an independent store, which opens as after a crash.
     ///
     /// # Errors
     ///

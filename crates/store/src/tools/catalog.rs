@@ -1,4 +1,4 @@
-//! Names of tables by tree, for a process that has not opened the store.
+//! Names of tables by tree, as read by a process that has not opened the store.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;

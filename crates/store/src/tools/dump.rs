@@ -134,7 +134,7 @@ impl<M: ConstMachine> Store<M> {
         Ok(from.summary())
     }
 
-    /// Creates a table with these types, or records them for one that has none.
+    /// Creates a table with these types, or records them if it has none.
     #[doc(hidden)]
     pub fn make_table_of(&self, table: &TableInfo) -> Result<(), Error> {
         match self.table_to_load(table, &Load { merge: true, ..Load::default() }) {

@@ -15,7 +15,7 @@ const LEAVES: u64 = 256;
 
 impl<M: ConstMachine> Store<M> {
     /// Frees the empty pages of all tables, and returns the space of all free pages to the file
-    /// system, also of those that a checkpoint keeps for reuse. Other threads and processes can
+    /// system, including pages that a checkpoint keeps for reuse. Other threads and processes can
     /// write at the same time. Returns the size of the file before and after; `progress` is called
     /// with the number of leaves visited so far.
     ///

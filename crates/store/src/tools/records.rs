@@ -1,7 +1,7 @@
 //! The records of a store's log.
 //!
 //! This reads the files and writes nothing, so it works for a store that other processes write and
-//! for one that can no longer be opened. Records that are not yet in the files are not shown.
+//! for a store that can no longer be opened. Records that are not yet in the files are not shown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ pub struct LogRecord {
     pub prev: u64,
     /// The page's position before the change.
     pub page_prev: u64,
-    /// The key, for the change of a single record.
+    /// The key, if a single record changes.
     pub key: Option<Vec<u8>>,
     /// The old value.
     pub before: Option<Vec<u8>>,

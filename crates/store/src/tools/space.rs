@@ -38,7 +38,7 @@ pub struct Space {
 pub struct DataFile {
     /// Size of a page in bytes.
     pub page_bytes: u32,
-    /// Number of pages, including those that are not written yet.
+    /// Number of pages, including unwritten ones.
     pub pages: u64,
     /// Free pages, which tables take when they grow.
     pub free: u64,

@@ -65,8 +65,8 @@ impl TemporaryFolder {
             }
         };
         // The mark contains the target's name, which distinguishes a folder under construction from
-        // one that was renamed. It is durable before anything else is in the folder, so that the
-        // next process with the same target can remove what a crash of the machine leaves.
+        // a renamed one. It is durable before anything else is in the folder, so that the next
+        // process with the same target can remove what a crash of the machine leaves.
         let name = name.as_encoded_bytes();
         let written = within_limit(name.len() as u64, || mark.write_all(name));
         let made = Self { fresh, to, mark, named: false };

@@ -31,7 +31,7 @@ use latchwork_disk::crc32c_append;
 
 use crate::{Error, KEY_MAX, TableInfo, VALUE_MAX};
 
-/// The format that is written, and the latest one that can be read. Format 1 has no types.
+/// The format that is written, and the latest readable one. Format 1 has no types.
 const FORMAT: u64 = 2;
 const TITLE: &str = "latchwork dump ";
 /// Maximum length in bytes of a line that is not a record, and of an escaped key.
@@ -74,7 +74,7 @@ pub enum DumpError {
         /// The number of complete lines.
         lines: u64,
     },
-    /// All lines are valid, but they differ from those that were written.
+    /// All lines are valid, but they differ from the written ones.
     Checksum {
         /// The checksum in the last line.
         said: u32,
@@ -110,7 +110,7 @@ impl fmt::Display for DumpError {
         match self {
             Self::Io { why, .. } => f.write_str(why),
             Self::Store(why) => why.fmt(f),
-            Self::NotADump => f.write_str("this is not a dump: its first line differs"),
+            Self::NotADump => f.write_str("this is no dump: its first line is another"),
             Self::Version { found, known } => {
                 write!(f, "the dump has format {found}, known here is {known}")
             }

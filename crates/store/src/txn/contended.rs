@@ -1,4 +1,4 @@
-//! Keys that a transaction could not lock for writing, for its next attempt.
+//! Keys that a transaction could not lock for writing; its next attempt uses them.
 //!
 //! If many transactions have read a record or a range and then write it, all but one are aborted.
 //! If they read it again in the same mode, each of them is a victim in turn: n transactions with n

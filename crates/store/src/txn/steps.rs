@@ -35,7 +35,7 @@ enum What {
     Record(Vec<u8>, Mode),
     Range(Vec<u8>, (Bound<Vec<u8>>, Bound<Vec<u8>>), RangeKind),
     /// A record that must only become free for a moment, so that another transaction can continue.
-    /// Only one waiter gets it at a time; later ones wait until that one has continued.
+    /// Only one waiter gets it at a time; later ones wait until it has continued.
     Free(Vec<u8>),
 }
 
