@@ -384,7 +384,7 @@ impl<M: ConstMachine> Drop for Background<M> {
 
 /// Stack size of a thread in bytes.
 const STACK: usize = 2 << 20;
-/// The loop of the flusher.
+/// Runs the loop of the flusher.
 fn flush<M: ConstMachine>(
     session: Lone<M>,
     sessions: &Sessions<M>,

@@ -202,8 +202,8 @@ pub trait Engine: Commits {
         let _ = (tree, more);
     }
 
-    /// Maximum length of key and value of a record together, in bytes. A record of exactly this
-    /// length is the beginning of a long value.
+    /// Returns the maximum length of key and value of a record together, in bytes. A record of
+    /// exactly this length is the beginning of a long value.
     fn record_max(&self) -> usize {
         usize::MAX
     }

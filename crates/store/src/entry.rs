@@ -35,7 +35,7 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    /// The types of a table as a program names it; `None` if one of them matches any type.
+    /// Returns the types of a table as a program names it; `None` if one of them matches any type.
     pub(crate) fn of(key: &Type, value: &Type) -> Option<Self> {
         let any = key.is_any() || value.is_any();
         (!any).then(|| Self { key: key.to_string(), value: value.to_string() })

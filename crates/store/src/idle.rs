@@ -53,13 +53,13 @@ impl<M: ConstMachine> Kept<M> {
         Self { worker, reads, writes, spare, trees, scratch }
     }
 
-    /// The flag that a snapshot of a call uses the session.
+    /// Returns the flag that a snapshot of a call uses the session.
     #[inline]
     pub(crate) fn reading(&self) -> &Cell<bool> {
         &self.reads
     }
 
-    /// The flag that a transaction of a call uses the session.
+    /// Returns the flag that a transaction of a call uses the session.
     #[inline]
     pub(crate) fn writing(&self) -> &Cell<bool> {
         &self.writes
@@ -253,7 +253,7 @@ impl<M: ConstMachine> Drop for Held<M> {
 /// A hold on a session, for any machine parameter.
 pub(crate) trait AnyHeld {
     fn any(&self) -> &dyn Any;
-    /// Whether its store has ended.
+    /// Returns whether its store has ended.
     fn is_over(&self) -> bool;
 }
 

@@ -43,8 +43,8 @@ fn beginning(max: usize, key: &[u8]) -> usize {
     max.saturating_sub(key.len() + TRAILER)
 }
 
-/// Length of a piece, except the last: four of them fill a leaf, and their records are shorter than
-/// the maximum.
+/// Returns the length of a piece, except the last: four of them fill a leaf, and their records are
+/// shorter than the maximum.
 fn piece_bytes(max: usize) -> usize {
     max - 40
 }

@@ -151,8 +151,8 @@ impl Default for Options {
 
 impl Options {
     /// Returns options for small stores and machines with little memory: log segments of 1 MiB, a
-    /// cache that starts at 2 MiB, a log buffer of 1 MiB, a checkpoint after each 4 MiB of log, 64
-    /// MiB of history, 64 MiB of address space for locks, and 64 threads.
+    /// cache of 2 MiB, a log buffer of 1 MiB, a checkpoint after each 4 MiB of log, 64 MiB of
+    /// history, 64 MiB of address space for locks, and 64 threads.
     pub fn small() -> Self {
         let sizes = Sizes {
             cache: 2 << 20,

@@ -162,7 +162,7 @@ impl<'t, M: ConstMachine> Runs<'t, M> {
         Ok(owner)
     }
 
-    /// After a failed attempt, returns an error unless another attempt follows.
+    /// Returns an error after a failed attempt, unless another attempt follows.
     #[cold]
     fn go_on(&self, failed: Error) -> Result<(), Error> {
         if !failed.is_retryable() {

@@ -69,7 +69,7 @@ impl ServerError {
         Self { kind, state: state.into(), message: message.into() }
     }
 
-    /// Whether the same transaction may succeed if it is run again.
+    /// Returns whether the same transaction may succeed if it is run again.
     pub(crate) fn is_retryable(&self) -> bool {
         use ServerFailure::{Conflict, ConnectionLost, Unreachable};
         matches!(self.kind, Conflict | ConnectionLost | Unreachable)

@@ -339,8 +339,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(kept)
     }
 
-    /// Runs a closure that reads a snapshot: the state of the store between two transactions. The
-    /// snapshot never blocks and never blocks a writer. Within the closure of a
+    /// Runs a closure that reads a snapshot: the state of the store between two transactions.
+    /// Reading it never blocks, and never blocks a writer. Within the closure of a
     /// [`write`](Self::write), the snapshot does not contain the changes of that transaction.
     ///
     /// # Errors

@@ -9,7 +9,7 @@
 //! | last write | takes X on the name; the next call carries it out, usually the commit |
 //! | commit | logs the commit record, or the last write as one; releases the locks |
 //! | prepare | logs the locks and the id; nothing changes until a thread decides |
-//! | roll back | undoes the log's records in place, last to first; then releases the locks |
+//! | roll back | rolls back its changes in place, last to first; then releases the locks |
 //!
 //! Invariants: if the stamp of a record names an unfinished transaction, that transaction holds X
 //! on the record. Locks are released after the commit record is in the log. A transaction that
@@ -184,7 +184,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         result
     }
 
-    /// Called after a read: another thread may have rolled back the earlier writes.
+    /// Checks that the transaction is still open. Called after a read, because another thread may
+    /// have rolled back the earlier writes.
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
         if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }

@@ -251,6 +251,8 @@ impl<M: ConstMachine> StoreInner<M> {
         self.punch(worker, &worker.free_pages()?)
     }
 
+    /// Returns the space of these pages to the file system.
+    ///
     /// The log marks a page as free before the pool does. That must be durable for all of these
     /// pages, or after a crash a link could lead to a page without bytes. Recovery reads no page
     /// that is free at the end of the log, unless a record contains a change of it from before;

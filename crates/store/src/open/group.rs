@@ -7,12 +7,12 @@ use std::path::Path;
 /// The bits of a folder that a group shares.
 const SHARED: u32 = 0o2020;
 
-/// Whether a group shares what is made in a folder.
+/// Returns whether new files in a folder are shared with its group.
 pub(super) fn is_shared(folder: &Path) -> bool {
     fs::metadata(folder).is_ok_and(|about| about.mode() & SHARED == SHARED)
 }
 
-/// The permissions of a file in a store's folder.
+/// Returns the permissions of a file in a store's folder.
 pub(super) fn file_mode(folder: &Path) -> u32 {
     if is_shared(folder) { 0o660 } else { 0o600 }
 }

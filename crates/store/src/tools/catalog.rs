@@ -22,7 +22,7 @@ pub(super) fn tables<M: ConstMachine>(pool: &Pool<M>, data: Option<&Path>) -> Ha
     tables
 }
 
-/// None if a page cannot be read.
+/// Reads the catalog's leaves; `None` if a page cannot be read.
 fn read<M: ConstMachine>(
     pool: &Pool<M>,
     data: Option<&Path>,
@@ -54,7 +54,7 @@ fn read<M: ConstMachine>(
     None
 }
 
-/// The words of a page.
+/// Returns the words of a page.
 fn page<M: ConstMachine>(pool: &Pool<M>, data: Option<&Path>, number: u64) -> Option<Vec<u64>> {
     let (file, _) = pool.files().ok()?.into_iter().next()?;
     let read = pool.looker().read(file, number, |page| {

@@ -64,7 +64,7 @@ pub struct Metric {
 pub struct Metrics(Vec<Metric>);
 
 impl Metrics {
-    /// The metrics, in the order of the text.
+    /// Returns the metrics, in the order of the text.
     pub fn iter(&self) -> impl Iterator<Item = &Metric> {
         self.0.iter()
     }

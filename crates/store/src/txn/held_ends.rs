@@ -112,7 +112,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         end.map_or(Bound::Unbounded, |end| end.empty.as_ref().map(Vec::as_slice))
     }
 
-    /// Called before the transaction writes a record: an end may have records again from there on.
+    /// Records that the transaction will write a record: an end may have records again from there
+    /// on.
     #[inline]
     pub(super) fn fills(&mut self, tree: u32, key: &[u8]) {
         for (&(_, back), end) in self.ends.range_mut((tree, false)..=(tree, true)) {
@@ -124,7 +125,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
     }
 
-    /// Called before a rollback: records that the transaction has removed may exist again.
+    /// Records that a rollback begins: records that the transaction has removed may exist again.
     pub(super) fn none_is_empty(&mut self) {
         self.ends.values_mut().for_each(|end| end.empty = Bound::Unbounded);
     }

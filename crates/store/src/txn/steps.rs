@@ -201,8 +201,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Waiting { txn: self, lock, looked: false }
     }
 
-    /// Called when the call that waited has ended. Releases the lock if such a call does not keep
-    /// it, because it was taken twice.
+    /// Releases the lock of a call that has ended, if such a call does not keep the lock: it was
+    /// taken twice.
     ///
     /// # Errors
     ///
