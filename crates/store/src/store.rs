@@ -294,8 +294,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(entries.into_iter().map(|(name, entry)| (shown(name), entry.tree)).collect())
     }
 
-    /// Returns a session of this thread that is free for `flag`. `flag` is generic over a function
-    /// and not a closure, so that this is not compiled again for each type of the caller's.
+    /// Returns a session of this thread that is free for `flag`. Pass a function as `flag`: a
+    /// closure has another type in each generic caller, and this would be compiled again for each.
     #[inline]
     fn kept(&self, flag: impl Fn(&Kept<M>) -> &Cell<bool>) -> Result<&Kept<M>, Error> {
         let sessions = &self.inner.sessions;
@@ -320,7 +320,7 @@ impl<M: ConstMachine> Store<M> {
             None => self.another(key, count >= KEPT)?,
         };
         // SAFETY: the session belongs to the borrowed store, and stays until this thread drops its
-        // hold: when the thread ends, or when the `Busy` that has marked it as the last one is
+        // hold: when the thread ends, or when the last `Busy` of a spare or given-up session is
         // dropped.
         Ok(unsafe { kept.as_ref() })
     }
@@ -391,9 +391,10 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// - The closure's error, if it is not retryable.
     /// - [`Error::Deadline`] after ten seconds.
-    /// - [`Error::CommitUnknown`] if the commit may or may not become durable.
+    /// - [`Error::CommitUnknown`]: the transaction is committed, but it is unknown whether the
+    ///   commit is durable.
     /// - [`Error::ReadsUnknown`] in [`Mode::Full`], if the transaction wrote nothing or failed and
-    ///   the data it has read cannot be made durable. It contains the closure's error.
+    ///   the data it has read cannot be made durable. It contains the closure's error, if any.
     /// - Errors of the [store's parts](Error), including those of the checkpoint.
     ///
     /// After any error except `CommitUnknown`, nothing was written.
@@ -627,7 +628,7 @@ impl<M: ConstMachine> Store<M> {
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.writable()?;
         let kept = self.kept(Kept::writing)?;
-        self.inner.home.checkpoint_anew(&kept.worker)
+        self.inner.home.checkpoint_now(&kept.worker)
     }
 
     /// Sweeps: looks for dead threads and rolls back what they left. A thread that waits for a lock

@@ -395,7 +395,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///     for (order, line, price) in [(7, 1, 20), (7, 2, 5), (8, 1, 1)] {
     ///         tx.put(&LINES, ("ann", order, line), price)?;
     ///     }
-    /// No other transaction can add a line to the order before the sum is written.
+    ///     // No other transaction can add a line to the order before the sum is written.
     ///     let lines = tx.prefix::<(&str, u64), _, _>(&LINES, ("ann", 7))?;
     ///     lines.map(|line| line.map(|(_, price)| price)).sum::<Result<u32, _>>()
     /// })?;
@@ -458,7 +458,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///     for (day, price) in [(3, 20), (8, 25), (12, 30)] {
     ///         tx.put(&PRICES, day, price)?;
     ///     }
-    /// The price set on day 10 or in the week before. Earlier days are not locked.
+    ///     // The price set on day 10 or in the week before. Earlier days are not locked.
     ///     let mut price = None;
     ///     tx.scan_back(&PRICES, 3..=10, &mut |_, value| {
     ///         price = Some(PRICES.value_of(value)?);

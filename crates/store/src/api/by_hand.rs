@@ -86,7 +86,7 @@ impl<M: ConstMachine> Store<M> {
     /// let store = Store::open(&path)?;
     /// let mut transaction = store.begin()?;
     /// transaction.put(&ACCOUNTS, 7, 100)?;
-    /// It continues in another thread.
+    /// // It continues in another thread.
     /// let ended = std::thread::spawn(move || {
     ///     transaction.put(&ACCOUNTS, 8, 50)?;
     ///     transaction.commit()

@@ -87,7 +87,7 @@ impl<M: ConstMachine> Store<M> {
     /// Runs a transaction for a task until it commits, as [`write`](Self::write) does. The
     /// transaction is serializable; when the future is ready, it is as durable as the store's mode
     /// says. During waits for a lock, the sync of the disk or admission, the thread is free for
-    /// other tasks. Thousands of tasks can run on one thread.
+    /// other tasks. A thousand tasks can run on one thread.
     ///
     /// A process admits as many transactions of tasks at a time as a quarter of the store's
     /// [`threads`](crate::Sizes::threads); other tasks wait for admission. A task that has a

@@ -104,7 +104,7 @@ impl<M: ConstMachine> StoreInner<M> {
 
     /// Makes a checkpoint that begins from now on and includes what dead threads left. Waits for
     /// another thread that makes one, however long that takes.
-    pub(crate) fn checkpoint_anew(&self, worker: &StoreSession<M>) -> Result<(), Error> {
+    pub(crate) fn checkpoint_now(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         // A transaction that cannot be rolled back retains the log; threads that need its locks
         // report it.
         let _ = self.sweep();
@@ -241,7 +241,7 @@ mod tests {
                 assert!(!home.checkpoint(&own).unwrap(), "the other has the right still");
                 comes.wait();
                 let before = home.disk.calls();
-                home.checkpoint_anew(&own).unwrap();
+                home.checkpoint_now(&own).unwrap();
                 (home.disk.calls() - before)[Operation::Sync]
             });
             comes.wait();

@@ -149,7 +149,7 @@ impl core::error::Error for KeyError {}
 /// assert_eq!(bytes, b"\x02ann\x00\x15\x08");
 /// assert_eq!(<(&str, u64)>::decode(&bytes), Ok(("ann".to_owned(), 8)));
 ///
-/// The bytes have the order of the keys.
+/// // The bytes have the order of the keys.
 /// let bytes = |key: &(Option<i128>, [u8; 2])| {
 ///     let mut bytes = Vec::new();
 ///     <(Option<i128>, [u8; 2])>::encode(key, &mut bytes);

@@ -121,7 +121,7 @@ impl<M: ConstMachine> Store<M> {
         progress: &mut Copying<'_>,
     ) -> Result<Copied, Error> {
         let home = self.home();
-        home.checkpoint_anew(worker)?;
+        home.checkpoint_now(worker)?;
         // All segments that are copied from now on belong to this checkpoint.
         let since = home.log.last_checkpoint();
         worker.log.move_pin(pin, since.redo)?;
