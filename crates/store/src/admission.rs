@@ -1,5 +1,5 @@
-//! Tasks take turns at a store's thread slots: so many have a transaction at a time, the others
-//! wait, the first to come first.
+//! Admission of tasks to a store's thread slots: a limited number of tasks have a transaction at a
+//! time; the others wait in the order of their arrival.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -10,7 +10,7 @@ use std::thread::{self, ThreadId};
 
 use crate::wakers::{Wakers, call, locked};
 
-/// How many may go on, and who waits.
+/// The number of free permits, and the waiting tasks.
 pub(crate) struct Turns {
     state: Mutex<State>,
     process: u32,
@@ -19,46 +19,47 @@ pub(crate) struct Turns {
 struct State {
     free: usize,
     waiting: Wakers,
-    /// Those whose turn it is, and who were not polled since.
+    /// Tasks that have been granted a permit and not been polled since.
     given: BTreeSet<u64>,
-    /// Threads that give turns.
+    /// Threads that are granting permits.
     giving: Vec<ThreadId>,
 }
 
-/// A task's turn, until this is dropped.
+/// The permit of a task, until this is dropped.
 pub(crate) struct Turn {
     of: Arc<Turns>,
 }
 
-/// A task that wants a turn.
+/// A task that requests a permit.
 pub(crate) struct Take {
     of: Arc<Turns>,
-    /// None if it does not wait.
+    /// `None` if it does not wait.
     number: Option<u64>,
 }
 
 impl Turns {
-    /// So many at a time.
+    /// Creates an admission queue with this many permits.
     pub(crate) fn new(free: usize) -> Self {
         let (waiting, given, giving) = (Wakers::default(), BTreeSet::new(), Vec::new());
         let state = Mutex::new(State { free, waiting, given, giving });
         Self { state, process: std::process::id() }
     }
 
-    /// Whether this is the child of a fork: the turns are the parent's, and a thread that is not
-    /// there may have the mutex.
+    /// Returns whether this is the child of a fork: the permits belong to the parent, and a thread
+    /// that does not exist may hold the mutex.
     fn is_of_parent(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Ready when it is the task's turn.
+    /// Returns a future that is ready when the task has a permit.
     pub(crate) fn take(self: &Arc<Self>) -> Take {
         Take { of: self.clone(), number: None }
     }
 
-    /// Gives turns back, and to the first that wait. A task that is woken may be dropped at once,
-    /// in the call of its waker, and gives its turn back there: the thread that is at it sees to
-    /// that one, too, when the call has ended, so that no crowd of them fills the stack.
+    /// Returns a permit and grants free ones to the first waiters. A woken task may be dropped
+    /// within the call of its waker and return its permit there. The thread that is already
+    /// granting then handles that permit after the call, so that the recursion does not exhaust the
+    /// stack.
     fn pass(&self) {
         if self.is_of_parent() {
             return;
@@ -75,7 +76,7 @@ impl Turns {
         {
             state.free -= 1;
             state.given.insert(number);
-            // Not under the mutex: it may poll the task, or drop it.
+            // Not under the mutex: the waker may poll or drop the task.
             drop(state);
             call(waker);
             state = locked(&self.state);
@@ -90,7 +91,7 @@ impl Future for Take {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
         let this = self.get_mut();
         if this.of.is_of_parent() {
-            // The next call says so.
+            // The next call reports the fork.
             return Poll::Ready(Turn { of: this.of.clone() });
         }
         let waker = cx.waker().clone();
@@ -100,7 +101,7 @@ impl Future for Take {
             None => state.free > 0 && state.waiting.is_empty(),
         };
         if mine {
-            // A turn that was given is not free any more.
+            // A granted permit is no longer counted as free.
             state.free -= usize::from(this.number.is_none());
             this.number = None;
             return Poll::Ready(Turn { of: this.of.clone() });
@@ -138,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    /// In the child of a fork a thread that is not there may have the mutex.
+    /// In the child of a fork, a thread that does not exist may hold the mutex.
     #[test]
     fn a_turn_in_the_child_of_a_fork_waits_for_nobody() {
         let process = std::process::id().wrapping_add(1);

@@ -1,4 +1,4 @@
-//! What a store can do beside running closures, and what its closures can do beside reading and
+//! Calls of a store beyond running closures, and calls of its transactions beyond reading and
 //! writing records.
 
 pub(crate) mod by_hand;

@@ -1,10 +1,10 @@
-//! What is left to threads of the store: to undo what a crash found open, and for tasks to wait for
-//! the disk and to make checkpoints.
+//! Background threads of a store: one rolls back what a crash left open; for tasks, one syncs the
+//! log and one makes checkpoints.
 //!
-//! The flusher begins with the first commit that waits for the disk, and ends when for a second
-//! none did. Commits that come while it syncs are the next *batch*: it is made durable by one call,
-//! as the commits of many threads are by a leader (`log/src/flush.rs`). All threads end before
-//! the store does.
+//! The flusher starts with the first commit of a task that waits for the disk, and ends after a
+//! second without one. Commits that arrive while it syncs form the next *batch*, which one sync
+//! makes durable, as a leader does for the commits of many threads (`log/src/flush.rs`). All
+//! threads end before the store does.
 
 use core::future::Future;
 use core::pin::Pin;
@@ -24,20 +24,21 @@ use crate::files::session::StoreSession;
 use crate::idle::{Lone, Sessions};
 use crate::wakers::{Wakers, call, locked};
 
-/// After so long without a commit the flusher ends.
+/// The flusher ends after this long without a commit.
 const IDLE: Duration = Duration::from_secs(1);
-/// With fewer thread slots than this there are none for threads of the store.
+/// A store with fewer thread slots than this has no background threads.
 const SLOTS: u32 = 8;
-/// How often the dead are looked for at most behind transactions that were given up, in
-/// nanoseconds: a look reads a word of each thread slot.
+/// Minimum interval, in nanoseconds, between searches for dead threads after aborted transactions:
+/// a search reads a word of each thread slot.
 const LOOK_EVERY: u64 = 10_000_000;
-/// The same while one of them could not be undone: to try again costs a thread, and reads the disk.
+/// The interval while a rollback has failed: another attempt costs a thread and reads the disk.
 const TRY_EVERY: u64 = 1_000_000_000;
 
 /// Commits that become durable together.
 pub(crate) struct Batch {
     state: Mutex<BatchState>,
-    /// Of which process: in the child of a fork a thread that is not there may have the mutex.
+    /// The process that created it: in the child of a fork, the mutex may be held by a thread that
+    /// does not exist there.
     process: u32,
 }
 
@@ -53,14 +54,14 @@ struct BatchState {
     waiting: Wakers,
 }
 
-/// A task that waits for the end of its batch: [`Error::CommitUnknown`] if it failed.
+/// A task that waits for the end of its batch. Returns [`Error::CommitUnknown`] if the sync failed.
 pub(crate) struct Ended {
     of: Arc<Batch>,
     number: Option<u64>,
 }
 
 impl Batch {
-    /// Ready when they are durable.
+    /// Returns a future that is ready when the commits are durable.
     pub(crate) fn ended(self: Arc<Self>) -> Ended {
         Ended { of: self, number: None }
     }
@@ -103,13 +104,13 @@ impl Drop for Ended {
     }
 }
 
-/// How far a batch wants the log to be.
+/// How far a batch needs the log.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
-    /// The last commit that is to be synced, and the last that is to be written.
+    /// The last commit that must be synced, and the last that must be written.
     synced: Option<Lsn>,
     written: Option<Lsn>,
-    /// The log is to be synced if it was not for this long.
+    /// The log must be synced if its last sync is older than this.
     period: Option<Duration>,
 }
 
@@ -146,10 +147,10 @@ struct State {
     wanted: Wanted,
     batch: Arc<Batch>,
     flusher: Option<JoinHandle<()>>,
-    /// It is there, and will look again.
+    /// The flusher runs, and will check for work again.
     flushes: bool,
     checkpointer: Option<JoinHandle<()>>,
-    /// Why the last checkpoint failed.
+    /// The error of the last checkpoint.
     failed: Option<Error>,
     over: bool,
 }
@@ -160,14 +161,14 @@ impl State {
     }
 }
 
-/// The threads of a store, in this process.
+/// The background threads of a store in this process.
 pub(crate) struct Background<M: ConstMachine> {
     home: Arc<StoreInner<M>>,
     sessions: Arc<Sessions<M>>,
     state: Arc<(Mutex<State>, Condvar)>,
-    /// Locked by a thread that waits for its end.
+    /// Locked by a thread that waits for the sweeper to end.
     sweeper: Mutex<Option<JoinHandle<()>>>,
-    /// When a transaction that was given up last had the dead looked for.
+    /// When an aborted transaction last started a search for dead threads.
     looked: M::AtomicU64,
 }
 
@@ -182,17 +183,17 @@ impl<M: ConstMachine> Background<M> {
         }
     }
 
-    /// Has a commit made as durable as the mode says. It is so when the batch that is returned has
-    /// ended: at once if there is none.
+    /// Requests that a commit becomes as durable as the mode says. It is when the returned batch
+    /// has ended; if there is none, it already is.
     ///
     /// # Errors
     ///
-    /// Those of a thread that cannot begin: then nothing was done, and the caller waits itself.
+    /// Those of starting a thread. Nothing was done then, and the caller must wait itself.
     pub(crate) fn settle(&self, at: Lsn, mode: Mode) -> Result<Option<Arc<Batch>>, Error> {
         match mode {
             Mode::None => Ok(None),
             Mode::Full if self.home.log.flushed() > at => Ok(None),
-            // Its commits do not wait.
+            // Commits in this mode do not wait.
             Mode::Periodic(period) => {
                 if self.home.log.is_due(period) {
                     self.ask(at, mode)?;
@@ -203,7 +204,7 @@ impl<M: ConstMachine> Background<M> {
         }
     }
 
-    /// Puts a commit into the next batch.
+    /// Adds a commit to the next batch.
     fn ask(&self, at: Lsn, mode: Mode) -> Result<Arc<Batch>, Error> {
         let (lock, changed) = &*self.state;
         let (mut state, mut spare) = (locked(lock), None);
@@ -212,7 +213,7 @@ impl<M: ConstMachine> Background<M> {
             let session = self.session();
             state = locked(lock);
             if state.flushes {
-                // Another thread was quicker.
+                // Another thread has started one first.
                 spare = session.ok();
             } else {
                 let (session, sessions) = (session?, self.sessions.clone());
@@ -230,8 +231,9 @@ impl<M: ConstMachine> Background<M> {
         Ok(batch)
     }
 
-    /// A session for a thread of the store. Not with the state locked, for others wait for that:
-    /// where no slot is left it sweeps the dead, which may take as long as they have to undo.
+    /// Takes a session for a background thread. Not called with the state locked, because other
+    /// threads wait for that lock: if no slot is free, this sweeps dead threads, which can take
+    /// long.
     fn session(&self) -> Result<Lone<M>, Error> {
         if self.home.sizes.threads < SLOTS {
             return Err(Error::Engine("too few thread slots".to_owned()));
@@ -239,12 +241,12 @@ impl<M: ConstMachine> Background<M> {
         self.sessions.take(&self.home)
     }
 
-    /// Has a checkpoint made, if one is due. Without a thread for it, or behind one that failed,
-    /// this one makes it.
+    /// Starts a checkpoint if one is due. If no thread can be started, or the last checkpoint
+    /// failed, this thread makes it.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the store's parts.
     pub(crate) fn checkpoint_if_due(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         if !self.home.is_checkpoint_due()? {
             return Ok(());
@@ -256,13 +258,13 @@ impl<M: ConstMachine> Background<M> {
         self.home.checkpoint_if_due(worker)
     }
 
-    /// Whether a thread makes a checkpoint.
+    /// Returns whether a background thread makes a checkpoint; starts one if possible.
     fn has_checkpoint_made(&self) -> Result<bool, Error> {
         let mut state = locked(&self.state.0);
         if state.makes_checkpoint() {
             return Ok(true);
         }
-        // Why that one failed may be over by now: the calling thread tries, and says how it went.
+        // The reason of that failure may be over. The calling thread tries, and reports the result.
         if state.failed.take().is_some() {
             return Ok(false);
         }
@@ -285,13 +287,13 @@ impl<M: ConstMachine> Background<M> {
         Ok(state.checkpointer.is_some())
     }
 
-    /// Has the dead swept, if there are any. Without a thread for it they are swept by those who
-    /// meet their locks, or need their slots: false then.
+    /// Starts a sweep if there are dead threads. Returns false if no thread can be started; then
+    /// threads that need the locks or slots of dead threads sweep them.
     pub(crate) fn sweep_if_needed(&self) -> bool {
         let mut sweeper = match self.sweeper.try_lock() {
             Ok(sweeper) => sweeper,
             Err(TryLockError::Poisoned(sweeper)) => sweeper.into_inner(),
-            // It runs, and another thread waits for its end, which may be long.
+            // The sweep runs, and another thread waits for its end, which may take long.
             Err(TryLockError::WouldBlock) => return true,
         };
         let runs = sweeper.as_ref().is_some_and(|thread| !thread.is_finished());
@@ -299,17 +301,18 @@ impl<M: ConstMachine> Background<M> {
             return true;
         }
         let home = self.home.clone();
-        // What could not be undone is noted.
+        // The sweep records what it could not roll back.
         let body = move || drop(home.sweep());
         *sweeper = self.thread("latchwork-undo", body).ok();
         sweeper.is_some()
     }
 
-    /// The same behind a transaction that was given up, now and then: a lock that it did not get in
-    /// time may be a dead thread's, and each that asks for it may be too impatient to look.
+    /// Starts a sweep after an aborted transaction, at limited intervals. The lock that it did not
+    /// get in time may belong to a dead thread, and every requester may have too short a deadline
+    /// to sweep.
     #[cold]
     pub(crate) fn after_failure(&self) {
-        // In the child of a fork there is no memory to look at.
+        // In the child of a fork the memory is not accessible.
         if self.home.manager.region().check().is_err() {
             return;
         }
@@ -325,19 +328,19 @@ impl<M: ConstMachine> Background<M> {
         }
     }
 
-    /// The same, by this thread where no other can begin: what the dead have keeps the log, and
-    /// nobody may ever meet it.
+    /// Starts a sweep before a checkpoint, or sweeps itself if no thread can be started: the
+    /// transactions of dead threads retain the log, and possibly no other thread needs their locks.
     pub(crate) fn sweep_before_checkpoint(&self) {
         if !self.sweep_if_needed() {
-            // What cannot be undone is told by those who want it.
+            // Threads that need the locks report what cannot be rolled back.
             let _ = self.home.sweep();
         }
     }
 
-    /// Waits for the end of that thread. Not in the child of a fork, which has none.
+    /// Waits for the end of the sweep. The child of a fork has no such thread and does not wait.
     pub(crate) fn wait_for_sweep(&self) {
         let mut sweeper = locked(&self.sweeper);
-        // One that panicked has said so.
+        // A panic of the thread has been reported.
         sweeper.take().into_iter().for_each(|thread| drop(thread.join()));
     }
 
@@ -351,7 +354,7 @@ impl<M: ConstMachine> Background<M> {
         Builder::new().name(name.to_owned()).stack_size(STACK).spawn(body).map_err(no)
     }
 
-    /// Ends the threads, and waits for them.
+    /// Ends the threads and waits for them.
     pub(crate) fn end(&self) {
         let (state, changed) = &*self.state;
         let mut state = locked(state);
@@ -359,10 +362,10 @@ impl<M: ConstMachine> Background<M> {
         let threads = [state.flusher.take(), state.checkpointer.take()];
         drop(state);
         changed.notify_one();
-        // The flusher itself may be here: a waker that it calls may drop the last task of a store.
+        // The caller may be the flusher: a waker that it calls may drop the last task of a store.
         let me = thread::current().id();
         let others = threads.into_iter().flatten().filter(|thread| thread.thread().id() != me);
-        // One that panicked has said so.
+        // A panic of the thread has been reported.
         others.for_each(|thread| drop(thread.join()));
         self.wait_for_sweep();
     }
@@ -371,17 +374,17 @@ impl<M: ConstMachine> Background<M> {
 impl<M: ConstMachine> Drop for Background<M> {
     fn drop(&mut self) {
         if self.home.manager.region().check().is_err() {
-            // In the child of a fork: it has no such threads, and what the system knew of them may
-            // be another's.
+            // In the child of a fork the threads do not exist, and their system handles may belong
+            // to others.
             let sweeper = self.sweeper.get_mut().unwrap_or_else(PoisonError::into_inner);
             core::mem::forget((sweeper.take(), core::mem::take(&mut self.state)));
         }
     }
 }
 
-/// Bytes of a thread's stack.
+/// Stack size of a thread in bytes.
 const STACK: usize = 2 << 20;
-/// What the flusher does.
+/// Runs the loop of the flusher.
 fn flush<M: ConstMachine>(
     session: Lone<M>,
     sessions: &Sessions<M>,
@@ -400,7 +403,7 @@ fn flush<M: ConstMachine>(
         let (wanted, batch) =
             (core::mem::take(&mut state.wanted), core::mem::take(&mut state.batch));
         drop(state);
-        // A panic is the end of nobody who waits, or comes later.
+        // A panic must not leave current or later waiters without an answer.
         let make = AssertUnwindSafe(|| wanted.make(&session.get().worker));
         let made = catch_unwind(make);
         let panicked = || Error::Engine("the thread that syncs panicked".to_owned());
@@ -420,7 +423,7 @@ mod tests {
     use crate::idle::Sessions;
     use crate::wakers::locked;
 
-    /// A thread waits for the end of a sweep, which may be long: others go on.
+    /// A thread waits for the end of a sweep, which may take long; other threads do not.
     #[test]
     fn nobody_else_waits_for_a_sweep_that_is_waited_for() {
         let (_region, home) = begin();

@@ -1,4 +1,4 @@
-//! What the code of derived keys and values calls.
+//! Functions that the code of derived keys and values calls.
 
 use crate::key::{Key, KeyError, code};
 use crate::value::ValueError;
@@ -15,7 +15,7 @@ pub fn end(to: &mut Vec<u8>) {
     to.push(0);
 }
 
-/// Takes the begin of a nested tuple.
+/// Reads the beginning of a nested tuple.
 ///
 /// # Errors
 ///
@@ -24,7 +24,7 @@ pub fn take_begin(from: &mut &[u8]) -> Result<(), KeyError> {
     take_code(from, code::NESTED)
 }
 
-/// Takes the end of a nested tuple.
+/// Reads the end of a nested tuple.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ pub fn part<K: Key>(key: &K::Of<'_>, nested: bool, to: &mut Vec<u8>) {
     );
 }
 
-/// Says that no bytes are left.
+/// Checks that no bytes are left.
 ///
 /// # Errors
 ///
@@ -61,7 +61,7 @@ pub fn over(from: &[u8]) -> Result<(), KeyError> {
     if from.is_empty() { Ok(()) } else { Err(KeyError::Long) }
 }
 
-/// The width of several parts together.
+/// Returns the width of several parts together.
 pub const fn width(parts: &[Option<usize>]) -> Option<usize> {
     let (mut width, mut at) = (0, 0);
     while at < parts.len() {
@@ -88,7 +88,7 @@ pub fn exact(bytes: &[u8], width: Option<usize>) -> Result<(), ValueError> {
     }
 }
 
-/// Takes the number of a variant.
+/// Reads the number of a variant.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What an engine elsewhere needs of tables: their names, types, bytes and ranges.
+//! Access to the names, types, bytes and ranges of tables, for engines in other crates.
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -10,7 +10,7 @@ use crate::snapshot::Slices;
 use crate::typed::{Bounds, Rows};
 use crate::{Error, Key, Multi, StartsWith, Table, TableInfo, Type, Value};
 
-/// A table that a call names.
+/// A table as a call names it.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// Its name.
@@ -26,7 +26,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// The table that a call names by this constant.
+    /// Returns the table of a constant.
     pub const fn new<K: Key, V: Value>(table: &Table<K, V>) -> Self {
         let asked = table.asked();
         Self {
@@ -38,12 +38,12 @@ impl Named {
         }
     }
 
-    /// Whether a type of it matches any.
+    /// Returns whether one of its types matches any type.
     pub const fn is_any(&self) -> bool {
         self.key.is_any() || self.value.is_any()
     }
 
-    /// Compares the types and the version with those that are recorded.
+    /// Compares the types and the version with the recorded ones.
     ///
     /// # Errors
     ///
@@ -73,14 +73,14 @@ impl Named {
     }
 }
 
-/// For people: the types and the version of a table.
+/// Formats the types and the version of a table.
 pub fn said(table: &TableInfo) -> String {
     let unknown = "unknown".to_owned();
     let of = |of: &Option<String>| of.clone().unwrap_or_else(|| unknown.clone());
     said_of(&of(&table.key), &of(&table.value), table.version)
 }
 
-/// A table as a catalog elsewhere has it.
+/// Creates the description of a table in another catalog.
 pub fn table_info(
     name: String,
     key: Option<String>,
@@ -90,7 +90,7 @@ pub fn table_info(
     TableInfo { name, key, value, version, migrating: false }
 }
 
-/// The bytes of a range's ends.
+/// Returns the encoded bounds of a range.
 ///
 /// # Errors
 ///
@@ -102,7 +102,7 @@ pub fn bounds<'k, K: Key, V: Value>(
     crate::typed::bounds(table, range)
 }
 
-/// The bytes of the ends of the range of all keys that begin with these parts.
+/// Returns the encoded bounds of the range of all keys that begin with these parts.
 ///
 /// # Errors
 ///
@@ -114,13 +114,13 @@ pub fn prefixed<P: Key, K: StartsWith<P>>(
     crate::typed::prefixed::<P, K>(table, prefix)
 }
 
-/// The table of the pairs of a multimap.
+/// Returns the table of the pairs of a multimap.
 pub fn pairs_of<K: Key, V: Key>(table: &Multi<K, V>) -> &Table<(K, V), ()> {
     table.table()
 }
 
-/// The records of a range, which `fetch` reads some at a time: it is called with what is left of
-/// the range, whether it goes backwards, and how many records are wanted.
+/// Returns the records of a range, which `fetch` reads in batches. Its arguments are the rest of
+/// the range, whether to read backwards, and the number of records.
 pub fn rows<'r, K: Key, V: Value>(
     table: Table<K, V>,
     range: Bounds,
@@ -129,7 +129,7 @@ pub fn rows<'r, K: Key, V: Value>(
     Rows::new(table, range, Box::new(fetch))
 }
 
-/// Records that were read.
+/// Returns an iterator over records that have been read.
 pub fn rows_of<K: Key, V: Value>(table: Table<K, V>, batch: Batch) -> Rows<'static, K, V> {
     Rows::of(table, batch)
 }

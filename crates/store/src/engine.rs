@@ -1,9 +1,9 @@
-//! What transactions need of trees and of a log.
+//! The trait that transactions need: trees and a log.
 //!
-//! A tree has records: a key, a stamp and a value, or none where a record was removed and a
-//! snapshot may still ask for it. Every change of a record is one record of the log, which has its
-//! value and stamp from before, and leads to the previous one of the same transaction. The engine
-//! holds no lock that outlives a call.
+//! A tree contains records: a key, a stamp and a value. A removed record has no value; it stays
+//! while a snapshot may still read it. Every change of a record appends one log record, which
+//! contains the previous value and stamp and points to the previous log record of the same
+//! transaction. The engine holds no lock beyond a call.
 
 use core::ops::Bound;
 
@@ -14,59 +14,60 @@ use crate::error::of_tree;
 use crate::user::Used;
 use crate::{Commits, Error, Stamp};
 
-/// A version of a record, whose value is where the caller said.
+/// A version of a record. Its value is in the buffer that the caller passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Version {
-    /// Who wrote it.
+    /// The transaction that wrote it.
     pub stamp: Stamp,
-    /// Whether it has a value: it has none if it was removed, or never was.
+    /// Whether it has a value. It has none if the record was removed or never existed.
     pub there: bool,
 }
 
-/// The log records of a transaction, which lead from the last to the first.
+/// The log records of a transaction, linked from the last to the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// The transaction's thread slot.
     pub slot: u16,
-    /// Its last record; 0 if there is none.
+    /// Position of its last record; 0 if there is none.
     pub last: u64,
-    /// Where it committed with its last write; 0 if it did not.
+    /// Position of the commit, if the last write committed the transaction; otherwise 0.
     pub committed: u64,
 }
 
-/// What came of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrote {
-    /// It is in the log and in the tree.
+    /// The record is changed in the log and in the tree.
     Done,
-    /// Nothing was changed: transactions hold ranges of this tree, and the writer's must be asked
-    /// for before it writes.
+    /// Nothing was changed. Transactions hold ranges of this tree, so the writer must request its
+    /// own range first.
     Claimed,
-    /// Nothing was changed: the record has a long value, whose pieces must go first.
+    /// Nothing was changed. The record has a long value, and its pieces must be removed first.
     Long,
 }
 
 /// Trees and a log.
 ///
-/// All calls may be made by many threads at a time, but those with a [`Chain`] by one thread for
-/// each slot.
+/// Any number of threads may call these functions at the same time. The calls with a [`Chain`] of
+/// one slot are made by one thread at a time.
 ///
 /// # Errors
 ///
-/// All calls return [`Error::Engine`] where a tree or the log fails.
+/// All calls return [`Error::Engine`] if a tree or the log fails.
 pub trait Engine: Commits {
-    /// The newest version of a record, committed or not. Its value replaces what `value` has.
+    /// Reads the newest version of a record, committed or not. Replaces the contents of `value`.
     ///
     /// # Errors
     ///
     /// See the trait.
     fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<Version, Error>;
 
-    /// Some records behind a bound, or before it if `back`, at most `limit`, each with its newest
-    /// version. Removed records count.
+    /// Reads up to `limit` records after a bound, or before it if `back`, each in its newest
+    /// version. Removed records count towards the limit.
     ///
     /// # Errors
     ///
+    /// See the trait.
     /// See the trait.
     fn scan(
         &self,
@@ -77,21 +78,21 @@ pub trait Engine: Commits {
         batch: &mut Batch,
     ) -> Result<(), Error>;
 
-    /// Memory for a scan, with no records, which is [kept](Self::keep) for the next one.
+    /// Returns an empty buffer for a scan, which the caller [returns](Self::keep) for reuse.
     fn spare(&self) -> Batch {
         Batch::default()
     }
 
-    /// Takes it back.
+    /// Takes back the buffer of a scan.
     fn keep(&self, batch: Batch) {
         let _ = batch;
     }
 
-    /// The version before the one with this stamp. Its value replaces what `value` has.
+    /// Reads the version before the one with this stamp. Replaces the contents of `value`.
     ///
     /// # Errors
     ///
-    /// [`Error::SnapshotTooOld`] if the log has it no more; see the trait.
+    /// [`Error::SnapshotTooOld`] if the log no longer contains it; see the trait.
     fn before(
         &self,
         tree: u32,
@@ -100,16 +101,16 @@ pub trait Engine: Commits {
         value: &mut Vec<u8>,
     ) -> Result<Version, Error>;
 
-    /// Changes a record, and logs it; `last` commits the transaction with it. Once the record can
-    /// be changed by nobody else it looks whether transactions hold ranges of the tree, unless
-    /// `cleared`, and whether the record has a long value, unless `over`. Removing a record that is
-    /// not there logs nothing.
+    /// Changes a record and logs the change; `last` commits the transaction with it. Once no other
+    /// thread can change the record, it checks whether transactions hold ranges of the tree, unless
+    /// `cleared`, and whether the record has a long value, unless `over`. Removing an absent record
+    /// logs nothing.
     ///
     /// # Errors
     ///
-    /// See the trait. The record may be in the log nevertheless: then `chain` ends with it, for it
-    /// is to be undone with the others. If the call panics, the transaction may be committed with
-    /// it, as `chain` says.
+    /// See the trait. The change may be in the log after an error; `chain` then ends with it,
+    /// because it must be rolled back with the others. If the call panics, the transaction may have
+    /// committed; `chain` reports whether it did.
     fn write(
         &self,
         chain: &mut Chain,
@@ -119,43 +120,44 @@ pub trait Engine: Commits {
         how: How,
     ) -> Result<Wrote, Error>;
 
-    /// Undoes the change that the transaction's record at `at` made: the record gets its old value
-    /// and stamp, and the log a record that says so. Returns what is to be undone next, 0 at the
-    /// end.
+    /// Rolls back the change that the log record at `at` describes. Restores the record's old value
+    /// and stamp, and logs that. Returns the position of the next log record to roll back, or 0 at
+    /// the end.
     ///
     /// # Errors
     ///
     /// See the trait.
     fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error>;
 
-    /// Logs that the transaction is committed; returns where.
+    /// Logs the commit of the transaction. Returns its position.
     ///
     /// # Errors
     ///
-    /// See the trait. Then it is not committed.
+    /// See the trait. After an error the transaction is not committed.
     fn commit(&self, chain: &mut Chain) -> Result<u64, Error>;
 
-    /// Logs that the transaction is prepared under this id, and what it holds: from then on it is
-    /// neither committed nor undone, over any death, until some thread decides. Returns where. The
-    /// slot begins no other transaction.
+    /// Logs that the transaction is prepared under this id, with the locks that it holds. From then
+    /// on it survives any death and is neither committed nor rolled back until a thread decides.
+    /// Returns the position. The slot cannot begin another transaction.
     ///
     /// # Errors
     ///
-    /// See the trait. Then it is not prepared.
+    /// See the trait. After an error the transaction is not prepared.
     fn prepare(&self, chain: &mut Chain, gid: &[u8], held: &Held) -> Result<u64, Error> {
         let _ = (chain, gid, held);
         Err(Error::Engine("this engine prepares no transactions".to_owned()))
     }
 
-    /// Logs that all of the transaction is undone. Its slot may begin another one.
+    /// Logs that the rollback of the transaction is complete. Its slot may begin another
+    /// transaction.
     ///
     /// # Errors
     ///
     /// See the trait.
     fn ended(&self, chain: &mut Chain) -> Result<(), Error>;
 
-    /// Looks whether what the slot's transaction has written is there still: it is not when another
-    /// thread has undone it, for it was open for too long.
+    /// Checks that the changes of the slot's transaction still exist. Another thread may have
+    /// rolled them back because the transaction was open for too long.
     ///
     /// # Errors
     ///
@@ -164,8 +166,8 @@ pub trait Engine: Commits {
         Ok(())
     }
 
-    /// Looks whether the tables that the transaction uses are where they were when it looked them
-    /// up: after it has locked what it reads.
+    /// Checks that the tables of the transaction have not moved since it looked them up. The
+    /// transaction calls this after it has locked what it reads.
     ///
     /// # Errors
     ///
@@ -174,16 +176,17 @@ pub trait Engine: Commits {
         Ok(())
     }
 
-    /// Says that a transaction of the slot could not be undone: the slot begins no other one, and
-    /// what it holds stays until the transaction is undone by a sweep.
+    /// Records that a transaction of the slot could not be rolled back. The slot begins no other
+    /// transaction, and its locks stay until a sweep has rolled the transaction back.
     fn given_up(&self) {}
 
-    /// Says that a transaction of the slot was rolled back, and which error aborted it; none if the
-    /// caller ended it.
+    /// Records that a transaction of the slot was rolled back, and the error that aborted it;
+    /// `None` if the caller ended it.
     fn rolled_back(&self, _why: Option<&Error>) {}
 
-    /// The position at which a snapshot is taken now, and the one before which all transactions are
-    /// finished there. The history that it needs is kept until [`forget`](Self::forget).
+    /// Takes a snapshot for the slot. Returns its position, and the position before which all
+    /// transactions have ended at that moment. The history that the snapshot needs is kept until
+    /// [`forget`](Self::forget).
     ///
     /// # Errors
     ///
@@ -193,70 +196,71 @@ pub trait Engine: Commits {
     /// Ends the slot's snapshot.
     fn forget(&self, slot: u16);
 
-    /// Says that a transaction is about to hold a range of the tree, or has let go of it: for an
-    /// engine that does not ask the lock manager.
+    /// Announces that a transaction will hold a range of the tree (`more`), or has released one.
+    /// Engines that do not ask the lock manager count these calls.
     fn claims(&self, tree: u32, more: bool) {
         let _ = (tree, more);
     }
 
-    /// How many bytes key and value of a record may have together. A record that has as many has a
-    /// long value, of which it is the beginning.
+    /// Returns the maximum length of key and value of a record together, in bytes. A record of
+    /// exactly this length is the beginning of a long value.
     fn record_max(&self) -> usize {
         usize::MAX
     }
 
-    /// Where the log ends, about: not before what this thread has written.
+    /// Returns approximately the end of the log, not before the last write of this thread.
     fn position(&self) -> u64 {
         0
     }
 
-    /// The table that has the tree, as errors name it.
+    /// Returns the table of a tree, for error texts.
     fn table(&self, tree: u32) -> String {
         of_tree(tree)
     }
 
-    /// Who uses the transaction of a thread slot.
+    /// Returns which thread uses the transaction of a thread slot.
     fn used(&self, slot: u32) -> Used {
         let _ = slot;
         Used::ByAnother
     }
 
-    /// Whether the calling thread is in a closure of another transaction than the one of this
-    /// engine.
+    /// Returns whether the calling thread is in the closure of another transaction than this
+    /// engine's.
     fn is_nested(&self) -> bool {
         false
     }
 
-    /// The lock manager's keyspace of a tree.
+    /// Returns the lock manager's keyspace of a tree.
     fn keyspace(&self, tree: u32) -> [u8; 4] {
         tree.to_be_bytes()
     }
 }
 
-/// How a record is written.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct How {
-    /// The write is the transaction's last, and commits it.
+    /// The write is the last one of the transaction, and commits it.
     pub last: bool,
-    /// The writer has asked for its place among ranges that others hold.
+    /// The writer already holds its range among the ranges of other transactions.
     pub cleared: bool,
-    /// The writer has removed the pieces of the value that the record has.
+    /// The writer has removed the pieces of the record's previous long value.
     pub over: bool,
 }
 
 impl How {
-    /// A piece of a long value: nobody else names its key.
+    /// A piece of a long value: no other transaction writes its key.
     pub(crate) const PIECE: Self = Self { last: false, cleared: true, over: true };
 }
 
-/// The range that a scan holds.
+/// Returns the range that a scan locks.
 pub(crate) fn scanned<'k>(from: Bound<&'k [u8]>, to: Bound<&'k [u8]>) -> KeyRange<'k> {
     KeyRange { from, to }
 }
 
-/// What a writer asks for among ranges: as one who inserts, for a removed record may come again.
+/// The range that a writer requests. It is that of an insert, because a removed record may be
+/// written again.
 pub(crate) const WRITER: RangeKind = RangeKind::Insert;
-/// What a reader of a range holds: its records, and the gaps between them.
+/// The range that a reader locks: its records and the gaps between them.
 pub(crate) const READER: RangeKind = RangeKind::ReadNext;
-/// What one holds that means to write there: no other reader holds the range beside it.
+/// The range that a reader locks if it will write there: it excludes other readers.
 pub(crate) const READER_TO_WRITE: RangeKind = RangeKind::WriteNext;

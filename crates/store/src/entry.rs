@@ -1,18 +1,18 @@
-//! A table in the catalog: its root, and since format 6 its types and schema version.
+//! The catalog's entry for a table: its root, and since format 6 its types and schema version.
 //!
 //! ```text
-//! 0    4    the root's page, little-endian; a table of format 5 has nothing more
-//! 4    -    fields: a number, a length of 2 bytes, little-endian, and so many bytes
+//! 0    4    the root's page, little-endian; in format 5 nothing follows
+//! 4    -    fields: a number, a length of 2 bytes, little-endian, and that many bytes
 //!
 //! 1    the type of keys, as text
 //! 2    the type of values, as text
 //! 3    the schema version: 4 bytes, little-endian
-//! 4    nothing: a migration moves the table's records
-//! 128- options that a program may pass over that does not know them
+//! 4    no content: a migration is moving the table's records
+//! 128- options; a program that does not know them may skip them
 //! ```
 //!
-//! A program refuses a table with a field below 128 that it does not know. Descriptions that do not
-//! fit into the record are replaced by a hash, which is compared as well as they are.
+//! A program refuses a table that has an unknown field below 128. A description that does not fit
+//! into the record is replaced by a hash, which is compared instead.
 
 use crate::Error;
 use crate::types::{HASH, Type, text};
@@ -24,7 +24,7 @@ const KEY: u8 = 1;
 const VALUE: u8 = 2;
 const VERSION: u8 = 3;
 const MOVING: u8 = 4;
-/// From here on a field may be passed over.
+/// Unknown fields from this number on may be skipped.
 const OPTIONS: u8 = 128;
 
 /// The types of a table's keys and values, as text.
@@ -35,31 +35,31 @@ pub(crate) struct Types {
 }
 
 impl Types {
-    /// Of a table that a program has named; none if a type of it matches any.
+    /// Returns the types of a table as a program names it; `None` if one of them matches any type.
     pub(crate) fn of(key: &Type, value: &Type) -> Option<Self> {
         let any = key.is_any() || value.is_any();
         (!any).then(|| Self { key: key.to_string(), value: value.to_string() })
     }
 }
 
-/// The types and the version that a table gets when it is made.
+/// The types and the version of a new table.
 pub(crate) type Wanted = (Option<Types>, u32);
 
-/// A table as the catalog has it: see [`Store::table_infos`](crate::Store::table_infos).
+/// A table in the catalog: see [`Store::table_infos`](crate::Store::table_infos).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TableInfo {
     /// Its name.
     pub name: String,
-    /// The type of its keys, as [`Type`](crate::Type) describes it; none if no program has written
-    /// to the table since the store has format 6.
+    /// The type of its keys, as described by [`Type`](crate::Type). `None` if no program has
+    /// written to the table since the store has format 6.
     pub key: Option<String>,
     /// The type of its values.
     pub value: Option<String>,
     /// Its schema version.
     pub version: u32,
-    /// Whether a [migration](crate::Store::migrate) has begun and not ended: these are the types
-    /// before.
+    /// Whether a [migration](crate::Store::migrate) has begun and not ended; the types are then the
+    /// old ones.
     pub migrating: bool,
 }
 
@@ -70,19 +70,19 @@ impl TableInfo {
         Self { name, key, value, version, migrating }
     }
 
-    /// The types and the version that such a table gets when it is made.
+    /// Returns the types and the version that such a table gets when it is created.
     pub(crate) fn wanted(&self) -> Wanted {
         let types = self.key.clone().zip(self.value.clone());
         (types.map(|(key, value)| Types { key, value }), self.version)
     }
 }
 
-/// A hash in place of a description that is too long for its record.
+/// Returns the hash that replaces a description that is too long for its record.
 pub(crate) fn short(of: &str) -> String {
     format!("hash({:016x})", text(HASH, of))
 }
 
-/// Whether a table with this type is of the type that was asked for.
+/// Returns whether a recorded type matches the requested one.
 fn is(stored: &str, asked: &Type) -> bool {
     if asked.is_any() {
         return true;
@@ -91,17 +91,17 @@ fn is(stored: &str, asked: &Type) -> bool {
     stored == asked || stored == short(&asked)
 }
 
-/// A table in the catalog.
+/// The entry of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// The root's page.
     pub(crate) tree: u32,
-    /// None if no program has said them.
+    /// `None` if no program has recorded them.
     pub(crate) types: Option<Types>,
     pub(crate) version: u32,
-    /// Whether a migration moves its records to the tree of another record of the catalog.
+    /// Whether a migration is moving its records to the tree of another entry.
     pub(crate) moving: bool,
-    /// Options of a later program, as they lie in the record.
+    /// Options of a later program, as stored.
     options: Vec<u8>,
 }
 
@@ -115,7 +115,7 @@ impl Entry {
         Self { tree, types, version, moving: false, options: Vec::new() }
     }
 
-    /// From the bytes of its record.
+    /// Decodes the contents of its record.
     pub(crate) fn of(bytes: &[u8]) -> Result<Self, Error> {
         let (root, mut rest) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
         let mut entry = Self::new(u32::from_le_bytes(*root), None, 0);
@@ -143,7 +143,7 @@ impl Entry {
         Ok(entry)
     }
 
-    /// As the catalog has it, in so many bytes at most.
+    /// Encodes the entry, in at most this many bytes.
     pub(crate) fn bytes(&self, room: usize) -> Vec<u8> {
         let mut bytes = self.tree.to_le_bytes().to_vec();
         let mut field = |field: u8, of: &[u8]| {
@@ -167,7 +167,7 @@ impl Entry {
         bytes
     }
 
-    /// Whether its keys and values are of these types; a type that is not recorded is any.
+    /// Returns whether its keys and values have these types; an unrecorded type matches any.
     pub(crate) fn is_of(&self, key: &Type, value: &Type, version: u32) -> bool {
         if key.is_any() && value.is_any() {
             return true;
@@ -177,14 +177,14 @@ impl Entry {
         same && version == self.version
     }
 
-    /// Whether a table of another store with these types may be loaded into this one.
+    /// Returns whether a table of another store with these types may be loaded into this one.
     pub(crate) fn takes(&self, (types, version): &Wanted) -> bool {
         let same = |stored: &String, of: &String| stored == of || *stored == short(of);
         let (Some(here), Some(there)) = (&self.types, types) else { return true };
         self.version == *version && same(&here.key, &there.key) && same(&here.value, &there.value)
     }
 
-    /// For people: the types and the version.
+    /// Formats the types and the version.
     pub(crate) fn said(&self) -> String {
         match &self.types {
             Some(Types { key, value }) => said(key, value, self.version),
@@ -193,7 +193,7 @@ impl Entry {
     }
 }
 
-/// Types and a version for people.
+/// Formats types and a version.
 pub(crate) fn said(
     key: &dyn core::fmt::Display,
     value: &dyn core::fmt::Display,
@@ -205,7 +205,7 @@ pub(crate) fn said(
     }
 }
 
-/// The root's page, of a record of the catalog.
+/// Returns the root's page from a record of the catalog.
 pub(crate) fn root_of(bytes: &[u8]) -> Result<u32, Error> {
     let (root, _) = bytes.split_first_chunk::<4>().ok_or_else(damaged)?;
     Ok(u32::from_le_bytes(*root))

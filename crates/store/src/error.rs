@@ -1,4 +1,4 @@
-//! Why a call failed, and what to do about it.
+//! The error type of the store.
 
 use core::fmt;
 
@@ -14,69 +14,71 @@ pub const GID_MAX: usize = 128;
 
 /// Why a call of the store failed.
 ///
-/// The docs of calls say *those of the parts* of what any call may meet: [`Log`](Self::Log),
-/// [`Pool`](Self::Pool), [`Tree`](Self::Tree), [`Region`](Self::Region), [`Disk`](Self::Disk),
-/// [`Locks`](Self::Locks), [`Damaged`](Self::Damaged) and [`Engine`](Self::Engine); and
-/// [`Threads`](Self::Threads) in the first call of a thread, and wherever an object begins that has
-/// a thread slot of its own. [`is_no_space`](Self::is_no_space), [`is_damage`](Self::is_damage) and
-/// [`is_retryable`](Self::is_retryable) say of any what to do.
+/// The documentation of calls speaks of *errors of the store's parts* for errors that any call may
+/// return: [`Log`](Self::Log), [`Pool`](Self::Pool), [`Tree`](Self::Tree),
+/// [`Region`](Self::Region), [`Disk`](Self::Disk), [`Locks`](Self::Locks),
+/// [`Damaged`](Self::Damaged) and [`Engine`](Self::Engine). The first call of a thread may also
+/// return [`Threads`](Self::Threads), as may any call that creates an object with a thread slot of
+/// its own. [`is_no_space`](Self::is_no_space), [`is_damage`](Self::is_damage) and
+/// [`is_retryable`](Self::is_retryable) classify every error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A lock was not granted: a deadlock, a deadline, or another reason of the lock manager's.
+    /// A lock was not granted: a deadlock, a deadline, or another reason of the lock manager.
     #[non_exhaustive]
     Lock {
-        /// The table, or its tree if this process has not used it.
+        /// The table, or the number of its tree if this process has not used it.
         table: String,
-        /// The key; of a range the first one.
+        /// The key, or the first key of a range.
         key: Vec<u8>,
-        /// The ends of the range, if it was not one key that was to be locked.
+        /// The bounds, if the lock was for a range.
         range: Option<Box<KeyBounds>>,
         /// Why.
         why: latchwork_lockmgr::Error,
-        /// The transactions in the way, after a deadline and after a deadlock: of a deadlock the
+        /// The transactions in the way, after a deadline or a deadlock. For a deadlock, the
         /// transaction that the failed one waited for.
         holders: Box<[Holder]>,
     },
-    /// The lock is held by another transaction of the same thread, which would wait for itself: a
-    /// call in the closure of a transaction asks for what that has locked, or a thread has two
-    /// transactions by hand ([`Store::begin`](crate::Store::begin)). Nothing was changed, and the
-    /// transaction of the call can be used. Use the other transaction, or end it first.
+    /// Another transaction of the same thread holds the lock, so the thread would wait for itself.
+    /// Either a call within the closure of a transaction needs a lock of that transaction, or the
+    /// thread has two transaction objects ([`Store::begin`](crate::Store::begin)). Nothing was
+    /// changed, and the transaction of the call remains usable. Use the other transaction, or end
+    /// it first.
     #[non_exhaustive]
     OwnTransaction {
-        /// The table, or its tree if this process has not used it.
+        /// The table, or the number of its tree if this process has not used it.
         table: String,
-        /// The key; of a range the first one.
+        /// The key, or the first key of a range.
         key: Vec<u8>,
-        /// The ends of the range, if it was not one key that was to be locked.
+        /// The bounds, if the lock was for a range.
         range: Option<Box<KeyBounds>>,
         /// The other transaction.
         holder: Box<Holder>,
     },
-    /// The lock manager refused something that is not about one key.
+    /// The lock manager refused a request that does not concern a single key.
     Locks(latchwork_lockmgr::Error),
-    /// The transaction ran until its deadline without success.
+    /// The transaction did not succeed before its deadline.
     Deadline {
-        /// How often it was run.
+        /// The number of attempts.
         runs: u32,
-        /// How the last run ended.
+        /// The error of the last attempt.
         last: Box<Error>,
     },
-    /// A version that the snapshot needs is gone from the log. A closure that reads in a snapshot
-    /// that it was given, and returns this, is run again to no end, until its deadline: begin the
-    /// snapshot in the closure.
+    /// The log no longer contains a version that the snapshot needs. Begin a new snapshot. Take the
+    /// snapshot within the closure of a transaction: a closure that uses a snapshot from outside,
+    /// and returns this error, is retried in vain until its deadline.
     SnapshotTooOld {
         /// The snapshot's position in the log.
         at: u64,
     },
-    /// The transaction was open for so long that the log would have been kept for it beyond
-    /// [`Sizes::history`](crate::Sizes::history): it was rolled back. Run it again.
+    /// The transaction was rolled back because it had been open for so long that the log would have
+    /// exceeded [`Sizes::history`](crate::Sizes::history). Run it again.
     TransactionTooOld,
-    /// The log has come to the end of its positions, 4.5 PB since the store was made: reads go on,
-    /// and nothing is written any more. Dump the tables and load them into a new store.
+    /// The log has reached its last position, 4.5 PB after the creation of the store. Reads
+    /// continue; writes fail. Dump the tables and load them into a new store.
     LogPositions,
-    /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back when it had taken
-    /// rows already, which cannot be taken again: load once more, with rows from the beginning.
+    /// A load ([`Store::load_sorted`](crate::Store::load_sorted)) was rolled back after it had
+    /// consumed rows, which it cannot read again. Load again, with rows from the beginning.
     RowsTaken,
     /// An earlier call of the transaction failed and aborted it. Every later call, the commit
     /// included, changes nothing and returns this. Roll the transaction back, or restart it.
@@ -86,193 +88,195 @@ pub enum Error {
         /// The error that aborted the transaction.
         why: Box<Error>,
     },
-    /// A closure that had the transaction in hand, or a call of it, panicked, and may have written
-    /// half of what it meant to: the transaction can only be rolled back. Calls return it within
+    /// A closure or a call of the transaction panicked and may have written only a part of its
+    /// changes. The transaction can only be rolled back. Calls return this within
     /// [`Aborted`](Self::Aborted).
     Panicked,
-    /// There is a record with this key already.
+    /// A record with this key exists.
     Exists {
-        /// The table, or its tree if this process has not used it.
+        /// The table, or the number of its tree if this process has not used it.
         table: String,
         /// The key.
         key: Vec<u8>,
     },
-    /// A table that is to be [loaded](crate::Store::load_sorted) is there already, with records or
-    /// without: load into one of another name, or write its records one by one.
+    /// The table to be [loaded](crate::Store::load_sorted) exists already, with or without records.
+    /// Load into a table of another name, or write the records one by one.
     TableExists {
         /// The table.
         table: String,
     },
-    /// The savepoint is another transaction's, or was rolled back over.
+    /// The savepoint belongs to another transaction, or was rolled back over.
     Savepoint,
-    /// A key is longer than [`KEY_MAX`](crate::KEY_MAX), or than pages of the store's size take.
+    /// The key is longer than [`KEY_MAX`](crate::KEY_MAX), or than the page size of the store
+    /// allows.
     KeyTooLong {
-        /// The table, or its tree if this process has not used it.
+        /// The table, or the number of its tree if this process has not used it.
         table: String,
-        /// Its bytes.
+        /// The length of the key in bytes.
         length: usize,
-        /// The most there may be.
+        /// The maximum length in bytes.
         limit: usize,
     },
-    /// A key that is [loaded](crate::Store::load_sorted) is not above the one before it.
+    /// A [loaded](crate::Store::load_sorted) key is not greater than the previous one.
     OutOfOrder {
         /// The table.
         table: String,
         /// The key.
         key: Vec<u8>,
     },
-    /// The name of a table is longer than [`NAME_MAX`](crate::NAME_MAX).
+    /// The name of the table is longer than [`NAME_MAX`](crate::NAME_MAX).
     NameTooLong {
         /// The table.
         table: String,
     },
-    /// A value is longer than [`VALUE_MAX`](crate::VALUE_MAX).
+    /// The value is longer than [`VALUE_MAX`](crate::VALUE_MAX).
     ValueTooLong {
-        /// Its bytes.
+        /// The length of the value in bytes.
         length: usize,
     },
-    /// Bytes that are no key of the table's type.
+    /// The bytes are not a key of the table's type.
     Key {
         /// The table.
         table: String,
         /// Why.
         why: KeyError,
     },
-    /// Bytes that are no value of the table's type.
+    /// The bytes are not a value of the table's type.
     Value {
         /// The table.
         table: String,
         /// Why.
         why: ValueError,
     },
-    /// The table has other types, or another schema version, than the call names: the call did
-    /// nothing. Name the table with the recorded types, or migrate it
+    /// The types or the schema version of the table differ from those in the call. The call did
+    /// nothing. Use the recorded types, or migrate the table
     /// ([`Store::migrate`](crate::Store::migrate)).
     TableType {
         /// The table.
         table: String,
-        /// The types and the version that the store has recorded.
+        /// The recorded types and version.
         stored: String,
-        /// Those that the call names.
+        /// The types and version in the call.
         requested: String,
     },
-    /// A migration moves the table's records, or was killed when it did: no other call reads or
-    /// writes the table until [`Store::migrate`](crate::Store::migrate) has finished it, or
-    /// [`Store::abandon_migration`](crate::Store::abandon_migration) has taken it back.
+    /// A migration is moving the table's records, or was killed while it did. No other call can
+    /// read or write the table until [`Store::migrate`](crate::Store::migrate) has completed the
+    /// migration, or [`Store::abandon_migration`](crate::Store::abandon_migration) has undone it.
     Migrating {
         /// The table.
         table: String,
     },
-    /// A migration of a table began when the transaction was at work: it was rolled back. Run it
+    /// The transaction was rolled back because a migration of one of its tables began. Run it
     /// again.
     Migrated,
-    /// All thread slots are held, by threads that have used the store and live, by transactions
-    /// and snapshots that are open, and by sessions that processes keep for the next of these.
+    /// All thread slots are in use: by living threads that have used the store, by open
+    /// transactions and snapshots, and by sessions that processes keep for reuse.
     Threads {
-        /// How many there are.
+        /// The number of thread slots.
         limit: u32,
-        /// How many of them this process holds.
+        /// The number of slots that this process holds.
         here: u32,
     },
-    /// The log failed. [`Broken`](latchwork_log::Error::Broken) is final: reads go on, and nothing
-    /// is written in any process until all have closed the store or ended, and one opens it again.
+    /// The log failed. [`Broken`](latchwork_log::Error::Broken) is final: reads continue, but every
+    /// write in every process fails until all processes have closed the store or ended and one of
+    /// them opens it again.
     Log(latchwork_log::Error),
-    /// The pages failed.
+    /// The buffer pool failed.
     Pool(latchwork_pool::Error),
     /// A tree failed.
     Tree(latchwork_tree::Error),
-    /// The region failed.
+    /// The shared memory failed.
     Region(latchwork_region::Error),
     /// The disk failed.
     Disk(latchwork_disk::Error),
-    /// What the log has of a record is not what the record says.
+    /// The contents of a record contradict the log.
     Damaged {
-        /// The table, or its tree if this process has not used it.
+        /// The table, or the number of its tree if this process has not used it.
         table: String,
         /// The key.
         key: Vec<u8>,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
-    /// A dead transaction cannot be undone, or not yet: it keeps its locks, and is tried again by
-    /// each sweep.
+    /// A transaction of a dead thread cannot be rolled back at present. It keeps its locks, and
+    /// every sweep tries again.
     NotUndone {
-        /// The table of the change that is next to be undone, or its tree.
+        /// The table of the next change to be rolled back, or the number of its tree.
         table: String,
-        /// The page that stands in the way, or the one on which the change was made.
+        /// The page that cannot be used, or the page of the change.
         page: u64,
-        /// The key; empty if the log's record of it cannot be read.
+        /// The key; empty if the log record cannot be read.
         key: Vec<u8>,
-        /// What went wrong.
+        /// The error.
         why: Box<Error>,
     },
-    /// An option that makes no sense: which, and what it may be.
+    /// An option has an invalid value; the text names it and the valid ones.
     Options(&'static str),
-    /// The store at this path cannot be opened: why, and what to do.
+    /// The store at this path cannot be opened; the text says why and what to do.
     Open {
         /// The path.
         path: std::path::PathBuf,
         /// Why.
         why: Refusal,
     },
-    /// The transaction *is* committed: it is not to be run again, and others may have read what it
-    /// wrote. Only whether that is durable is not known: a crash of the machine may take it back.
+    /// The transaction *is* committed, and other transactions may have read its changes; do not run
+    /// it again. It is unknown whether the commit is durable: a crash of the machine may lose it.
     ///
-    /// If `why` is [`Server`](Self::Server), the connection to a server was lost at the commit:
-    /// whether the transaction is committed is not known. Look for what it wrote before it is run
-    /// again.
+    /// If `why` is [`Server`](Self::Server), the connection to a server was lost during the commit,
+    /// and it is unknown whether the transaction is committed. Check for its changes before you run
+    /// it again.
     CommitUnknown {
         /// Why.
         why: Box<Error>,
     },
-    /// The transaction wrote nothing, or was rolled back, and whether what it has read is durable
-    /// is not known: a crash of the machine may take that back. Do not act on it.
+    /// The transaction wrote nothing or was rolled back, and it is unknown whether the data it has
+    /// read is durable: a crash of the machine may lose that data. Do not act on it.
     ReadsUnknown {
-        /// The error that the transaction ended with; none if it ended well.
+        /// The error that ended the transaction; `None` if it succeeded.
         ended: Option<Box<Error>>,
-        /// Why what it has read could not be made durable.
+        /// Why the data could not be made durable.
         why: Box<Error>,
     },
-    /// The transaction is prepared, and whether a crash of the machine takes it back is not known.
+    /// The transaction is prepared, but a crash of the machine may lose that.
     PrepareUnknown {
         /// Its id.
         gid: Vec<u8>,
         /// Why.
         why: Box<Error>,
     },
-    /// A transaction is prepared under this id, and not decided.
+    /// A prepared, undecided transaction has this id.
     Prepared {
         /// The id.
         gid: Vec<u8>,
     },
-    /// No transaction is prepared under this id: there never was one, or it is decided.
+    /// No prepared transaction has this id: it never existed, or it is decided.
     NotPrepared {
         /// The id.
         gid: Vec<u8>,
     },
-    /// The id of a prepared transaction has no byte, or more than 128.
+    /// The id of a prepared transaction is empty or has more than 128 bytes.
     Gid {
-        /// Its bytes.
+        /// The length of the id in bytes.
         length: usize,
     },
-    /// The trees or the log failed: what they said.
+    /// A tree or the log failed; the text says how.
     Engine(String),
-    /// The calling thread is ending (a destructor of its local variables runs) and has given its
-    /// sessions back. It cannot use a store any more, except through an object that it has already,
-    /// such as a [`Transaction`](crate::Transaction).
+    /// The calling thread is ending (a destructor of a thread-local variable runs) and has returned
+    /// its sessions. It can use a store only through an object that it already has, such as a
+    /// [`Transaction`](crate::Transaction).
     ThreadEnds,
-    /// The store was opened with [`Options::read_only`](crate::Options::read_only), and the call
-    /// would write to it.
+    /// The call would write, and the store was opened with
+    /// [`Options::read_only`](crate::Options::read_only).
     ReadOnly,
-    /// A database server, on which the transaction ran, reported an error, or the connection to it
-    /// failed. The embedded store never returns it.
+    /// A database server on which the transaction ran reported an error, or the connection to it
+    /// failed. The embedded store never returns this.
     Server(Box<ServerError>),
-    /// The caller's own: a closure that wants its transaction rolled back.
+    /// The caller's own error, returned by a closure to roll its transaction back.
     Rejected(String),
 }
 
 impl Error {
-    /// What a tree says of a key, said of the table.
+    /// Adds the table to a tree's error about a key.
     pub(crate) fn of_table(self, table: impl FnOnce() -> String) -> Self {
         use latchwork_tree::Error as Tree;
         match self {
@@ -284,13 +288,13 @@ impl Error {
         }
     }
 
-    /// For a commit that is in the log, and could not be made durable.
+    /// Creates the error of a commit that is logged but could not be made durable.
     pub(crate) fn commit_unknown(why: impl Into<Self>) -> Self {
         Self::CommitUnknown { why: Box::new(why.into()) }
     }
 
-    /// For a transaction with a commit at this position, or with none, that could not be made as
-    /// durable as its mode says.
+    /// Creates the error of a transaction, with a commit at this position or none, that could not
+    /// be made as durable as its mode says.
     pub(crate) fn unsettled(at: Option<u64>, why: impl Into<Self>) -> Self {
         let why = match why.into() {
             Self::CommitUnknown { why } => why,
@@ -302,8 +306,8 @@ impl Error {
         }
     }
 
-    /// The error of a transaction that ended with one error, behind which another one says that
-    /// what it has read may not be durable.
+    /// Combines the error that ended a transaction with a later one about the durability of the
+    /// data that it has read.
     pub(crate) fn with_end(end: Self, unsettled: Self) -> Self {
         match unsettled {
             Self::ReadsUnknown { ended: None, why } => {
@@ -313,8 +317,8 @@ impl Error {
         }
     }
 
-    /// The store's own error that this one is for, if there is one: the log's for a change of a
-    /// page that could not be logged, or a page that could not go before the log.
+    /// Returns the store's error that this one wraps, if any: the log's error for a page change
+    /// that could not be logged, or for a page that could not be written before the log.
     fn inner(&self) -> Option<&Self> {
         use latchwork_pool::Error::WriteAhead;
         use latchwork_tree::Error as Tree;
@@ -330,7 +334,7 @@ impl Error {
         }
     }
 
-    /// For people, where it is said elsewhere what it is of and what to do.
+    /// Formats the error without advice, for callers that add the subject and the advice.
     pub(crate) fn say_without_advice(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pool(why) => say_of_pages(f, why),
@@ -339,7 +343,7 @@ impl Error {
         }
     }
 
-    /// For people, of a lock that was not granted.
+    /// Formats an error about a lock that was not granted.
     fn say_of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock { table, key, range, why, holders } => {
@@ -354,7 +358,7 @@ impl Error {
         }
     }
 
-    /// For people, of transactions that could not be made durable.
+    /// Formats an error about durability.
     fn say_of_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CommitUnknown { why } if matches!(**why, Self::Server(_)) => {
@@ -376,7 +380,7 @@ impl Error {
         }
     }
 
-    /// For people, of transactions in two phases.
+    /// Formats an error about two-phase commit.
     fn say_of_prepared(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PrepareUnknown { gid, why } => {
@@ -394,8 +398,8 @@ impl Error {
         }
     }
 
-    /// For people, with what to do about damage; another error of the store's, that is the reason,
-    /// gives its own advice.
+    /// Formats the error, with advice if it reports damage. A wrapped error of the store adds its
+    /// own advice.
     fn say_with_advice(&self, f: &mut fmt::Formatter<'_>, part: &str) -> fmt::Result {
         write!(f, "{part}: ")?;
         self.say_without_advice(f)?;
@@ -405,7 +409,7 @@ impl Error {
         }
     }
 
-    /// For people, of those about a table's types.
+    /// Formats an error about the types of a table.
     fn say_of_types(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TableType { table, stored, requested } => write!(
@@ -423,7 +427,7 @@ impl Error {
         }
     }
 
-    /// For people, of those that say that a transaction is rolled back, or has to be.
+    /// Returns the text of an error that says that a transaction was or must be rolled back.
     fn rolled_back(&self) -> &'static str {
         match self {
             Self::TransactionTooOld => {
@@ -435,11 +439,11 @@ impl Error {
             Self::RowsTaken => {
                 "the load was rolled back when it had taken rows: run it again from the first row"
             }
-            _ => "half of a change was written when something panicked",
+            _ => "a panic occurred when only a part of a change was written",
         }
     }
 
-    /// Whether a transaction that met it can only be rolled back.
+    /// Returns whether the transaction that got this error can only be rolled back.
     pub(crate) fn ends_transaction(&self) -> bool {
         use latchwork_tree::Error as Tree;
         match self {
@@ -454,11 +458,11 @@ impl Error {
         }
     }
 
-    /// Whether there is no room for files, whichever part of the store met it: on the disk, or in
-    /// the folder of its memory (`/dev/shm`); or this process may not make them so long. A
-    /// transaction that met it was rolled back, or can be, and may succeed when there is room; one
-    /// that could not be undone ([`NotUndone`](Self::NotUndone)) is undone then; one that
-    /// [is committed](Self::CommitUnknown) stays so.
+    /// Returns whether space for files is lacking, in any part of the store: on the disk, in the
+    /// folder of the shared memory (`/dev/shm`), or because of `RLIMIT_FSIZE`. A transaction with
+    /// this error was rolled back or can be, and may succeed when space is available. A transaction
+    /// that could not be rolled back ([`NotUndone`](Self::NotUndone)) is rolled back then. A
+    /// transaction that [is committed](Self::CommitUnknown) stays committed.
     pub fn is_no_space(&self) -> bool {
         use latchwork_disk::Error::NoSpace;
         use latchwork_pool::Error as Pool;
@@ -485,8 +489,8 @@ impl Error {
         }
     }
 
-    /// Whether a part of what is stored is damaged, lost, or refused by the disk. Where this
-    /// process may not look, or has no room to, nothing is said of that.
+    /// Returns whether stored data is damaged, lost, or unreadable. Errors about permissions or
+    /// lack of space do not count.
     pub fn is_damage(&self) -> bool {
         use latchwork_disk::Error::{Device, ShortRead};
         use latchwork_tree::Error as Tree;
@@ -514,7 +518,7 @@ impl Error {
         }
     }
 
-    /// Whether the same transaction may succeed if it is run again.
+    /// Returns whether the same transaction may succeed if it is run again.
     pub fn is_retryable(&self) -> bool {
         match self {
             // An operator who ends a transaction does not want it to run again.
@@ -527,12 +531,12 @@ impl Error {
     }
 }
 
-/// Whether an operator ended the transaction, by `latchwork locks kill`.
+/// Returns whether an operator ended the transaction with `latchwork locks kill`.
 fn is_killed(why: &LocksError) -> bool {
     matches!(why, LocksError::Aborted(Reason::Killed))
 }
 
-/// Whether what the pool says, unless the disk said it, is of a page or file that is damaged.
+/// Returns whether an error of the pool, except one from the disk, reports a damaged page or file.
 fn is_damage_of_pages(why: &latchwork_pool::Error) -> bool {
     use latchwork_pool::Error as Pool;
     matches!(
@@ -596,8 +600,8 @@ fn say_of_threads(f: &mut fmt::Formatter<'_>, limit: u32, here: u32) -> fmt::Res
     )
 }
 
-/// What to do about damage.
-const ADVICE: &str = "`restore` a copy, or have `salvage` read what is there";
+/// Advice for damage.
+const ADVICE: &str = "`restore` a copy, or let `salvage` read what is left";
 
 fn say_of_log(f: &mut fmt::Formatter<'_>, why: &latchwork_log::Error) -> fmt::Result {
     use latchwork_log::Error::{Corrupt, LogDamaged};
@@ -608,7 +612,8 @@ fn say_of_log(f: &mut fmt::Formatter<'_>, why: &latchwork_log::Error) -> fmt::Re
     }
 }
 
-/// What the pool or a tree says. A store has one file of pages, and it has a name.
+/// Formats an error of the pool or of a tree. A store has a single file of pages, which the text
+/// names.
 fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Result {
     f.write_str(&why.to_string().replace(" of file 0", " of `data`"))
 }
@@ -675,8 +680,8 @@ impl fmt::Display for Error {
             | Self::NotPrepared { .. }
             | Self::Gid { .. } => self.say_of_prepared(f),
             Self::ReadOnly => f.write_str("the store is open read-only"),
-            Self::ThreadEnds => f.write_str("the thread ends, and has given its sessions back"),
-            Self::Options(what) => write!(f, "an option that makes no sense: {what}"),
+            Self::ThreadEnds => f.write_str("the thread is ending and has returned its sessions"),
+            Self::Options(what) => write!(f, "invalid option: {what}"),
             Self::Open { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Server(why) => why.fmt(f),
             Self::Engine(why) | Self::Rejected(why) => f.write_str(why),
@@ -708,7 +713,7 @@ impl core::error::Error for Error {
     }
 }
 
-/// The error that refuses a path.
+/// Creates the error that refuses a path.
 pub(crate) fn refused(path: &std::path::Path, why: impl Into<Refusal>) -> Error {
     Error::Open { path: path.to_owned(), why: why.into() }
 }
@@ -720,7 +725,7 @@ mod tests {
 
     use super::{Error, Refusal, refused};
 
-    /// Each part's error for an error of its memory.
+    /// Returns each part's error for an error of its memory.
     fn errors(why: latchwork_region::Error) -> [Error; 5] {
         let pool = || latchwork_pool::Error::Region(why);
         [
@@ -767,7 +772,7 @@ mod tests {
         assert!(Error::Tree(Tree::Malformed("a level")).is_damage());
     }
 
-    /// What the log says is not lost where the pool or a tree has asked it, nor behind a commit.
+    /// An error of the log is kept when the pool, a tree or a commit wraps it.
     #[test]
     fn what_the_layers_between_pass_on_is_told() {
         use latchwork_disk::Error::{Device, NoSpace, TooManyFiles};

@@ -1,5 +1,5 @@
-//! Spans and events for subscribers of the crate `tracing`, with the feature `tracing`. Without it
-//! each call here is empty.
+//! Spans and events for subscribers of the crate `tracing`, with the feature `tracing`. Without the
+//! feature, each call here is empty.
 //!
 //! The target is `latchwork_store`.
 //!
@@ -21,7 +21,7 @@ mod sink {
 
     use latchwork_machine::ConstMachine;
 
-    /// The beginning of something that may be slow.
+    /// The start of an operation that may be slow.
     pub(crate) struct Begun;
 
     impl Begun {
@@ -73,10 +73,10 @@ mod sink {
 
     const TARGET: &str = "latchwork_store";
 
-    /// What takes so long, in nanoseconds, is slow.
+    /// An operation of at least this many nanoseconds is slow.
     const SLOW: u64 = 100_000_000;
 
-    /// The beginning of something that may be slow: no clock is read unless somebody listens.
+    /// The start of an operation that may be slow. The clock is read only if there is a subscriber.
     pub(crate) struct Begun(Option<u64>);
 
     impl Begun {
@@ -85,7 +85,7 @@ mod sink {
             Self(enabled!(target: TARGET, Level::WARN).then(|| M::now(Clock::Monotonic)))
         }
 
-        /// A request for a lock has ended. `of` names the table and the key.
+        /// Reports the end of a lock request. `of` names the table and the key.
         #[inline]
         pub(crate) fn lock<M: ConstMachine>(
             self,
@@ -117,7 +117,7 @@ mod sink {
         Span(info_span!(target: TARGET, "recovery").entered())
     }
 
-    /// A commit at this position waited so long for the disk.
+    /// Reports a commit at this position and how long it waited for the disk.
     pub(crate) fn committed(at: u64, ns: u64) {
         if ns >= SLOW {
             warn!(target: TARGET, at, ns, "slow commit");

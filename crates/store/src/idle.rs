@@ -1,6 +1,6 @@
-//! A store's sessions: those of no thread, for transactions and snapshots that are objects, which
-//! any thread may use, one after the other; and those of threads. All belong to the store, and end
-//! with it: a thread that lives longer keeps nothing of it.
+//! The pool of a store's sessions. Transaction and snapshot objects use sessions that belong to no
+//! thread, because any thread may use such an object. Threads keep sessions of their own. All
+//! sessions belong to the store and end with it, even if a thread lives longer.
 
 use core::any::Any;
 use core::cell::{Cell, RefCell};
@@ -19,27 +19,27 @@ use crate::files::session::StoreSession;
 use crate::names::Trees;
 use crate::wakers::locked;
 
-/// How many sessions wait for the next object at most; an eighth of all, if that is less.
+/// Maximum number of idle sessions, or an eighth of the thread slots if that is less.
 const MOST: usize = 64;
 
-/// Where no thread slot is left: how often a thread looks again while others are sweeping those of
-/// the dead, and after how long.
+/// How often, and at what interval, a thread retries when no thread slot is free while other
+/// threads sweep those of dead threads.
 const LOOKS: u32 = 100;
 const NAP: Duration = Duration::from_millis(2);
 
-/// A session, which a thread or an object keeps for the next call.
+/// A session that a thread or an object keeps for its next call.
 pub(crate) struct Kept<M: ConstMachine> {
     pub(crate) worker: StoreSession<M>,
     pub(crate) reads: Cell<bool>,
     pub(crate) writes: Cell<bool>,
-    /// The thread has others, and gives this one back when it has used it.
+    /// The thread has other sessions, and returns this one after use.
     pub(crate) spare: Cell<bool>,
-    /// Trees that it was asked for.
+    /// Cached trees of tables.
     pub(crate) trees: RefCell<Trees>,
     pub(crate) scratch: Cell<Scratch>,
 }
 
-/// Memory for the bytes of a key and of a value, which calls use one after the other.
+/// Buffers for the bytes of a key and a value, reused by successive calls.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) key: Vec<u8>,
@@ -53,20 +53,20 @@ impl<M: ConstMachine> Kept<M> {
         Self { worker, reads, writes, spare, trees, scratch }
     }
 
-    /// Whether a snapshot of a call reads with it.
+    /// Returns the flag that a snapshot of a call uses the session.
     #[inline]
     pub(crate) fn reading(&self) -> &Cell<bool> {
         &self.reads
     }
 
-    /// Whether a transaction of a call writes with it.
+    /// Returns the flag that a transaction of a call uses the session.
     #[inline]
     pub(crate) fn writing(&self) -> &Cell<bool> {
         &self.writes
     }
 }
 
-/// A session with a place of its own on the heap: what borrows it moves with it.
+/// A session with a stable address on the heap: moving it does not invalidate what borrows it.
 pub(crate) struct Lone<M: ConstMachine>(NonNull<Kept<M>>);
 
 // SAFETY: a session is made of parts that refer to each other and to what all threads share; no
@@ -83,13 +83,13 @@ impl<M: ConstMachine> Lone<M> {
         unsafe { self.0.as_ref() }
     }
 
-    /// The session, for longer than this is borrowed.
+    /// Returns the session for longer than this is borrowed.
     ///
     /// # Safety
     ///
-    /// The caller uses it no longer than this lives.
+    /// The caller must not use it after this is dropped.
     pub(crate) unsafe fn forever(&self) -> &'static Kept<M> {
-        // SAFETY: as in `get`; the caller sees to the end.
+        // SAFETY: as in `get`; the caller ensures that it is not used after the end.
         unsafe { self.0.as_ref() }
     }
 }
@@ -101,25 +101,25 @@ impl<M: ConstMachine> Drop for Lone<M> {
     }
 }
 
-/// All sessions of a store in this process, but for those that objects have.
+/// All sessions of a store in this process, except those that objects use.
 pub(crate) struct Sessions<M: ConstMachine> {
     idle: Mutex<Idle<M>>,
-    /// Those that threads have, by their addresses: until the thread or the store ends.
+    /// Sessions of threads, by address, until the thread or the store ends.
     threads: Mutex<BTreeMap<usize, Lone<M>>>,
     process: u32,
 }
 
-/// Sessions that wait for the next object, or the next thread.
+/// Idle sessions.
 struct Idle<M: ConstMachine> {
     waiting: Vec<Lone<M>>,
-    /// How many of them there may be now, and ever.
+    /// How many may be idle now, and the limit of that number.
     allowed: usize,
     most: usize,
 }
 
 impl<M: ConstMachine> Idle<M> {
-    /// Whether there is room for one more. Each process allows itself more only while half of the
-    /// slots are free: many processes that do nothing leave some for one that begins.
+    /// Returns whether one more may be idle. A process raises its number only while half of the
+    /// slots are free, so that many idle processes leave slots for a new one.
     fn has_room(&mut self, home: &StoreInner<M>) -> bool {
         let is_full = self.waiting.len() >= self.allowed;
         if is_full && self.allowed < self.most {
@@ -135,15 +135,15 @@ impl<M: ConstMachine> Idle<M> {
 fn is_none_left(why: &Error) -> bool {
     use RegionError::{Handed, Repair, Threads};
 
-    // The last two: some of the dead cannot be swept yet, and have the slots.
+    // The last two: some dead threads cannot be swept yet, and hold the slots.
     matches!(why, Error::Locks(LocksError::Region(Threads(_) | Repair(_) | Handed(_))))
 }
 
-/// That no thread slot is left, and how many are whose.
+/// Creates the error that no thread slot is free, with the number of slots that this process holds.
 fn all_held<M: ConstMachine>(home: &StoreInner<M>) -> Error {
     let region = home.manager.region();
     let (me, all) = (region.process().ok(), region.processes());
-    // Each `open` of a process is one of the region's.
+    // Each `open` of a process is a process of the region.
     let who = |of| {
         let one = all.iter().find(|one| Some((one.slot, one.generation)) == of)?;
         Some((one.pid, one.start, one.namespace))
@@ -155,7 +155,7 @@ fn all_held<M: ConstMachine>(home: &StoreInner<M>) -> Error {
 }
 
 impl<M: ConstMachine> Sessions<M> {
-    /// Those of a store that so many threads of all processes use at a time.
+    /// Creates the pool for a store with this many thread slots.
     pub(crate) fn new(threads: u32) -> Self {
         let most = (threads as usize / 8).clamp(1, MOST);
         let idle = Idle { waiting: Vec::new(), allowed: 1, most };
@@ -163,9 +163,9 @@ impl<M: ConstMachine> Sessions<M> {
         Self { idle: Mutex::new(idle), threads: Mutex::default(), process }
     }
 
-    /// One for the next object.
+    /// Takes a session for an object.
     pub(crate) fn take(&self, home: &Arc<StoreInner<M>>) -> Result<Lone<M>, Error> {
-        // In the child of a fork a thread that is not there may have the mutex.
+        // In the child of a fork, a thread that does not exist may hold the mutex.
         home.manager.region().check()?;
         let waiting = locked(&self.idle).waiting.pop();
         match waiting {
@@ -174,19 +174,20 @@ impl<M: ConstMachine> Sessions<M> {
         }
     }
 
-    /// A new worker, in place of one that waits or is dead where no thread slot is left.
+    /// Creates a session. If no thread slot is free, frees those of idle sessions and of dead
+    /// threads.
     pub(crate) fn worker(&self, home: &Arc<StoreInner<M>>) -> Result<StoreSession<M>, Error> {
         match home.worker() {
             Err(why) if is_none_left(&why) => {}
             other => return other,
         }
-        // What cannot be undone keeps its slot; others may be free.
+        // A transaction that cannot be rolled back keeps its slot; others may be free.
         let _ = home.sweep();
-        // Nobody is told of it: those who sweep know nothing of who waits.
+        // Sleep, because a sweep does not wake the threads that wait for slots.
         let word = M::U32;
         for _ in 0..LOOKS {
             locked(&self.idle).waiting.clear();
-            // Before the next try: a slot that is free by then is had.
+            // Check before the next try, so that a slot freed before the check is found by it.
             let others_sweep = home.manager.region().threads().any(|thread| thread.swept);
             match home.worker() {
                 Err(why) if is_none_left(&why) && others_sweep => {
@@ -202,11 +203,11 @@ impl<M: ConstMachine> Sessions<M> {
         })
     }
 
-    /// Keeps a session for the next object, unless it can be used no more.
+    /// Returns a session to the pool, unless it cannot be used again.
     pub(crate) fn give(&self, lone: Lone<M>) {
         if lone.get().worker.home.manager.region().check().is_err() {
-            // In the child of a fork it is the parent's, and a thread that is not there may have
-            // the mutex.
+            // In the child of a fork it belongs to the parent, and a thread that does not exist may
+            // hold the mutex.
             return core::mem::forget(lone);
         }
         let mut idle = locked(&self.idle);
@@ -215,7 +216,7 @@ impl<M: ConstMachine> Sessions<M> {
         }
     }
 
-    /// One for the calling thread.
+    /// Takes a session for the calling thread.
     pub(crate) fn hold(self: &Arc<Self>, home: &Arc<StoreInner<M>>) -> Result<Held<M>, Error> {
         let lone = self.take(home)?;
         let kept = lone.0;
@@ -223,36 +224,36 @@ impl<M: ConstMachine> Sessions<M> {
         Ok(Held { of: Arc::downgrade(self), kept })
     }
 
-    /// Gives up all of them: nobody uses the store any more.
+    /// Drops all sessions, when the store has no users left.
     pub(crate) fn clear(&self) {
         locked(&self.idle).waiting.clear();
         locked(&self.threads).clear();
     }
 }
 
-/// A thread's hold on a session, which goes when this is dropped or the store ends.
+/// A thread's hold on a session. The session ends when this is dropped or the store ends.
 pub(crate) struct Held<M: ConstMachine> {
     of: Weak<Sessions<M>>,
-    /// Alive for as long as the store is and this is.
+    /// Valid while both the store and this exist.
     pub(crate) kept: NonNull<Kept<M>>,
 }
 
 impl<M: ConstMachine> Drop for Held<M> {
     fn drop(&mut self) {
         let Some(of) = self.of.upgrade() else { return };
-        // In the child of a fork the session is the parent's, and a thread that is not there may
-        // have the mutex.
+        // In the child of a fork the session belongs to the parent, and a thread that does not
+        // exist may hold the mutex.
         if of.process == std::process::id() {
-            // With the mutex held: the store that ends meanwhile waits.
+            // With the mutex held, so that a concurrent end of the store waits.
             locked(&of.threads).remove(&self.kept.addr().get());
         }
     }
 }
 
-/// A hold on a session of a store of any machine.
+/// A hold on a session, for any machine parameter.
 pub(crate) trait AnyHeld {
     fn any(&self) -> &dyn Any;
-    /// Whether its store has ended.
+    /// Returns whether its store has ended.
     fn is_over(&self) -> bool;
 }
 

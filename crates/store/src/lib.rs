@@ -1,4 +1,4 @@
-//! The store: transactions on keys that are in order.
+//! An embedded store: serializable transactions on ordered tables, for many processes.
 //!
 //! ```
 //! use latchwork_store::{Error, Store, Table};
@@ -29,59 +29,57 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! Transactions that write hold locks to their end (strict two-phase locking); those that only read
-//! take a snapshot at a position of the log, lock nothing and wait for nobody. Commit records are
-//! in one order, that of the log, and conflicting transactions commit in the order in which they
-//! conflict: so every snapshot is the state between two transactions of a serial order. Old
-//! versions are found in the log, by the stamp that each record bears.
+//! Transactions that may write hold locks to their end (strict two-phase locking). Transactions
+//! that only read take a snapshot at a position of the log; they lock nothing and never block. The
+//! order of commit records in the log is total, and conflicting transactions commit in the order of
+//! their conflict. So every snapshot is the state between two transactions of a serial order.
+//! Snapshots find old versions in the log, by the stamp of each record.
 //!
-//! Unless told otherwise a commit is on the disk when [`Store::write`] returns. Its closure may run
-//! several times, for up to ten seconds, after which [`Error::Deadline`] says why it ended last. A
-//! process that is killed loses nothing that was committed, in any [`Mode`], and leaves nothing
-//! that was not; nobody waits for it.
+//! By default, a commit is on the disk when [`Store::write`] returns. Its closure may run several
+//! times, for up to ten seconds, after which [`Error::Deadline`] reports the last failure. If a
+//! process is killed, its committed transactions are kept, in any [`Mode`], its other changes are
+//! rolled back, and no other process is blocked.
 //!
 //! # What to call
 //!
-//! - Open a store, which makes it, joins it or recovers it: [`Store::open`]; with sizes and a
-//!   mode [`Store::open_with`].
-//! - Name a table, with types: [`Table`], [`Multi`] for many values a key. Keys are [`Key`]s,
+//! - Open a store, which creates, joins or recovers it: [`Store::open`]; with sizes and a mode
+//!   [`Store::open_with`].
+//! - Name a table, with types: [`Table`]; [`Multi`] for several values per key. Keys are [`Key`]s,
 //!   values [`Value`]s. The store records the types and refuses others ([`Error::TableType`]);
 //!   tools read any table as [`Raw`].
-//! - Give a table other types: [`Store::migrate`]. List the types: [`Store::table_infos`].
-//! - Read, all of it at one moment: [`Store::read`]; one record [`Store::get`]; a snapshot to
-//!   keep [`Store::snapshot`].
+//! - Change the types of a table: [`Store::migrate`]. List the types: [`Store::table_infos`].
+//! - Read at a single point in time: [`Store::read`]; one record [`Store::get`]; a snapshot object
+//!   [`Store::snapshot`].
 //! - Read a range: [`ReadTxn::range`], [`prefix`](ReadTxn::prefix); without a copy
-//!   [`scan`](ReadTxn::scan); by steps, both ways, [`Cursor`]; from the end of a range, to write
-//!   then, [`WriteTxn::scan_back`].
-//! - Write, and again after a deadlock: [`Store::write`]; with a mode, a level, a deadline or a
+//!   [`scan`](ReadTxn::scan); step by step in both directions [`Cursor`]; from the end of a range,
+//!   before a write, [`WriteTxn::scan_back`].
+//! - Write, with retries after deadlocks: [`Store::write`]; with a mode, a level, a deadline or a
 //!   label [`Store::write_with`] and [`TxnOptions`].
 //! - Read before a write: [`WriteTxn::get_for_update`], [`update`](WriteTxn::update).
-//! - Undo a part: [`WriteTxn::savepoint`], [`roll_back_to`](WriteTxn::roll_back_to).
-//! - End a closure with an error of one's own: [`Store::write_as`], [`Store::read_as`], or
+//! - Roll back a part: [`WriteTxn::savepoint`], [`roll_back_to`](WriteTxn::roll_back_to).
+//! - End a closure with the caller's own error: [`Store::write_as`], [`Store::read_as`], or
 //!   [`Error::Rejected`].
-//! - Take from an end and add at the other, as a queue does: [`WriteTxn::pop_first`],
-//!   [`put_final`](WriteTxn::put_final).
+//! - Use a table as a queue: [`WriteTxn::pop_first`], [`put_final`](WriteTxn::put_final).
 //! - Count without a hot record: [`Sequence`].
-//! - Keep a transaction in a struct, or a server: [`Store::begin`], which gives a
-//!   [`Transaction`].
+//! - Keep a transaction in a struct or a server: [`Store::begin`], which returns a [`Transaction`].
 //! - Write a function that runs in transactions of any engine: [`ReadOps`], [`WriteOps`].
-//! - Wait without a thread: [`Store::write_async`], [`Store::begin_async`],
+//! - Wait without blocking a thread: [`Store::write_async`], [`Store::begin_async`],
 //!   [`Store::sync_async`].
 //! - Commit in two phases: [`Transaction::prepare`], [`Store::prepared`],
 //!   [`Store::commit_prepared`].
 //! - Choose what a commit waits for: [`Mode`] in [`Options`] or [`TxnOptions`]; wait later:
 //!   [`Store::sync`].
-//! - Close a store, and know what went wrong: [`Store::close`]; a drop closes it, too.
-//! - Know whether to try again: [`Error::is_retryable`]; whether the disk is full:
+//! - Close a store and get errors: [`Store::close`]; a drop also closes it.
+//! - Decide whether to retry: [`Error::is_retryable`]; whether the disk is full:
 //!   [`Error::is_no_space`].
-//! - Fill a new table with sorted rows: [`Store::load_sorted`]; from text [`Store::load`].
-//! - See who blocks whom, and which process is stopped: [`Store::blocked`], [`Store::processes`];
-//!   from a process that has not opened the store: [`StoreView`].
-//! - Copy, check, look into: [`Store::backup`] and [`restore`], [`Store::verify`],
+//! - Load sorted rows into a new table: [`Store::load_sorted`]; from text [`Store::load`].
+//! - Find which transactions block others, and which process is stopped: [`Store::blocked`],
+//!   [`Store::processes`]; from a process that has not opened the store: [`StoreView`].
+//! - Copy, check, inspect: [`Store::backup`] and [`restore`], [`Store::verify`],
 //!   [`Store::activity`], [`salvage`].
 //!
-//! `docs/store.md` has the format, the protocols, and what each kind of failure leaves; the
-//! `README.md` of this crate says which file has what.
+//! `docs/store.md` describes the format, the protocols, and the result of each kind of failure. The
+//! `README.md` of this crate lists the contents of each file.
 
 #![warn(clippy::all)]
 

@@ -1,4 +1,4 @@
-//! What errors about locks say: of what, and which transactions are in the way.
+//! Texts of errors about locks: the locked key, and the transactions in the way.
 
 use core::fmt;
 use core::ops::Bound;
@@ -10,24 +10,24 @@ use crate::key::code;
 use crate::lock_name::{LOCK_NAME, of_name};
 use crate::{AnyKey, Key};
 
-/// The ends of a range of keys.
+/// The bounds of a range of keys.
 pub type KeyBounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// A transaction in the way of another one, as it was when a wait for a lock came to its end.
+/// A transaction that another one waited for, as of the end of that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// Its process, by the number that this has in its own pid namespace. None if its process is
-    /// dead and not yet swept, or if the transaction has ended meanwhile.
+    /// Its process id, as seen in its own pid namespace. `None` if the process is dead and not yet
+    /// swept, or the transaction has ended since.
     pub pid: Option<u32>,
     /// Its label: see [`TxnOptions::label`](crate::TxnOptions::label).
     pub label: String,
-    /// Whether that process was stopped (by `SIGSTOP`, or a debugger). Not known, and false, of a
-    /// process in another pid namespace.
+    /// Whether the process was stopped (by `SIGSTOP` or a debugger). False for a process in another
+    /// pid namespace, where this is unknown.
     pub stopped: bool,
-    /// Whether it holds the lock; if not, it waits for it, before the transaction that failed.
+    /// Whether it holds the lock; otherwise it waits for the lock before the failed transaction.
     pub holds: bool,
-    /// Whether it is of the thread that waited.
+    /// Whether it belongs to the thread that waited.
     pub same_thread: bool,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// What a lock is of, as people read it.
+/// The object of a lock, for error texts.
 pub(crate) struct Of<'e> {
     pub(crate) table: &'e str,
     pub(crate) key: &'e [u8],
@@ -88,7 +88,7 @@ impl fmt::Display for Of<'_> {
     }
 }
 
-/// Why a lock was not had, and which transactions are in the way: those that hold it, if any do.
+/// Formats why a lock was not granted and which transactions are in the way: the holders, if any.
 pub(crate) fn say_of_lock(
     f: &mut fmt::Formatter<'_>,
     of: &Of<'_>,
@@ -105,10 +105,10 @@ pub(crate) fn say_of_lock(
     }
 }
 
-/// How many holders are named.
+/// How many holders the text names.
 const FEW: usize = 3;
 
-/// A key as people read it: by its types, if it has been encoded by some.
+/// Formats a key by its types if the bytes encode a key, otherwise as bytes.
 pub(crate) struct Name<'k>(pub(crate) &'k [u8]);
 
 impl fmt::Display for Name<'_> {
@@ -121,7 +121,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// Bytes that nobody has encoded.
+/// Formats bytes without a known encoding.
 pub(crate) struct Bytes<'k>(pub(crate) &'k [u8]);
 
 impl fmt::Display for Bytes<'_> {
@@ -130,7 +130,7 @@ impl fmt::Display for Bytes<'_> {
     }
 }
 
-/// Why a lock was not had, with the keys of a deadlock as people read them.
+/// Formats the reason of the lock manager; decodes the keys of a deadlock.
 struct Why<'w>(&'w LocksError);
 
 impl fmt::Display for Why<'_> {
@@ -152,12 +152,12 @@ impl fmt::Display for Why<'_> {
     }
 }
 
-/// A table as an error names it whose name is not known.
+/// Names a table whose name is not known.
 pub(crate) fn of_tree(tree: u32) -> String {
     format!("tree {tree}")
 }
 
-/// A key as errors name it. Of a text that is cut off, what is there.
+/// Names a key. For a text that is cut off, returns the available part.
 pub(crate) fn key_in_words(key: &[u8]) -> String {
     let text = key.strip_prefix(&[code::TEXT]).map(str::from_utf8);
     match text {

@@ -1,14 +1,14 @@
-//! What the lock manager calls a key of a tree.
+//! The names under which the lock manager knows the keys of a tree.
 
-/// Bytes of the longest name: as many as the lock manager compares with two words.
+/// Maximum length of a name in bytes, which the lock manager compares as two words.
 pub(crate) const LOCK_NAME: usize = 16;
 
-/// Bytes of the longest key that is in its name as it is.
+/// Maximum length of a key that is contained unchanged in its name.
 const SHORT: usize = 12;
 
-/// The name of a key's lock: the tree and the key, or the tree, the key's beginning and a hash of
-/// it. Two keys with the same name are one to the lock manager, which makes transactions wait for
-/// each other, and no more.
+/// Returns the name of a key's lock: the tree and the key, or the tree, the beginning of the key
+/// and a hash of the key. Two keys with the same name share a lock, which makes their transactions
+/// wait for each other and has no other effect.
 pub(crate) fn lock_name(tree: u32, key: &[u8], to: &mut [u8; LOCK_NAME]) -> usize {
     to[..4].copy_from_slice(&tree.to_be_bytes());
     if key.len() <= SHORT {
@@ -20,16 +20,16 @@ pub(crate) fn lock_name(tree: u32, key: &[u8], to: &mut [u8; LOCK_NAME]) -> usiz
     LOCK_NAME
 }
 
-/// The tree of a name, and its key, or the key's first bytes if the name may have no more.
+/// Splits a name into the tree and the key, or the first bytes of a longer key.
 pub(crate) fn of_name(name: &[u8]) -> Option<(u32, &[u8])> {
     let (tree, key) = name.split_first_chunk()?;
     let whole = if name.len() < LOCK_NAME { key } else { key.get(..4)? };
     Some((u32::from_be_bytes(*tree), whole))
 }
 
-/// Eight bytes at a time, multiplied to twice as many and folded (Wang Yi's wyhash); the factors
-/// are any odd ones whose bits are mixed. The names of a prepared transaction's locks are in the
-/// log, so another hash is another format of the store.
+/// Hashes eight bytes at a time, multiplied to twice as many and folded (Wang Yi's wyhash); the
+/// factors are arbitrary odd numbers with mixed bits. The log contains the lock names of prepared
+/// transactions, so another hash would be another format of the store.
 fn hash_of(key: &[u8]) -> u64 {
     let fold = |hash: u64, eight: [u8; 8]| {
         let word = u64::from_le_bytes(eight);
@@ -39,7 +39,7 @@ fn hash_of(key: &[u8]) -> u64 {
     let begun = (key.len() as u64).wrapping_mul(0xd6e8_feb8_6659_fd93);
     let (words, _) = key.as_chunks();
     let hash = words.iter().fold(begun, |hash, eight| fold(hash, *eight));
-    // The last eight, some of them again.
+    // The last eight bytes, which may overlap the previous ones.
     key.last_chunk().map_or(hash, |last| fold(hash, *last))
 }
 

@@ -1,20 +1,20 @@
-//! Values that are too long for a page: the record has their beginning, and the tree [`PIECES`] the
-//! rest.
+//! Values that are too long for a page: the record contains their beginning, and the tree
+//! [`PIECES`] the rest.
 //!
 //! ```text
 //! record     beginning of the value | number, 8 bytes | length of the value, 8 bytes
-//! pieces     number, index (4 bytes, from 0) -> the bytes that follow, the last piece the rest
+//! pieces     number, index (4 bytes, from 0) -> the following bytes; the last piece has the rest
 //! ```
 //!
-//! A record has a long value if its key and its value have exactly as many bytes as a record may
-//! have: all others are shorter. So no other record says anything of it, and pays for it with one
+//! A record has a long value if its key and its value together have exactly the maximum length of a
+//! record; all others are shorter. So other records need no flag, and the test costs one
 //! comparison.
 //!
-//! Pieces are records like all others: their transaction logs them and undoes them, and a snapshot
-//! that sees an old record of a long value sees its pieces, in their old versions. They are
-//! written and removed by the transaction that has the record locked, and have no locks of their
-//! own. A number is the thread slot and where the log ended before the first piece: no two values
-//! have the same, and threads write to different places of the tree.
+//! Pieces are ordinary records: their transaction logs them and rolls them back, and a snapshot
+//! that sees an old record of a long value sees the old versions of its pieces. The transaction
+//! that holds the lock of the record writes and removes its pieces, which have no locks of their
+//! own. The number consists of the thread slot and the end of the log before the first piece. It is
+//! unique, and different threads write to different places of the tree.
 
 use crate::error::of_tree;
 use crate::value::VALUE_MAX;
@@ -23,45 +23,45 @@ use crate::{Error, Stamp};
 /// The tree of pieces: its root is the second page.
 pub(crate) const PIECES: u32 = 1;
 
-/// Bytes of a record behind the beginning of the value.
+/// Bytes of a record after the beginning of the value.
 const TRAILER: usize = 16;
 /// Bytes of a piece's key.
 const PIECE_KEY: usize = 12;
 
-/// What a record says of its long value.
+/// The description of a long value in its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Long {
     number: u64,
-    /// Bytes of the value.
+    /// Length of the value in bytes.
     length: usize,
-    /// Those of them that are in the record.
+    /// How many of them are in the record.
     begins: usize,
 }
 
-/// How many bytes of a value are in its record.
+/// Returns how many bytes of a value are in its record.
 fn beginning(max: usize, key: &[u8]) -> usize {
     max.saturating_sub(key.len() + TRAILER)
 }
 
-/// Bytes of a piece, but for the last: four of them fill a leaf, and all their records are shorter
-/// than that of a long value.
+/// Returns the length of a piece, except the last: four of them fill a leaf, and their records are
+/// shorter than the maximum.
 fn piece_bytes(max: usize) -> usize {
     max - 40
 }
 
-/// Whether a value is to be in pieces, where records may have `max` bytes. One whose key leaves no
-/// room for it is not: it is refused by the tree.
+/// Returns whether a value must be stored in pieces, if records have at most `max` bytes. If the
+/// key leaves no room for the beginning, it is not, and the tree refuses the record.
 #[inline]
 pub(crate) fn is_long(max: usize, key: &[u8], value: &[u8]) -> bool {
     key.len() + value.len() >= max && beginning(max, key) > 0
 }
 
 impl Long {
-    /// Of the value of a record, if it is long.
+    /// Returns the description in a record's value, if the value is long.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`] if it says a length that it cannot have.
+    /// [`Error::Damaged`] if the length in it is impossible.
     #[inline]
     pub(crate) fn of(
         max: usize,
@@ -92,7 +92,8 @@ impl Long {
         }
     }
 
-    /// Of a value that is to be written at this position of the log, by the thread of a slot.
+    /// Creates the description of a value that the thread of a slot will write at this position of
+    /// the log.
     ///
     /// # Errors
     ///
@@ -111,12 +112,12 @@ impl Long {
         Ok(Self { number: Stamp::new(slot, at).get(), length, begins })
     }
 
-    /// How many bytes of the value its pieces have.
+    /// Returns how many bytes of the value are in pieces.
     pub(crate) fn bytes_in_pieces(&self) -> u64 {
         (self.length - self.begins) as u64
     }
 
-    /// What the record has of the value.
+    /// Returns the contents of the value's record.
     pub(crate) fn record(&self, value: &[u8]) -> Vec<u8> {
         let mut record = value[..self.begins].to_vec();
         record.extend_from_slice(&self.number.to_le_bytes());
@@ -124,7 +125,7 @@ impl Long {
         record
     }
 
-    /// The pieces of the value: their keys and bytes.
+    /// Returns the keys and bytes of the value's pieces.
     pub(crate) fn pieces<'v>(
         &self,
         max: usize,
@@ -135,7 +136,7 @@ impl Long {
         pieces.map(move |(index, piece)| (of.key(index), piece))
     }
 
-    /// The keys of the pieces.
+    /// Returns the keys of the pieces.
     pub(crate) fn keys(&self, max: usize) -> impl Iterator<Item = [u8; PIECE_KEY]> {
         let of = *self;
         (0..(self.length - self.begins).div_ceil(piece_bytes(max))).map(move |at| of.key(at))
@@ -149,7 +150,7 @@ impl Long {
         key
     }
 
-    /// Makes a record's bytes the whole value, of the pieces that `fetch` reads.
+    /// Completes the value from the pieces that `fetch` reads.
     fn gather(
         &self,
         max: usize,
@@ -172,10 +173,10 @@ impl Long {
     }
 }
 
-/// Reads the record of a piece in place of what the memory has; false if it is not there.
+/// Reads the record of a piece into a buffer; returns false if it does not exist.
 pub(crate) type Fetch<'f> = dyn FnMut(&[u8], &mut Vec<u8>) -> Result<bool, Error> + 'f;
 
-/// Makes the bytes of a record, of which there are `max` at most, its value, if it is a long one.
+/// Completes the value of a record if it is a long one; records have at most `max` bytes.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
-//! Migrations: a table gets other types, and the records that a function makes of the old ones.
+//! Migrations: a table gets other types, and a function converts its records.
 //!
 //! ```text
-//! begin    the catalog says that a migration moves the table, and has a hidden table of the new
-//!          types: one transaction
-//! number   a word in shared memory is counted up: all sessions look up their tables again
-//! move     a thousand records leave the old tree for the new one, in each transaction
-//! end      the old tree is empty, and held: the table gets the new tree, types and version
+//! begin    one transaction marks the table in the catalog as migrating, and creates a hidden table
+//!          of the new types
+//! number   a word in shared memory is incremented: all sessions look up their tables again
+//! move     each transaction moves up to a thousand records from the old tree to the new one
+//! end      the old tree is empty and locked: the table gets the new tree, types and version
 //! ```
 //!
 //! From the number to the end other calls get [`Error::Migrating`]. Iterators that began earlier
@@ -14,11 +14,11 @@
 //! The next call continues a migration whose process was killed, because the records in the old
 //! tree are the ones that must still be moved. A migration that cannot be finished is taken back in
 //! the same steps, from the hidden table to the old tree. The hidden table gets the old types
-//! first, so that a call that still moves records to it fails.
+//! first, so that a concurrent call that moves records to it fails.
 //!
-//! A session that has looked up a table before the number cannot write to the old tree: it compares
-//! the number when it has its locks, and a record that it has locked earlier is not moved until its
-//! transaction ends. The old tree stays, without a record, for the next migration.
+//! A session that has looked up a table before the number changed cannot write to the old tree: it
+//! compares the number when it has its locks, and a record that it has locked earlier is not moved
+//! until its transaction ends. The next migration uses the old tree, which remains without records.
 
 use core::ops::Bound;
 
@@ -31,17 +31,17 @@ use crate::tables::{CATALOG, hidden, put_entry};
 use crate::typed::WriteTxn;
 use crate::{Error, Key, Store, Table, TxnOptions, Value};
 
-/// How many records one transaction moves, and how many bytes, about.
+/// Approximate limits of a transaction: number and bytes of the records that it moves.
 const RECORDS: usize = 1000;
 const BYTES: usize = 256 << 10;
 
-/// Makes the new record from the bytes of an old one.
+/// Converts the bytes of an old record into those of a new one.
 type Convert<'c> = dyn FnMut(&[u8], &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> + 'c;
 
-/// Where records are moved.
+/// The direction in which records are moved.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// To the hidden table, which takes the place of the table at the end.
+    /// To the hidden table, which replaces the table at the end.
     On,
     /// Back to the table.
     Back,
@@ -49,47 +49,46 @@ enum Way {
 
 /// The result of one transaction.
 enum Moved {
-    /// So many records, up to this key.
+    /// This number of records was moved, up to this key.
     Some(u64, Vec<u8>),
-    /// Nothing was left behind the key; there may be records before it.
+    /// No records remain after the key; there may be records before it.
     Over,
-    /// Another migration, or this one, has ended.
+    /// This migration, or another one, has ended.
     Done,
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Gives a table other types, and a higher schema version: `convert` makes a new record of each
-    /// old one. Returns how many records were moved by this call. `told` is called with that number
-    /// after each transaction.
+    /// Changes the types of a table and raises its schema version: `convert` converts each record.
+    /// Returns how many records this call moved. `progress` is called with that number after each
+    /// transaction.
     ///
-    /// Both tables have one name. If the table is of the new types already, or does not exist,
-    /// nothing is done: every process of a program may call this when it starts.
+    /// Both tables have the same name. If the table has the new types already, or does not exist,
+    /// the call does nothing, so every process of a program can call it when it starts.
     ///
-    /// The records are moved in transactions of a thousand records at most. Meanwhile all other
-    /// calls that name the table, in all processes, fail with [`Error::Migrating`], and
-    /// transactions that are at work are run again ([`Error::Migrated`]). Iterators and cursors
-    /// that began earlier continue with the old records; other calls of a snapshot from before
-    /// fail, with [`Error::SnapshotTooOld`] behind the migration. No call sees a part of the new
-    /// records.
+    /// The records are moved in transactions of at most a thousand records. During the migration,
+    /// all other calls that name the table, in all processes, fail with [`Error::Migrating`], and
+    /// running transactions are retried ([`Error::Migrated`]). Iterators and cursors that began
+    /// earlier continue with the old records. Other calls of an earlier snapshot fail, and return
+    /// [`Error::SnapshotTooOld`] after the migration. No call sees only a part of the new records.
     ///
-    /// Takes as much of the log as it would take to write all records twice, and room in the file
-    /// for some of them twice.
+    /// Needs as much log as writing all records twice, and file space for some of the records
+    /// twice.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] if the tables have two names, or the new version is not higher;
-    /// [`Error::TableType`] if the table is of neither of the types; [`Error::Exists`] if two
-    /// records get one key; an error of `convert`; those of [`write`](Self::write). The table
-    /// stays in migration if it had begun: call this again, with a function that succeeds, or
-    /// [`abandon_migration`](Self::abandon_migration).
+    /// [`Error::Options`] if the tables have different names, or the new version is not higher;
+    /// [`Error::TableType`] if the table has neither of the types; [`Error::Exists`] if two records
+    /// get the same key; an error of `convert`; those of [`write`](Self::write). If the migration
+    /// had begun, the table stays in migration: call this again with a function that succeeds, or
+    /// call [`abandon_migration`](Self::abandon_migration).
     ///
     /// # Panics
     ///
-    /// If `convert` does; as with an error.
+    /// Panics if `convert` panics. The table is then as after an error.
     ///
     /// # Death
     ///
-    /// A process that is killed leaves the table in migration. The next call continues it.
+    /// If the process is killed, the table stays in migration. The next call continues it.
     ///
     /// # Examples
     ///
@@ -117,7 +116,7 @@ impl<M: ConstMachine> Store<M> {
         from: &Table<K, V>,
         to: &Table<L, W>,
         mut convert: impl FnMut(K::Owned, V::Owned) -> Result<(L::Owned, W::Owned), Error>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         of_one_table(from, to)?;
         let mut bytes = |key: &[u8], value: &[u8]| {
@@ -129,31 +128,31 @@ impl<M: ConstMachine> Store<M> {
             return Ok(0);
         }
         self.home().shared.migration_begins()?;
-        self.move_all(Way::On, &to, &mut bytes, told)
+        self.move_all(Way::On, &to, &mut bytes, progress)
     }
 
-    /// Takes back a migration that has begun and not ended: `back` makes an old record of each new
-    /// one, and the table has its old types again. Returns how many records were moved by this
-    /// call. For a [migration](Self::migrate) whose function fails for some record.
+    /// Abandons a migration that has begun and not ended: `back` converts each new record into an
+    /// old one, and the table has its old types again. Returns how many records this call moved.
+    /// Use it when the function of a [migration](Self::migrate) fails for some record.
     ///
-    /// If no migration of the table is under way, nothing is done. A call of `migrate` that is
-    /// under way fails, with [`Error::Migrating`] or, later, [`Error::TableType`].
+    /// If the table is not in migration, the call does nothing. A concurrent call of `migrate`
+    /// fails with [`Error::Migrating`] or, later, [`Error::TableType`].
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] as `migrate`; [`Error::TableType`] if the table is not of the old types,
-    /// as after a migration that has ended, or its migration leads to other types than `to`;
-    /// [`Error::Exists`] if two records get one key; an error of `back`; those of
-    /// [`write`](Self::write). Then the table stays in migration: call this again.
+    /// [`Error::Options`] as `migrate`; [`Error::TableType`] if the table does not have the old
+    /// types, because its migration has ended or leads to other types than `to`; [`Error::Exists`]
+    /// if two records get the same key; an error of `back`; those of [`write`](Self::write). The
+    /// table then stays in migration: call this again.
     ///
     /// # Panics
     ///
-    /// If `back` does; as with an error.
+    /// Panics if `back` panics. The table is then as after an error.
     ///
     /// # Death
     ///
-    /// A process that is killed leaves the table in migration. The next call continues to take it
-    /// back; `migrate` fails until that has ended.
+    /// If the process is killed, the table stays in migration. The next call continues to abandon
+    /// it; `migrate` fails until that has ended.
     ///
     /// # Examples
     ///
@@ -185,7 +184,7 @@ impl<M: ConstMachine> Store<M> {
         from: &Table<K, V>,
         to: &Table<L, W>,
         mut back: impl FnMut(L::Owned, W::Owned) -> Result<(K::Owned, V::Owned), Error>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         of_one_table(from, to)?;
         let mut bytes = |key: &[u8], value: &[u8]| {
@@ -196,27 +195,27 @@ impl<M: ConstMachine> Store<M> {
         if !self.begin_way_back(&from, &to.asked())? {
             return Ok(0);
         }
-        self.move_all(Way::Back, &from, &mut bytes, told)
+        self.move_all(Way::Back, &from, &mut bytes, progress)
     }
 
-    /// Moves all records, and ends the migration; `to` is what the table is then.
+    /// Moves all records and ends the migration; `to` describes the table at the end.
     fn move_all(
         &self,
         way: Way,
         to: &Asked,
         convert: &mut Convert<'_>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         let (mut moved, mut behind) = (0, Bound::Unbounded);
-        let patience = TxnOptions { label: "migrate", ..TxnOptions::default() };
+        let options = TxnOptions { label: "migrate", ..TxnOptions::default() };
         loop {
-            let step = self.write_with(&patience, |tx| move_some(tx, way, to, &behind, convert))?;
+            let step = self.write_with(&options, |tx| move_some(tx, way, to, &behind, convert))?;
             match step.value {
                 Moved::Some(count, last) => {
                     moved += count;
                     behind = Bound::Excluded(last);
-                    told(moved);
-                    // A commit unlinks a few leaves, and these are many.
+                    progress(moved);
+                    // A commit unlinks only a few empty leaves, and a migration leaves many.
                     self.session()?.worker.tidy_all();
                 }
                 Moved::Over => behind = Bound::Unbounded,
@@ -225,7 +224,7 @@ impl<M: ConstMachine> Store<M> {
         }
     }
 
-    /// Records in the catalog that a migration moves the table; false if there is nothing to do.
+    /// Marks the table in the catalog as migrating. Returns false if there is nothing to do.
     fn begin_migration(&self, from: &Asked, to: &Asked) -> Result<bool, Error> {
         let (name, hidden) = (to.name.as_bytes(), hidden(to.name));
         {
@@ -239,7 +238,7 @@ impl<M: ConstMachine> Store<M> {
             let Some(mut entry) = catalog.get(name)? else { return Ok(false) };
             let next = catalog.get(&hidden)?;
             if entry.moving {
-                // Begun by a process that was killed, or that is at work.
+                // Begun by a process that was killed or is running.
                 return match next {
                     Some(next) if is(&next, from) => Err(migrating(to)),
                     Some(next) if !is(&next, to) => Err(refused(&next, to)),
@@ -261,7 +260,8 @@ impl<M: ConstMachine> Store<M> {
         })
     }
 
-    /// Records in the catalog that a migration is taken back; false if there is nothing to do.
+    /// Records in the catalog that a migration is being abandoned. Returns false if there is
+    /// nothing to do.
     fn begin_way_back(&self, from: &Asked, to: &Asked) -> Result<bool, Error> {
         let (name, hidden) = (from.name.as_bytes(), hidden(from.name));
         self.catalog().change("abandon migration", Wait::Detect, &mut |catalog| {
@@ -283,7 +283,7 @@ impl<M: ConstMachine> Store<M> {
     }
 }
 
-/// Whether two tables may be those of a migration.
+/// Checks that two tables can be those of a migration.
 fn of_one_table<K, V, L, W>(from: &Table<K, V>, to: &Table<L, W>) -> Result<(), Error> {
     if from.name() != to.name() {
         return Err(Error::Options("a migration is of one table: both have its name"));
@@ -294,7 +294,7 @@ fn of_one_table<K, V, L, W>(from: &Table<K, V>, to: &Table<L, W>) -> Result<(), 
     Ok(())
 }
 
-/// Whether a table of the catalog is the one that a program names.
+/// Returns whether a table of the catalog has the types and version in a call.
 fn is(entry: &Entry, asked: &Asked) -> bool {
     entry.is_of(&asked.key, &asked.value, asked.version)
 }
@@ -316,7 +316,7 @@ fn lost(asked: &Asked) -> Error {
     Error::Damaged { table: asked.name.to_owned(), key: Vec::new(), what }
 }
 
-/// Moves some records, or ends the migration where none are left.
+/// Moves some records, or ends the migration if none are left.
 fn move_some<M: ConstMachine>(
     tx: &mut WriteTxn<'_, '_, M>,
     way: Way,
@@ -327,17 +327,17 @@ fn move_some<M: ConstMachine>(
     let (name, hidden, worker) = (to.name.as_bytes(), hidden(to.name), &tx.tables.kept.worker);
     worker.tables_are_found()?;
     let read = |found: Option<Vec<u8>>| found.map(|bytes| Entry::of(&bytes)).transpose();
-    // The end of a migration changes these, so it waits for this transaction.
+    // The end of a migration changes these records, so it waits for this transaction.
     let mut entry = match read(tx.txn.get_raw_for_update(CATALOG, name)?)? {
         Some(entry) if entry.moving => entry,
-        // Another call has ended it, this way or the other one.
+        // Another call has ended it, in this direction or the other.
         Some(entry) if !is(&entry, to) => return Err(refused(&entry, to)),
         _ => return Ok(Moved::Done),
     };
     let next = read(tx.txn.get_raw_for_update(CATALOG, &hidden)?)?;
     let mut next = next.ok_or_else(|| lost(to))?;
     if !is(&next, to) {
-        // Another call takes it back.
+        // Another call is abandoning it.
         return Err(migrating(to));
     }
     let (source, target) = match way {

@@ -1,31 +1,31 @@
-//! Names of tables: those that are made at run time, and what a session knows of their trees.
+//! Names of tables: those computed at run time, and a session's cache of their trees.
 //!
-//! A table has its name as a `&'static str`, so that it is a constant and may be copied. A name
-//! that is made at run time becomes one by being kept, each once. So most tables of one name have
-//! one string; all the same two constants of one name may be two strings, and so may names that
-//! the program leaks itself.
+//! The name of a table is a `&'static str`, so that a table is a constant and can be copied. A name
+//! computed at run time is leaked, once for each distinct name. So most tables with the same name
+//! share one string. Two constants may still have two strings, and so may names that the program
+//! leaks itself.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The longest name of a table, in bytes.
+/// Maximum length of a table's name, in bytes.
 pub const NAME_MAX: usize = 900;
 
 /// How many trees a session finds by the address of their names.
 const FEW: usize = 16;
 
-/// All names that a process has made at run time.
+/// All names that a process has computed at run time.
 struct Names {
     process: u32,
     all: Mutex<BTreeSet<&'static str>>,
-    /// Those of its child, in the child.
+    /// In the child of a fork: the names of the child.
     next: OnceLock<Box<Names>>,
 }
 
 static FIRST: OnceLock<Box<Names>> = OnceLock::new();
 
-/// The names of this process. The child of a fork begins anew: a thread that is not there may have
-/// the mutex of its parent's.
+/// Returns the names of this process. The child of a fork gets an empty set, because a thread that
+/// does not exist there may hold the mutex of its parent's.
 fn names() -> &'static Names {
     let process = std::process::id();
     let own = || Box::new(Names { process, all: Mutex::default(), next: OnceLock::new() });
@@ -36,7 +36,7 @@ fn names() -> &'static Names {
     names
 }
 
-/// The name, kept until the process ends.
+/// Returns the name as a string that lives until the process ends.
 pub(crate) fn kept(name: &str) -> &'static str {
     let mut names = names().all.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(kept) = names.get(name) {
@@ -47,12 +47,12 @@ pub(crate) fn kept(name: &str) -> &'static str {
     kept
 }
 
-/// What a session found out about a table.
+/// A session's knowledge of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) tree: u32,
-    /// Whether the catalog has the table's types, or the caller has none: a write need not record
-    /// them.
+    /// Whether the catalog has the types of the table, or the caller has none, so that a write need
+    /// not record them.
     pub(crate) settled: bool,
 }
 
@@ -60,28 +60,28 @@ pub(crate) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
     name: usize,
-    /// The hash of the name, the types and the version: another name that came to lie at the same
-    /// address is not taken for this one, nor is the same name with other types.
+    /// The hash of the name, the types and the version. It detects that another name now has the
+    /// same address, or that the call has other types.
     tag: u64,
     found: Found,
 }
 
-/// The tables that a session has used, each with types that were compared with the catalog's.
+/// The tables that a session has used, each with types that matched those of the catalog.
 #[derive(Default)]
 pub(crate) struct Trees {
-    /// The last ones, to be found by address and tag: no name is read.
+    /// The recent ones, found by address and tag without reading the name.
     few: Vec<Known>,
-    /// The place of the next one among these.
+    /// The index in `few` of the next entry to replace.
     next: usize,
-    /// All of them, by their tags: one for each name and types, however many strings the name is
-    /// in. The names are copies, because a string of a library that is unloaded is gone.
+    /// All of them, by tag: one for each name and types, in however many strings the name occurs.
+    /// The names are copied, because the string of a library that is unloaded no longer exists.
     all: HashMap<u64, (Box<str>, Found)>,
-    /// How many migrations had begun when the first of them was looked up.
+    /// The number of migrations that had begun when the first of them was looked up.
     pub(crate) at: u64,
 }
 
 impl Trees {
-    /// The table of this name and tag, if it was asked for before.
+    /// Returns the table with this name and tag, if it was looked up before.
     #[inline]
     pub(crate) fn find(&mut self, name: &'static str, tag: u64) -> Option<Found> {
         let at = name.as_ptr().addr();
@@ -99,7 +99,7 @@ impl Trees {
         Some(found)
     }
 
-    /// Remembers a table, in place of what was known of it.
+    /// Caches a table, and replaces an earlier entry for it.
     #[cold]
     pub(crate) fn insert(&mut self, name: &'static str, tag: u64, found: Found) {
         self.few.retain(|known| known.tag != tag);
@@ -110,13 +110,13 @@ impl Trees {
         self.put_first(name, tag, found);
     }
 
-    /// Forgets all tables, when so many migrations have begun.
+    /// Discards all tables, at this number of migrations.
     #[cold]
     pub(crate) fn renew(&mut self, at: u64) {
         *self = Self { at, ..Self::default() };
     }
 
-    /// Has a table found by its name's address, in place of the one that was put there longest ago.
+    /// Makes a table findable by the address of its name; replaces the oldest entry.
     fn put_first(&mut self, name: &'static str, tag: u64, found: Found) {
         let known = Known { name: name.as_ptr().addr(), tag, found };
         match self.few.get_mut(self.next) {
@@ -139,8 +139,8 @@ mod tests {
         Known { name: name.as_ptr().addr(), tag: tree as u64, found: found(tree as u32) }
     }
 
-    /// As if a library was unloaded and another one lies there: the address and the length are the
-    /// same, the bytes and so the tag are not.
+    /// Simulates that a library was unloaded and another one lies at its address: address and
+    /// length are the same, the bytes and the tag differ.
     #[test]
     fn another_name_at_the_same_address_is_another_table() {
         let mut trees = Trees::default();

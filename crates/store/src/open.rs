@@ -1,22 +1,23 @@
-//! A store's folder: who has it open, and where its shared memory lies.
+//! Opens the folder of a store and manages its lock files and its shared memory.
 //!
 //! ```text
-//! identity   what this is: a format, a random number, bytes of pages and segments; written once
+//! identity   format, random store number, page and segment sizes; written once, at creation
 //! data       pages
 //! log/       the log
-//! region     where the shared memory is, since which start of the machine, and of which files
-//! live       locked by every process that has the store open, all at once
-//! opening    locked by the one that opens it or closes it
+//! region     where the shared memory lies, in which boot it was created, and for which files
+//! live       locked shared by every process that has the store open
+//! opening    locked exclusively while a process opens or closes the store
 //! ```
 //!
-//! The shared memory is a folder in `/dev/shm`, which outlives all processes and not the machine;
-//! or one beside the data where `/dev/shm` has no room. What `region` says is believed if the
-//! machine has not started again since, so a process joins what is there, or recovers the store. It
-//! says, too, which folder the memory is of: what is in it is of the files there, and a folder that
-//! was copied or moved has others.
+//! The shared memory is a folder in `/dev/shm`, or `memory/` in the store's folder if `/dev/shm`
+//! has no room. It survives the death of all processes but not a restart of the machine. A process
+//! that opens the store joins the memory that `region` names if the machine has not restarted
+//! since; otherwise it recovers the store. `region` also records the inode of the folder that the
+//! memory belongs to: a folder that was copied or moved must not join the memory of the original
+//! files.
 //!
-//! The locks are `flock(2)`'s, which the system takes back from the dead. Two containers that see
-//! one folder and not one `/dev/shm` are told apart by them: the second one finds `live` locked and
+//! The locks use `flock(2)`, which the kernel releases when a process dies. Two containers that
+//! share the folder but not `/dev/shm` cannot share memory: the second one finds `live` locked and
 //! no memory to join, and is refused.
 
 mod abandoned;
@@ -52,7 +53,9 @@ use self::links::has_own_files;
 use self::memory::{
     Left, announce, is_in_memory, memory_left, named_for, new_memory, places, room, tell,
 };
-pub(crate) use self::memory::{OF, PREFIX, SHM, is_place, store_of, take_away, told};
+pub(crate) use self::memory::{
+    OF, PREFIX, SHM, is_place, recorded_memory, remove_memory, store_of,
+};
 use self::owner::is_own;
 pub(crate) use self::owner::of_memory;
 pub(crate) use self::read_only::{Reading, open_to_read};
@@ -65,33 +68,35 @@ use crate::files::session::StoreSession;
 use crate::place::{Kind, file_system};
 use crate::{Error, Refusal};
 
-/// The file of a folder that is being made: what has it locked, where it lies, may do anything with
-/// the folder, and nobody else may. It says what the folder's name will be.
+/// Name of the marker file of a folder under construction. The process that holds a lock on this
+/// file may do anything with the folder; all other processes leave it alone. The file contains the
+/// final name of the folder.
 pub(crate) const MARK: &str = "being-made";
 
-/// The most bytes of a folder's path: those of the files in it are kept in shared memory.
+/// Maximum length of a folder's path in bytes: shared memory stores the paths of its files.
 const PATH_MAX: usize = 250;
 
-/// Where the memory lies that a store's processes share.
+/// Where the shared memory of a store lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MemoryPlace {
-    /// In `/dev/shm` if it has room, else beside the data.
+    /// In `/dev/shm` if it has room, otherwise in the store's folder.
     #[default]
     Auto,
     /// In `/dev/shm`.
     Memory,
-    /// In the store's folder: it works wherever the data does, and the system writes its pages to
-    /// the disk now and then.
+    /// In the store's folder. This works wherever the data does, but the kernel writes the memory's
+    /// pages to the disk from time to time.
     Folder,
 }
 
-/// How a store is opened.
+/// Options for opening a store.
 ///
-/// What is open already, in any process, keeps the sizes of its memory (`cache`, `log_buffer`,
-/// `locks`, `threads`), and a store that exists those of its files (`page`, `log_segment`). Each
-/// process has its own `mode`, `log_budget` and `history`: a checkpoint goes by those of the
-/// process that makes it, so all processes of a store are given the same.
+/// If the store is already open in any process, the sizes of its shared memory (`cache`,
+/// `log_buffer`, `locks`, `threads`) stay as they are. An existing store keeps the sizes of its
+/// files (`page`, `log_segment`). `mode`, `log_budget` and `history` belong to each process. The
+/// process that makes a checkpoint uses its own values, so give all processes of a store the same
+/// ones.
 ///
 /// # Examples
 ///
@@ -108,25 +113,26 @@ pub enum MemoryPlace {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of its parts, and when commits return.
+    /// Sizes of the parts, and the durability mode of commits.
     pub sizes: Sizes,
     /// Where the shared memory lies.
     pub place: MemoryPlace,
-    /// Whether a store is made where there is none.
+    /// Creates the store if it does not exist.
     pub create: bool,
-    /// Whether the store is only read. It must exist, and this process needs no right to write its
-    /// folder. Calls that would write return [`Error::ReadOnly`].
+    /// Opens the store for reading only. The store must exist. The process needs no permission to
+    /// write its folder. Calls that would write return [`Error::ReadOnly`].
     ///
-    /// Where processes have the store open, or killed ones left their memory, that memory is
-    /// joined; this takes the right to write the memory, so the same user. A closed store is read
-    /// in place, also on read-only media, and recovered in memory if it was not closed cleanly;
-    /// until it is closed, [`Refusal::ReadElsewhere`] refuses processes that would write.
+    /// If other processes have the store open, or killed processes left their shared memory, this
+    /// process joins that memory. Joining requires permission to write the memory, so the same
+    /// user. A closed store is read in place, also from read-only media; if it was not closed
+    /// cleanly, it is recovered in private memory. While it is read in place, processes that would
+    /// write are refused with [`Refusal::ReadElsewhere`].
     pub read_only: bool,
-    /// Whether it may lie on a network file system: the caller knows that all its processes are on
-    /// one machine, and that locks work there.
+    /// Allows a network file system. The caller guarantees that all processes of the store run on
+    /// one machine and that file locks work there.
     pub network: bool,
-    /// How long to wait for a process that opens the store, which may recover it, or closes it;
-    /// for as long as it takes if there is no limit.
+    /// How long to wait for another process that is opening the store (which may include recovery)
+    /// or closing it. `None`: without limit.
     pub wait: Option<Duration>,
 }
 
@@ -144,9 +150,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For small stores, and for machines with little memory: segments of the log of 1 MiB, a cache
-    /// and a buffer of the log that grow to 2 MiB and 1 MiB, a checkpoint each 4 MiB, 64 MiB of
-    /// history, 64 MiB of addresses for locks, and 64 threads.
+    /// Returns options for small stores and machines with little memory: log segments of 1 MiB, a
+    /// cache of 2 MiB, a log buffer of 1 MiB, a checkpoint after each 4 MiB of log, 64 MiB of
+    /// history, 64 MiB of address space for locks, and 64 threads.
     pub fn small() -> Self {
         let sizes = Sizes {
             cache: 2 << 20,
@@ -163,7 +169,7 @@ impl Options {
     }
 }
 
-/// Opens the store in a folder, as [`Store::open`](crate::Store::open) says.
+/// Opens the store in a folder; see [`Store::open`](crate::Store::open).
 pub(crate) fn open(
     path: &Path,
     options: &Options,
@@ -190,21 +196,21 @@ pub(crate) fn open(
         return Err(refused(path, Refusal::DeadLink));
     }
     fs::create_dir_all(path).map_err(said)?;
-    // One name for all: what lies in the memory has it.
+    // Canonical, because the shared memory stores this path.
     let path = &fs::canonicalize(path).map_err(said)?;
     check_path(path)?;
     let here = open_folder(path).map_err(said)?;
     is_own(path)?;
     has_own_files(path)?;
     is_for_a_store(path)?;
-    // What is written below is written here, also if the folder is moved and another has its path.
+    // Files are resolved relative to this folder, even if it is moved and another takes its path.
     let disk: Arc<dyn Disk> = Arc::new(System::below(path)?);
     let _opening = lock_opening(path, lock_file(path, "opening")?, options.wait)?;
     let mut options = *options;
     let id = &identity(path, &mut options.sizes)?;
     options.sizes.check()?;
-    // One that has its name by now, and whose maker died before it had taken its mark away: under
-    // another name it could be taken for what a dead process left.
+    // A creator that died after the rename leaves its mark. Remove it: if the folder were renamed
+    // again, it would look like an abandoned creation.
     let _ = fs::remove_file(path.join(MARK));
     remove_abandoned();
     let live = Locked::new(lock_file(path, "live")?).map_err(said)?;
@@ -215,7 +221,7 @@ pub(crate) fn open(
             let home = opening.join(&at).map_err(|why| not_joined(&at, why))?;
             Some((home, at))
         }
-        // All are gone: what they left is joined if it is whole.
+        // No process is left. Join the memory that they left if it is intact.
         Some(left) => opening.rejoin(&left)?.map(|home| (home, left.at)),
         None => None,
     };
@@ -223,17 +229,17 @@ pub(crate) fn open(
         Some(joined) => joined,
         None => opening.begin()?,
     };
-    // Not before: while a process has it for itself, what that one's death leaves is looked at.
+    // Only now: while another process holds `live` exclusively, it inspects what a death left.
     live.file.lock_shared().map_err(said)?;
     let (path, id, creation) = (path.clone(), id.clone(), home.manager.region().creation());
     Ok((home, Folder { path, here, id, creation, memory, live }))
 }
 
-/// Whether other processes have the store open, and the memory that they have, or the dead left.
+/// Returns whether other processes have the store open, and the shared memory that exists.
 ///
-/// One that is dying is waited for, as long as one that opens the store is, and where it has no
-/// memory a second: its locks go one after the other. If others have the store open still, their
-/// memory is that of another namespace.
+/// A dying process releases its locks one after another. This waits for it as long as for a process
+/// that opens the store, and for one second if there is no memory. If other processes still have
+/// the store open after that, their memory belongs to another namespace.
 fn others_and_memory(
     path: &Path,
     id: &str,
@@ -262,18 +268,18 @@ fn others_and_memory(
     Err(refused(path, Refusal::OtherNamespace))
 }
 
-/// There is no store; or there are the files of one that has lost its `identity`.
+/// Returns the error for a missing store, or for a store that lost its `identity` file.
 fn no_store(path: &Path) -> Error {
     let is_there = |name| path.join(name).is_file();
-    // A copy that is being made, or was, is none.
+    // A copy under construction is not a store.
     if is_there("data") && is_there("log/control") && !is_there(MARK) {
-        let what = "it is not there, and the other files of a store are: `salvage` reads them";
+        let what = "it is missing, and the other files of a store exist: `salvage` reads them";
         return refused(path, Refusal::Damaged { file: "identity", what });
     }
     refused(path, Refusal::NoStore)
 }
 
-/// Whether shared memory can have the names of the files in a folder.
+/// Checks that shared memory can store the paths of the files in a folder.
 pub(crate) fn check_path(path: &Path) -> Result<(), Error> {
     match path.to_str() {
         Some(text) if text.len() <= PATH_MAX && !text.contains(['\n', '\r']) => Ok(()),
@@ -281,7 +287,7 @@ pub(crate) fn check_path(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// A store that is being opened: its file `opening` is locked.
+/// A store that is being opened. The caller holds the lock on its `opening` file.
 struct Opening<'s> {
     path: &'s Path,
     id: &'s str,
@@ -290,48 +296,50 @@ struct Opening<'s> {
 }
 
 impl Opening<'_> {
-    /// Takes part in what other processes have open.
+    /// Joins the shared memory that other processes have open.
     fn join(&self, at: &Path) -> Result<Arc<StoreInner<Machine>>, Error> {
-        // What lacks a part is not what was left.
+        // Memory that lacks a part was not left by this store.
         let region = Region::open_whole(at.join("region"), &self.region_options())?;
-        if told(self.path)?.is_none_or(|told| told.creation != region.creation()) {
+        if recorded_memory(self.path)?.is_none_or(|recorded| recorded.creation != region.creation())
+        {
             return Err(refused(self.path, Refusal::OtherNamespace));
         }
         self.home(&region)
     }
 
-    /// Takes over what killed processes left. Returns none if that is damaged, or its log could not
-    /// be written; or if the files may lack pages that its processes wrote: then the log in the
-    /// files has all. For no other reason is the memory removed: it may have commits that the files
-    /// do not.
+    /// Takes over the memory of killed processes. Returns `None` if it is damaged, if its log could
+    /// not be written, or if the files may lack pages that those processes wrote; in the last case
+    /// the log in the files is complete. In no other case may the memory be discarded: it may
+    /// contain commits that the files do not.
     fn rejoin(&self, left: &Left) -> Result<Option<Arc<StoreInner<Machine>>>, Error> {
         let at = &*left.at;
         let home = match self.join(at) {
             Err(why) if is_unusable_memory(&why) => return Ok(None),
-            // Other memory than the last processes had, of a time before theirs.
+            // This memory is older than the last processes of the store.
             Err(Error::Open { why: Refusal::OtherNamespace, .. }) => return Ok(None),
             joined => joined.map_err(|why| not_joined(at, why))?,
         };
-        self.is_nobodys(home.manager.region())?;
-        // Before the dead are undone: that would be written into pages that are not the store's.
+        self.refuse_if_in_use(home.manager.region())?;
+        // Check before rollback, which would write into pages of another store.
         if !home.log.is_broken() && !home.log.has_its_files()? {
             if self.path.join("log/control").try_exists().is_ok_and(|there| !there) {
-                let what = "its file `control` is not there: put it back, or `salvage` reads the \
+                let what = "its file `control` is missing: restore it, or `salvage` reads the \
                             files, without what was not synced";
                 return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
             }
             let what = "it is older than the shared memory that its processes left, or another: \
-                        put the one back that was there; or `forget-memory` has the files count";
+                        restore the original; or run `forget-memory` to use the files alone";
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
         }
         home.log.doubt_unsynced()?;
         home.has_its_pages()?;
         if (!left.same || home.pool.may_have_failed(home.file)?) && !home.log.is_broken() {
-            // Which of its pages the files have is unknown: they may be a copy, a sync failed, or a
-            // process was killed in one. The log has all, and new memory is recovered from it.
+            // It is unknown which pages reached the files: the folder may be a copy, a sync may
+            // have failed, or a process may have been killed during a sync. The log is complete, so
+            // recover from it into new memory.
             let worker = StoreSession::of_sweeper(home.clone(), home.manager.region().sweeper()?)?;
             match worker.log.flush(Lsn(home.log.end().0.saturating_sub(1))) {
-                // Its disk fails, too: the files have what was made durable.
+                // The disk of the log also fails. The files contain what was made durable.
                 Ok(()) | Err(LogError::Broken) => return Ok(None),
                 Err(why) => return Err(why.into()),
             }
@@ -344,9 +352,9 @@ impl Opening<'_> {
         Ok((!home.log.is_broken()).then_some(home))
     }
 
-    /// Refuses memory of living processes where nobody has this folder open: they have another one
-    /// open, of the same path and number. One that is just closing is waited for.
-    fn is_nobodys(&self, region: &Region<Machine>) -> Result<(), Error> {
+    /// Refuses memory of living processes when no process has this folder open: those processes use
+    /// another folder with the same path and number. A process that is closing is waited for.
+    fn refuse_if_in_use(&self, region: &Region<Machine>) -> Result<(), Error> {
         let me = region.process().map_or(u32::MAX, |(slot, _)| slot);
         for _ in 0..CLOSING {
             let mut others = region.processes().into_iter().filter(|other| other.slot != me);
@@ -358,7 +366,8 @@ impl Opening<'_> {
         Err(refused(self.path, Refusal::OtherFolder))
     }
 
-    /// Makes new shared memory, and recovers the store into it. Says where it is, too.
+    /// Creates new shared memory and recovers the store into it. Returns the store and the memory's
+    /// folder.
     fn begin(&self) -> Result<(Arc<StoreInner<Machine>>, PathBuf), Error> {
         if let Some(what) = lost_log(self.path) {
             return Err(refused(self.path, Refusal::Damaged { file: "log", what }));
@@ -375,14 +384,14 @@ impl Opening<'_> {
             let region = Region::create(at.join("region"), &self.region_options())?;
             Ok((region.creation(), self.home(&region)?))
         };
-        // Memory of a store that does not open is nobody's.
+        // Remove the memory of a store that cannot be opened.
         let (creation, home) = made().inspect_err(|_: &Error| drop(fs::remove_dir_all(&at)))?;
-        // Only what is recovered is joined.
+        // Announce the memory only after recovery, so that no process joins it earlier.
         match tell(self.path, &at, creation) {
             Ok(()) => Ok((home, at)),
             Err(why) => {
                 drop(home);
-                // What says that it is there, first.
+                // Remove the announcement before the memory.
                 let _ = fs::remove_file(self.path.join("region"));
                 let _ = fs::remove_dir_all(&at);
                 Err(said(why))
@@ -390,50 +399,51 @@ impl Opening<'_> {
         }
     }
 
-    /// Makes the folder of new memory, or one beside the data where the system does not let this
-    /// process make any in `/dev/shm` (AppArmor, snap).
+    /// Creates the folder of new memory. Falls back to the store's folder if the system denies
+    /// access to `/dev/shm` (AppArmor, snap).
     fn make_folder(&self, at: PathBuf) -> Result<PathBuf, Error> {
         announce(self.path, &at).map_err(|why| refused(self.path, why))?;
-        let beside = self.path.join("memory");
+        let in_folder = self.path.join("memory");
         match fs::DirBuilder::new().mode(0o700).create(&at) {
             Ok(()) => Ok(at),
             Err(why)
-                if self.options.place == MemoryPlace::Auto && at != beside && is_denied(&why) =>
+                if self.options.place == MemoryPlace::Auto
+                    && at != in_folder
+                    && is_denied(&why) =>
             {
-                self.make_folder(beside)
+                self.make_folder(in_folder)
             }
             Err(why) => Err(refused(&at, why)),
         }
     }
 
-    /// Removes what memory there is, and returns where the new one goes.
+    /// Removes existing memory, and returns the path for the new one.
     fn clear_memory(&self) -> Result<PathBuf, Error> {
         let said = |why: std::io::Error| refused(self.path, why);
         for at in named_for(self.path, self.id) {
             if let Ok(region) = Region::view(at.join("region"), &self.region_options()) {
-                self.is_nobodys(&region)?;
+                self.refuse_if_in_use(&region)?;
             }
         }
         let places = places(self.path, self.id);
-        // First: what it says of memory must not lead to a part of it, after a death in between.
+        // First, so that after a crash the file does not name memory that is partly removed.
         match fs::remove_file(self.path.join("region")) {
             Err(why) if why.kind() != ErrorKind::NotFound => return Err(said(why)),
             _ => {}
         }
         for at in &places {
-            // Another store, that was made in the folder of this one, or any other thing of a
-            // user's.
-            if let Some(name) = take_away(at).map_err(|why| of_memory(at, why))? {
+            // It may be another store that was created in this folder, or any file of the user.
+            if let Some(name) = remove_memory(at).map_err(|why| of_memory(at, why))? {
                 return Err(refused(at, Refusal::NotMemory { name }));
             }
         }
         let needed = self.options.sizes.memory() + self.options.sizes.memory() / 8;
-        let (memory, beside) = (new_memory(self.id).map_err(said)?, self.path.join("memory"));
+        let (memory, in_folder) = (new_memory(self.id).map_err(said)?, self.path.join("memory"));
         let room = if is_shared(self.path) { 0 } else { room() };
-        Ok(if is_in_memory(self.options.place, room, needed) { memory } else { beside })
+        Ok(if is_in_memory(self.options.place, room, needed) { memory } else { in_folder })
     }
 
-    /// How the region is made and opened.
+    /// Returns the options with which the region is created and opened.
     fn region_options(&self) -> latchwork_region::Options {
         let mode = file_mode(self.path);
         latchwork_region::Options { mode, ..self.options.sizes.region() }
@@ -448,7 +458,7 @@ fn is_denied(why: &std::io::Error) -> bool {
     matches!(why.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
-/// Whether an error says that shared memory is not what it was when it was left.
+/// Returns whether an error means that the shared memory is damaged or incomplete.
 fn is_unusable_memory(why: &Error) -> bool {
     use latchwork_region::Error as Region;
 
@@ -473,7 +483,7 @@ fn is_unusable_memory(why: &Error) -> bool {
         || of_region(why).is_some_and(is_part)
 }
 
-/// What the region said, whichever part of the store met it.
+/// Returns the error of the region, from whichever part of the store reported it.
 fn of_region(why: &Error) -> Option<latchwork_region::Error> {
     match why {
         Error::Region(why)
@@ -484,7 +494,7 @@ fn of_region(why: &Error) -> Option<latchwork_region::Error> {
     }
 }
 
-/// Says of memory that cannot be joined whose it is, and what to do about it.
+/// Adds the owner and advice to the error for memory that cannot be joined.
 fn not_joined(at: &Path, why: Error) -> Error {
     use latchwork_region::Error as Region;
 
@@ -511,24 +521,24 @@ fn not_joined(at: &Path, why: Error) -> Error {
     }
 }
 
-/// What is missing where there are pages and no log of them: a new log would make them older than
-/// they are, and be written over what there is of theirs.
+/// Returns what is wrong if pages exist without their log. A new log would start at older positions
+/// than the pages have, and would be overwritten.
 fn lost_log(path: &Path) -> Option<&'static str> {
     use std::io::Read;
 
     let (log, data) = (path.join("log"), path.join("data"));
-    // To open what is no file may wait for ever: what it is the pool says.
-    // What cannot be looked at the log tells of.
+    // Opening something that is not a file may block; the pool reports it. If `control` cannot be
+    // inspected, the log reports the error.
     if !log.join("control").try_exists().is_ok_and(|there| !there) || !data.is_file() {
         return None;
     }
     let mut page = Vec::new();
     let read = open_file(&data).and_then(|data| data.take(4096).read_to_end(&mut page));
-    // The file may have room for pages that were never written.
+    // The file may contain space for pages that were never written.
     let has_pages = read.is_ok() && page.iter().any(|byte| *byte != 0);
     let is_there = fs::read_dir(log).is_ok_and(|mut files| files.next().is_some());
     has_pages.then_some(match is_there {
-        true => "its file `control` is not there: put it back, or `salvage` reads the others",
-        false => "it is not there, and pages are: `salvage` reads them",
+        true => "its file `control` is missing: restore it, or `salvage` reads the others",
+        false => "it is missing, and pages exist: `salvage` reads them",
     })
 }

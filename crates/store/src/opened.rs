@@ -1,4 +1,4 @@
-//! What a store that is open has of what this process asked for.
+//! The sizes that a process asked for, compared with those in force.
 
 use core::fmt;
 
@@ -7,24 +7,25 @@ use latchwork_machine::ConstMachine;
 use crate::files::inner::StoreInner;
 use crate::{Error, Sizes};
 
-/// What this process found when it opened a store: see [`Store::opened`](crate::Store::opened).
+/// The sizes in force when this process opened the store; see
+/// [`Store::opened`](crate::Store::opened).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opened {
-    /// The sizes that are not as this process asked. A store that exists keeps the sizes of its
-    /// files, and a store that other processes have open keeps those of its shared memory.
+    /// The sizes that differ from the request. An existing store keeps the sizes of its files, and
+    /// a store that other processes have open keeps those of its shared memory.
     pub differs: Vec<Difference>,
 }
 
-/// A size that is not as this process asked.
+/// A size that differs from the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Difference {
     /// The field of [`Sizes`].
     pub name: &'static str,
-    /// What this process asked for.
+    /// The size that this process asked for.
     pub asked: u64,
-    /// What the store has.
+    /// The size in force.
     pub in_force: u64,
 }
 
@@ -52,7 +53,7 @@ impl Opened {
             ("threads", u64::from(asked.threads), u64::from(now.threads)),
         ];
         let mut differs: Vec<_> = all.into_iter().filter(|(_, asked, now)| asked != now).collect();
-        // Of several processes the one that asks for most counts.
+        // The largest request of all processes counts.
         if now.cache < asked.cache / u64::from(now.page) * u64::from(now.page) {
             differs.push(("cache", asked.cache, now.cache));
         }
@@ -62,7 +63,7 @@ impl Opened {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// The sizes in force.
+    /// Returns the sizes in force.
     pub(crate) fn sizes_now(&self) -> Result<Sizes, Error> {
         let page = self.file.page_bytes();
         let cache = u64::from(self.pool.wanted()?) * u64::from(self.pool.frame_bytes());

@@ -1,42 +1,42 @@
-//! What a folder lies on: a file system of this machine, or one that others write, too.
+//! The file system of a store's folder: local, or shared with other machines.
 //!
-//! A store's processes share memory and locks that end with their holder. Where another machine may
-//! write the same files neither holds, so a network file system is refused. What cannot be told
-//! from outside (FUSE may be either) is allowed, and named.
+//! The processes of a store share memory, and locks that the kernel releases when their holder
+//! dies. Neither works across machines, so network file systems are refused. FUSE may be local or
+//! not; it is allowed, and reported.
 
 use std::path::Path;
 
 use crate::Error;
 use crate::error::refused;
 
-/// Who writes the files of a file system.
+/// The machines that write the files of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
     /// This machine.
     Local,
-    /// This machine, and they are gone when it stops.
+    /// This machine; the files are lost when it stops.
     Memory,
-    /// A program: whether of this machine, and whether what it says is durable is, is not known.
+    /// A user-space program (FUSE). It is unknown whether other machines write the files and
+    /// whether a sync makes them durable.
     Program,
-    /// Other machines, too.
+    /// Several machines.
     Network,
 }
 
-/// What a folder lies on.
+/// The file system of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileSystem {
     /// Its name, or `unknown`.
     pub name: &'static str,
-    /// Who writes it.
+    /// Which machines write it.
     pub kind: Kind,
-    /// The number by which the system knows it.
+    /// Its magic number, from `statfs(2)`.
     pub magic: u64,
 }
 
-/// Numbers of file systems, from `linux/magic.h`, and of those that are not in it from their own
-/// sources.
+/// Magic numbers of file systems, from `linux/magic.h` or from the file system's own sources.
 const KNOWN: &[(u64, &str, Kind)] = &[
     (0xef53, "ext4", Kind::Local),
     (0x5846_5342, "xfs", Kind::Local),
@@ -68,7 +68,7 @@ const KNOWN: &[(u64, &str, Kind)] = &[
 ];
 
 impl FileSystem {
-    /// The file system that has this number; one that is not known is taken for a local one.
+    /// Returns the file system with this magic number. An unknown number counts as local.
     ///
     /// # Examples
     ///
@@ -85,17 +85,17 @@ impl FileSystem {
     }
 }
 
-/// The file system on which a path lies, or will lie when it is made.
+/// Returns the file system of a path, or of the nearest existing folder above it.
 ///
 /// # Errors
 ///
-/// [`Error::Open`] with what the system says.
+/// [`Error::Open`] with the error of the system.
 pub fn file_system(path: &Path) -> Result<FileSystem, Error> {
     let path = std::path::absolute(path).map_err(|why| refused(path, why))?;
     let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let about = rustix::fs::statfs(there);
     let about = about.map_err(|why| refused(&path, std::io::Error::from(why)))?;
-    // The field is signed on some machines, and has 32 bits that count.
+    // The field is signed on some machines; 32 bits count.
     Ok(FileSystem::of(about.f_type as u64 & 0xffff_ffff))
 }
 

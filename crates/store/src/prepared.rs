@@ -1,8 +1,9 @@
-//! Transactions in two phases: prepared by one thread, decided by any, of any process, at any time.
+//! Two-phase commit: one thread prepares a transaction, and any thread of any process decides it
+//! later.
 //!
-//! For a transaction that is done in several stores, or in a store and elsewhere: all take part in
-//! the first phase, and what the coordinator has decided is done in the second. (Gray, "Notes on
-//! Data Base Operating Systems", 1978; X/Open XA; PostgreSQL's `PREPARE TRANSACTION`.)
+//! For transactions that span several stores, or a store and another system: all participants
+//! prepare in the first phase and carry out the coordinator's decision in the second. (Gray, "Notes
+//! on Data Base Operating Systems", 1978; X/Open XA; PostgreSQL's `PREPARE TRANSACTION`.)
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,7 @@ use latchwork_machine::ConstMachine;
 
 use crate::{Error, Store};
 
-/// A transaction that is prepared and not decided.
+/// A prepared transaction that is not decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prepared {
@@ -19,23 +20,24 @@ pub struct Prepared {
     pub gid: Vec<u8>,
     /// When it was prepared, by the clock of the machine.
     pub when: SystemTime,
-    /// The position of its first record: the log is kept from here on.
+    /// The position of its first log record. The log is retained from there.
     pub since: u64,
     /// The position at which it was prepared.
     pub at: u64,
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// The transactions that are prepared and not decided, of all processes, those that are dead
-    /// counted in; in the order in which they were prepared. One that a living thread is just
-    /// preparing or deciding is not among them.
+    /// Returns the prepared, undecided transactions of all processes, dead ones included, in the
+    /// order in which they were prepared. A transaction that a living thread is preparing or
+    /// deciding at the moment is not included.
     ///
     /// # Errors
     ///
-    /// [`Error::Log`] if what a dead thread logged last cannot be read: then nobody knows whether
-    /// that is prepared. Others can be decided nevertheless. Those of the parts.
+    /// [`Error::Log`] if the last log records of a dead thread cannot be read, so that it is
+    /// unknown whether its transaction is prepared; other transactions can still be decided. Errors
+    /// of the [store's parts](Error).
     pub fn prepared(&self) -> Result<Vec<Prepared>, Error> {
-        // Some may be those of threads that died after they had prepared them.
+        // A thread may have died after it had prepared a transaction.
         let _ = self.home().sweep();
         let all = self.home().all_prepared()?.into_iter();
         Ok(all
@@ -48,20 +50,20 @@ impl<M: ConstMachine> Store<M> {
             .collect())
     }
 
-    /// Commits a prepared transaction: as durable as the store's mode says when this returns. Its
-    /// locks are gone then. Returns the position of the commit in the log.
+    /// Commits a prepared transaction and releases its locks. When this returns, the commit is as
+    /// durable as the store's mode says. Returns the position of the commit in the log.
     ///
-    /// Any thread of any process may call it; of several that decide one succeeds. It needs no room
-    /// in the log that was not set aside.
+    /// Any thread of any process may call it; if several decide the same transaction, one succeeds.
+    /// It needs no log space beyond what was reserved.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPrepared`]; [`Error::CommitUnknown`]; those of the parts: then it is prepared
-    /// still.
+    /// [`Error::NotPrepared`]; [`Error::CommitUnknown`]; errors of the [store's parts](Error),
+    /// after which the transaction is still prepared.
     ///
     /// # Death
     ///
-    /// A thread that is killed in the call has committed it, or it is prepared still.
+    /// If the thread is killed in this call, the transaction is committed or still prepared.
     ///
     /// # Examples
     ///
@@ -97,19 +99,20 @@ impl<M: ConstMachine> Store<M> {
         Ok(at)
     }
 
-    /// Undoes a prepared transaction: as durable as the store's mode says when this returns, so
-    /// that it is not found again. As [`commit_prepared`](Self::commit_prepared).
+    /// Rolls a prepared transaction back and releases its locks. When this returns, the rollback is
+    /// as durable as the store's mode says. Any thread of any process may call it.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPrepared`]; [`Error::NotUndone`]: then it is prepared still, or undone in part,
-    /// and each [`sweep`](Self::sweep) goes on with it; those of the parts. [`Error::Log`] may say
-    /// that it is rolled back, and that this could not be made durable: after a crash of the
-    /// machine it may be prepared again.
+    /// [`Error::NotPrepared`]. [`Error::NotUndone`]: the transaction is still prepared or partly
+    /// rolled back, and each [`sweep`](Self::sweep) continues the rollback. [`Error::Log`] may mean
+    /// that it is rolled back, but that the rollback could not be made durable; after a crash of
+    /// the machine it may be prepared again. Errors of the [store's parts](Error).
     ///
     /// # Death
     ///
-    /// A thread that is killed in the call leaves it prepared, or the next sweep undoes the rest.
+    /// If the thread is killed in this call, the transaction is still prepared, or the next sweep
+    /// completes the rollback.
     pub fn roll_back_prepared(&self, gid: &[u8]) -> Result<(), Error> {
         self.writable()?;
         let worker = self.home().take_prepared(gid)?;

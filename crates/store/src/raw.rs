@@ -1,16 +1,17 @@
-//! Keys and values of any table, as the store has their bytes.
+//! Keys and values of any table, as stored bytes.
 
 use crate::key::{Key, KeyError};
 use crate::types::Type;
 use crate::value::{Value, ValueError};
 
-/// A key or a value as the bytes that the store has, for tools that read and write any table.
+/// A key or a value as stored bytes, for tools that read and write any table.
 ///
-/// A table with keys or values of this type matches every recorded type, and a table that a tool
-/// makes in this way has no types until a program writes to it. A tool that writes must write what
-/// the recorded types of the table allow: the store does not check it.
+/// A table with keys or values of this type matches every recorded type. If a tool creates a table
+/// with it, the table has no types until a program writes to it. A tool that writes must write
+/// bytes that the recorded types allow; the store does not check this.
 ///
-/// Programs that store bytes of their own use `&[u8]` or `Vec<u8>`, which is a type as any other.
+/// Programs that store their own byte strings should use `&[u8]` or `Vec<u8>`, which is a type like
+/// any other.
 ///
 /// # Examples
 ///
@@ -41,7 +42,7 @@ impl Key for Raw {
         to.extend_from_slice(key);
     }
 
-    /// Takes all that is left.
+    /// Consumes all remaining bytes.
     fn take(from: &mut &[u8], _: bool) -> Result<Vec<u8>, KeyError> {
         Ok(core::mem::take(from).to_vec())
     }

@@ -1,131 +1,132 @@
-//! Why a folder is not opened as a store, or not made one; and what to do about it.
+//! Reasons why a folder cannot be opened or created as a store, with advice.
 
 use core::fmt;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a path was refused. Its text says what to do.
+/// Why a path was refused. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// There is no store, and none was to be made.
+    /// No store exists, and the options do not allow creating one.
     NoStore,
-    /// It is a file, or lies below one.
+    /// The path, or a parent of it, is a file.
     NotAFolder,
-    /// It is a symbolic link to what is not there.
+    /// The path is a symbolic link to a path that does not exist.
     DeadLink,
-    /// The folder's path has more than 250 bytes, is no UTF-8, or has a line end in it.
+    /// The path has more than 250 bytes, is not UTF-8, or contains a line end.
     Path,
-    /// The folder has files and is no store.
+    /// The folder contains other files and no store.
     NotEmpty {
         /// One of them.
         name: OsString,
     },
-    /// There is something at a path where a store is to be made.
+    /// A file or folder exists at the path of a new store.
     Taken,
-    /// A copy was to be made in the folder of a store.
+    /// The target of a copy lies in the folder of a store.
     WithinStore,
-    /// Another process is making a store there.
+    /// Another process is creating a store there.
     BeingMade,
-    /// Another process has been opening or closing it for longer than was to be waited.
+    /// Another process was still opening or closing the store after the given wait.
     BeingOpened {
-        /// Which, if that can be told.
+        /// Its process id, if known.
         process: Option<u32>,
     },
-    /// The store has a format that is not known here: a newer program made it.
+    /// A newer program created the store, with a format that this program does not know.
     Newer {
         /// Its format.
         format: u64,
-        /// The version of the program that made it, if it says so.
+        /// The version of the program that created it, if recorded.
         program: Option<String>,
     },
-    /// The store has a format that is not read any more: an older program made it.
+    /// An older program created the store, with a format that this program no longer reads.
     Older {
         /// Its format.
         format: u64,
     },
-    /// A file of the folder is not what it should be.
+    /// A file of the folder is damaged or does not belong to it.
     Damaged {
-        /// Which.
+        /// The file.
         file: &'static str,
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
-    /// A file of the store has other names, in this folder or another one (hard links): what one
-    /// store writes would change the other one.
+    /// A file of the store has other hard links, in this folder or another. Two stores that share a
+    /// file would overwrite each other.
     HardLinked {
         /// The file.
         file: PathBuf,
-        /// How many names it has.
+        /// The number of its names.
         names: u64,
     },
     /// The file system is read-only.
     ReadOnly,
-    /// The system does not permit it.
+    /// The system denied permission.
     Permission,
-    /// It is another user's. Root is one, too: what it made there, that user could not open.
+    /// The store belongs to another user. Root is refused as well: the owner could not open files
+    /// that root creates.
     ForeignOwner {
-        /// Whose it is.
+        /// The user id of the owner.
         owner: u32,
     },
-    /// The file system, or the user's share of it, is full; or this process may not make files so
-    /// long.
+    /// The file system or the user's quota is full, or the file would exceed `RLIMIT_FSIZE`.
     NoSpace,
-    /// The folder is on a file system that other machines write, too.
+    /// The folder is on a network file system.
     Network {
-        /// Its name.
+        /// The name of the file system.
         kind: &'static str,
     },
-    /// Other processes have it open, and their shared memory is not to be seen from here.
+    /// Other processes have the store open, and their shared memory is not visible from here.
     OtherNamespace,
-    /// Nobody has this folder open, and living processes have its shared memory: they have another
-    /// folder open, of the same path.
+    /// No process has this folder open, but living processes use its shared memory: they have
+    /// another folder with the same path open.
     OtherFolder,
-    /// Its shared memory is that of a store at another path: it was moved or copied while it was
-    /// open, or after its processes were killed.
+    /// The shared memory belongs to a store at another path: the folder was moved or copied while
+    /// the store was open, or after its processes were killed.
     Elsewhere {
-        /// Where that store is.
+        /// The path of that store.
         path: PathBuf,
     },
     /// Its shared memory cannot be joined.
     Memory {
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// Something else is in the place of shared memory, or beside it.
+    /// The folder of the shared memory contains another file.
     NotMemory {
         /// Its name.
         name: OsString,
     },
-    /// As many processes have it open as its memory has slots for.
+    /// All process slots of the shared memory are in use.
     Processes {
-        /// How many.
+        /// The number of slots.
         limit: u32,
     },
-    /// Processes have it open.
+    /// Processes have the store open.
     InUse,
-    /// Processes read it in place ([`Options::read_only`](crate::Options::read_only)): their files
-    /// must not change.
+    /// Processes read the files in place ([`Options::read_only`](crate::Options::read_only)), so
+    /// the files must not change.
     ReadElsewhere,
-    /// Its processes were killed: their memory has what its files do not have yet.
+    /// The processes of the store were killed, and their memory contains changes that the files do
+    /// not.
     LeftOpen,
-    /// It has transactions that are prepared or that a crash left open, or commits beside prepared
-    /// ones, of thread slots that there would not be.
+    /// Open or prepared transactions, or commits next to prepared ones, occupy thread slots beyond
+    /// the requested number.
     Threads {
-        /// How many threads it is to be opened for, at least.
+        /// The minimum number of threads.
         needed: u32,
     },
-    /// Its prepared transactions have more locks than there would be memory for.
+    /// The locks of its prepared transactions do not fit into the memory for locks.
     Locks {
-        /// For how many bytes it was to be opened: `sizes.locks`.
+        /// The size of that memory in bytes: `sizes.locks`.
         limit: u64,
     },
-    /// The system said no in another way.
+    /// Any other error of the system.
     System {
         /// The kind.
         kind: io::ErrorKind,
-        /// What it said.
+        /// The message of the system.
         why: String,
     },
 }
@@ -144,41 +145,43 @@ impl From<io::Error> for Refusal {
 }
 
 impl Refusal {
-    /// The text of one that has nothing of its own to tell.
+    /// Returns the text of a variant without fields.
     fn text(&self) -> Option<&'static str> {
         Some(match self {
             Self::NoStore => "there is no store",
-            Self::NotAFolder => "it is no folder: a store is one",
-            Self::DeadLink => "it is a link to what is not there: make that, or remove the link",
+            Self::NotAFolder => "it is not a folder",
+            Self::DeadLink => {
+                "it is a symbolic link to a path that does not exist: create that, or remove the \
+                 link"
+            }
             Self::Path => "a store's path is UTF-8, of 250 bytes at most, without line ends",
-            Self::Taken => "there is something of that name; choose another",
-            Self::WithinStore => "it lies in the folder of a store: choose a place beside that",
-            Self::BeingMade => "another process makes it just now",
+            Self::Taken => "a file or folder of that name exists; choose another",
+            Self::WithinStore => "it lies in the folder of a store: choose a path outside it",
+            Self::BeingMade => "another process is creating it",
             Self::ReadOnly => {
                 "the file system is read-only: open the store with `read_only` (`--read-only`)"
             }
-            Self::Permission => {
-                "this user may not write there, or not look there: open it as its owner does"
-            }
+            Self::Permission => "permission denied: open it as its owner",
             Self::NoSpace => {
-                "the file system is full, or the file too long for it or for RLIMIT_FSIZE: make \
-                 room, nothing is lost"
+                "the file system is full, or the file is too long for it or for RLIMIT_FSIZE: \
+                 make room, nothing is lost"
             }
             Self::OtherNamespace => {
-                "other processes have it open, and their shared memory is not to be seen from \
-                 here, or by this user: share /dev/shm between the containers, or use one of them"
+                "other processes have it open, and their shared memory is not visible from here \
+                 or to this user: share /dev/shm between the containers, or use one of them"
             }
             Self::OtherFolder => {
-                "living processes have the shared memory of this path and another folder, of \
-                 which this is a copy: mount it at another path, or give each its own /dev/shm"
+                "living processes use the shared memory of this path with another folder, and \
+                 this is a copy of it: mount it at another path, or give each its own /dev/shm"
             }
             Self::InUse => "processes have it open: close it, or use `backup`",
             Self::ReadElsewhere => {
-                "processes read its files in place, with `read_only`: end them, or read it so, too"
+                "processes read its files in place (`read_only`): end them, or open it so as well"
             }
             Self::LeftOpen => {
-                "its processes were killed, and their memory has what its files have not: open \
-                 it once and close it, as `stat` does; or `forget-memory` has the files alone count"
+                "its processes were killed, and their memory has changes that its files lack: \
+                 open it once and close it, as `stat` does; or run `forget-memory` to use the \
+                 files alone"
             }
             _ => return None,
         })
@@ -189,8 +192,8 @@ fn being_opened(process: Option<u32>, f: &mut fmt::Formatter<'_>) -> fmt::Result
     f.write_str("another process ")?;
     process.map_or(Ok(()), |process| write!(f, "({process}) "))?;
     f.write_str(
-        "opens or closes it, which takes long after a crash of the machine: wait longer, or look \
-         at that process",
+        "opens or closes it, which can take long after a crash of the machine: wait longer, or \
+         inspect that process",
     )
 }
 
@@ -242,56 +245,56 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotEmpty { name } => {
-                write!(f, "no store, or not its own: it has `{}`", name.display())
+                write!(f, "no store, and the folder contains `{}`", name.display())
             }
             Self::BeingOpened { process } => being_opened(*process, f),
             Self::ForeignOwner { owner } => write!(
                 f,
-                "it belongs to user {owner}, and all of a store, its shared memory too, to one \
-                 user: open it as that one (`sudo -u '#{owner}'`), or give all to another with \
-                 `chown -R` while nobody has it open"
+                "it belongs to user {owner}; a store and its shared memory have one owner. Open it \
+                 as that user (`sudo -u '#{owner}'`), or change the owner of all files with \
+                 `chown -R` while no process has it open"
             ),
             Self::Newer { format, program } => newer(*format, program.as_deref(), f),
             Self::Older { format } => older(*format, f),
             Self::Damaged { file, what } => {
-                write!(f, "its file `{file}` is damaged, or not the one that belongs there: {what}")
+                write!(f, "its file `{file}` is damaged or does not belong to it: {what}")
             }
             Self::HardLinked { file, names } => hard_linked(file, *names, f),
             Self::NotMemory { name } => write!(
                 f,
-                "`{}` is no shared memory of a store: move it away, and all that is not the \
+                "`{}` is not shared memory of a store: move away all files that are not the \
                  store's",
                 name.display()
             ),
             Self::Memory { why } => write!(
                 f,
                 "this shared memory of a store cannot be joined: {why}. End the processes that \
-                 have the store open; if it stays so, `forget-memory` has the files alone count, \
-                 without what was not synced"
+                 have the store open; if that does not help, run `forget-memory` to use the \
+                 files alone, without what was not synced"
             ),
             Self::Network { kind } => write!(
                 f,
-                "it is on {kind}, a file system of other machines, whose locks and memory a \
-                 store's processes cannot share: put it on a disk of this one"
+                "it is on {kind}, a network file system, over which processes cannot share locks \
+                 and memory: put it on a local disk"
             ),
             Self::Elsewhere { path } => write!(
                 f,
-                "its shared memory is that of the store at {}: it was moved or copied while that \
+                "its shared memory belongs to the store at {}: it was moved or copied while that \
                  was open, or is mounted at another path here. Move it back, or copy a store with \
-                 `backup`; `forget-memory` has the files alone count, without what was not synced",
+                 `backup`; or run `forget-memory` to use the files alone, without what was not synced",
                 path.display()
             ),
             Self::Processes { limit } => no_slot(*limit, f),
             Self::Threads { needed } => write!(
                 f,
-                "it has transactions of more threads, which are prepared or which a crash left \
-                 open: open it for {needed} threads at least, until those are decided and these \
-                 undone"
+                "prepared transactions, or transactions that a crash left open, are in higher \
+                 thread slots: open it for at least {needed} threads until they are decided or \
+                 rolled back"
             ),
             Self::Locks { limit } => write!(
                 f,
-                "its prepared transactions have more locks than {limit} bytes of memory have room \
-                 for: open it with more (`sizes.locks`), until those are decided"
+                "the locks of its prepared transactions need more than {limit} bytes: open it with \
+                 more (`sizes.locks`) until they are decided"
             ),
             Self::System { why, .. } => f.write_str(why),
             other => f.write_str(other.text().unwrap_or("refused")),

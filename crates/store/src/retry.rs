@@ -1,17 +1,17 @@
 //! Running a transaction again until it commits.
 //!
-//! The closure must bear being run more than once: it is, whenever the transaction was chosen to
-//! break a deadlock, or was open for too long. The next attempt is as old as the first, so it is
-//! not chosen for ever. And it reads what the one before could not lock to write it as one that
-//! means to write: see `txn/contended.rs`.
+//! The closure may run several times: the transaction is retried when it was aborted to break a
+//! deadlock or was open for too long. The next attempt has the age of the first, so it is not
+//! chosen as victim forever. If an attempt could not lock a key to write it, the next attempt reads
+//! that key for update: see `txn/contended.rs`.
 //!
-//! | the closure returns | and the transaction | then |
+//! | the closure returns | the transaction | result |
 //! |---|---|---|
-//! | a value | commits | it is done |
-//! | a value | cannot commit | run again if that is retryable |
-//! | [`Error`] | | run again if that is retryable |
-//! | an error of the caller's own | failed with what is retryable | run again |
-//! | an error of the caller's own | has not | it is rolled back, and the error returned |
+//! | a value | commits | done |
+//! | a value | cannot commit | retried if the error is retryable |
+//! | [`Error`] | | retried if the error is retryable |
+//! | the caller's own error | has failed with a retryable error | retried |
+//! | the caller's own error | has not | rolled back; the error is returned |
 
 use core::time::Duration;
 
@@ -22,28 +22,30 @@ use latchwork_machine::{Clock, ConstMachine, Deadline};
 use crate::txn::Contended;
 use crate::{Engine, Error, Level, Txn};
 
-/// How long a transaction is run again.
+/// Options of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct TxnOptions {
-    /// After which it waits for no lock any more, and is not run again: [`Error::Deadline`]. 10 s.
+    /// After this time the transaction waits for no lock and is not retried: [`Error::Deadline`].
+    /// Default: 10 s.
     ///
-    /// It bounds no other wait: not the checkpoint that may come first (see [`Store::write`]), nor
-    /// those for room in the log, for a page, or for the sync of the disk; nor what the thread does
-    /// while it waits for a lock of a process that died: it undoes what that has left.
+    /// The limit does not apply to other waits: a checkpoint that is made first (see
+    /// [`Store::write`]), space in the log, a page, or the sync of the disk. While the thread waits
+    /// for a lock of a dead process, it may also roll that process's transaction back, regardless
+    /// of the limit.
     ///
     /// [`Store::write`]: crate::Store::write
     pub time: Duration,
-    /// For people; see [`OwnerOptions::label`].
+    /// A label for error texts and reports; see [`OwnerOptions::label`].
     pub label: &'static str,
-    /// The level. [`Level::Serializable`].
+    /// The isolation level. Default: [`Level::Serializable`].
     pub level: Level,
-    /// When a commit returns, if not as the store's mode says.
+    /// When a commit returns; `None` uses the store's mode.
     ///
-    /// A transaction that may write reads what is committed, be it durable or not, and one in
-    /// [`Mode::Full`] does not return before it is, with a value or an error; of a transaction by
-    /// hand see [`Transaction`](crate::Transaction). A snapshot of a store
-    /// in that mode sees what is durable. So a thread that has read a record in a transaction of
-    /// another mode may read an older version in a snapshot that it takes afterwards.
+    /// A transaction that may write reads committed data, durable or not. In [`Mode::Full`] it
+    /// returns, with a value or an error, only after that data is durable; for transaction objects
+    /// see [`Transaction`](crate::Transaction). A snapshot of a store in that mode reads durable
+    /// data only. So after a transaction in another mode has read a record, a snapshot taken later
+    /// may still contain an older version.
     pub mode: Option<Mode>,
 }
 
@@ -53,69 +55,69 @@ impl Default for TxnOptions {
     }
 }
 
-/// What came of a transaction.
+/// The result of a transaction that was run until it committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts<R> {
-    /// What the closure returned.
+    /// The closure's result.
     pub value: R,
-    /// The position of the commit record, if anything was written.
+    /// The position of the commit record; `None` if nothing was written.
     pub at: Option<u64>,
-    /// How often the closure was run.
+    /// The number of runs of the closure.
     pub runs: u32,
 }
 
 impl<R> Attempts<R> {
-    /// Runs a closure in a transaction until it commits. `session` is of the thread that has
+    /// Runs a closure in a transaction until it commits. `session` belongs to the thread that has
     /// `slot`.
     ///
     /// # Errors
     ///
-    /// What the closure returns, if that is not retryable; [`Error::Deadline`]; [`Error::Locks`],
-    /// [`Error::Engine`]. The transaction was rolled back then.
+    /// The closure's error, if it is not retryable; [`Error::Deadline`]; [`Error::Locks`],
+    /// [`Error::Engine`]. The transaction was rolled back.
     ///
     /// # Panics
     ///
-    /// If the closure does; the transaction was rolled back then.
+    /// Panics if the closure panics; the transaction is rolled back first.
     #[doc(hidden)]
     pub fn run<E: Engine, M: ConstMachine>(
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
     ) -> Result<Self, Error> {
-        Self::run_until(engine, session, slot, patience, body, |returned, _| Ok(returned))
+        Self::run_until(engine, session, slot, options, body, |returned, _| Ok(returned))
     }
 
-    /// The same, of a closure whose errors are the caller's own: the transaction itself says why
-    /// it is run again.
+    /// Runs a closure that returns the caller's own error type. The transaction itself decides
+    /// whether it is retried.
     pub(crate) fn run_as<E: Engine, M: ConstMachine, X: From<Error>>(
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
     ) -> Result<Self, X> {
-        Self::run_until(engine, session, slot, patience, body, why_again)
+        Self::run_until(engine, session, slot, options, body, why_again)
     }
 
-    /// `why` tells from what the closure returned, and from what the transaction failed with, why
-    /// the run failed; or gives back what is the caller's own.
+    /// Runs the attempts. `why` receives the closure's error and the transaction's failure, and
+    /// returns the error of the run, or the caller's own error.
     fn run_until<E: Engine, M: ConstMachine, X: From<Error>>(
         engine: &E,
         session: &Session<M>,
         slot: u16,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, X>,
         why: impl Fn(X, Option<Error>) -> Result<Error, X>,
     ) -> Result<Self, X> {
-        // One look at the clock for both: it costs as much as a lock.
+        // Read the clock once for both; a read costs as much as a lock.
         let now = M::now(Clock::Monotonic);
-        let deadline = Deadline::since(now, patience.time);
-        let mut runs = Runs { session, label: patience.label, deadline, age: now, begun: 0 };
+        let deadline = Deadline::since(now, options.time);
+        let mut runs = Runs { session, label: options.label, deadline, age: now, begun: 0 };
         let mut contended = Contended::default();
         loop {
-            let mut txn = Txn::new(engine, runs.owner()?, slot, patience.level);
+            let mut txn = Txn::new(engine, runs.owner()?, slot, options.level);
             txn.set_wait(Wait::Until(runs.deadline));
             txn.set_contended(contended);
             let ended = body(&mut txn);
@@ -139,19 +141,19 @@ impl<R> Attempts<R> {
     }
 }
 
-/// The runs of one transaction: what does not depend on its closure, so that it is compiled once
-/// and not for each.
+/// The attempts of one transaction: the part that does not depend on the closure, so that it is
+/// compiled only once.
 struct Runs<'t, M: ConstMachine> {
     session: &'t Session<M>,
     label: &'static str,
     deadline: Deadline,
-    /// When the first began: see [`OwnerOptions::age`].
+    /// When the first attempt began: see [`OwnerOptions::age`].
     age: u64,
     begun: u32,
 }
 
 impl<'t, M: ConstMachine> Runs<'t, M> {
-    /// The owner of the next run's locks.
+    /// Creates the owner of the next attempt's locks.
     fn owner(&mut self) -> Result<Owner<'t, M>, Error> {
         let age = Some(self.age);
         let options = OwnerOptions { label: self.label, age, ..OwnerOptions::default() };
@@ -160,7 +162,7 @@ impl<'t, M: ConstMachine> Runs<'t, M> {
         Ok(owner)
     }
 
-    /// After a run that failed: an error if there is to be no other.
+    /// Returns an error after a failed attempt, unless another attempt follows.
     #[cold]
     fn go_on(&self, failed: Error) -> Result<(), Error> {
         if !failed.is_retryable() {
@@ -173,8 +175,8 @@ impl<'t, M: ConstMachine> Runs<'t, M> {
     }
 }
 
-/// Why a transaction is run again that failed so, and whose closure returned this then; or what
-/// was returned, if it is not. What can only be rolled back may have been told in any words.
+/// Returns why a failed transaction is retried, or the closure's error if it is not. The closure
+/// may have converted the transaction's error to any other.
 pub(crate) fn why_again<X>(returned: X, failed: Option<Error>) -> Result<Error, X> {
     failed.filter(Error::is_retryable).ok_or(returned)
 }

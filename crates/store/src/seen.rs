@@ -1,16 +1,16 @@
-//! Which version a snapshot sees.
+//! Which version of a record a snapshot sees.
 //!
 //! Each thread slot has one transaction at a time, and one list of its commits. So a record's stamp
-//! needs no transaction number: it was committed by the snapshot's position `at` if its slot has a
-//! commit between the stamp and `at`. (Alhomssi and Leis, "Scalable and Robust Snapshot Isolation
-//! for High-Performance Storage Engines", VLDB 2023, with the log's positions as their clock.) A
-//! transaction that is rolled back gives each record its old stamp again, before its slot has
-//! another one.
+//! needs no transaction number: the version was committed before the snapshot's position `at` if
+//! its slot has a commit between the stamp and `at`. (Alhomssi and Leis, "Scalable and Robust
+//! Snapshot Isolation for High-Performance Storage Engines", VLDB 2023, with the log's positions as
+//! their clock.) A transaction that is rolled back restores the old stamp of each record before its
+//! slot begins another one.
 //!
 //! ```text
-//! stamp is nobody's, or before `low`          seen: nearly always, one comparison
+//! stamp is 0, or before `low`                 seen: nearly always, one comparison
 //! stamp <= last commit of its slot <= at      seen
-//! otherwise                                   the version before it, from the log, is next
+//! otherwise                                   check the previous version, from the log
 //! ```
 
 use core::cell::{Cell, RefCell};
@@ -18,34 +18,33 @@ use std::collections::BTreeMap;
 
 use crate::{Error, Stamp};
 
-/// What is known of commits: what the log keeps of each slot.
+/// The commits that the log records for each slot.
 pub trait Commits {
-    /// The position of the slot's last commit at or before `at`, or 0 if there is none since the
-    /// log was recycled. Everything at or before it of that slot is committed.
+    /// Returns the position of the slot's last commit at or before `at`, or 0 if there is none in
+    /// the log. All changes of the slot at or before that position are committed.
     ///
     /// # Errors
     ///
-    /// If the log cannot be read: then it is not known what is committed.
+    /// If the log cannot be read, so that it is unknown what is committed.
     fn last_commit(&self, slot: u16, at: u64) -> Result<u64, Error>;
 
-    /// Whether the transaction that wrote with this stamp was committed when the thread scanned
-    /// last, which is where it has the stamp from. It may say no of one that was, never yes of one
-    /// that was not: what was read of that may have been undone since.
+    /// Returns whether the transaction with this stamp had committed when the thread last scanned,
+    /// which is where it read the stamp. May return false for a committed transaction, but never
+    /// true for another: its changes may have been rolled back since.
     fn is_finished(&self, stamp: Stamp) -> bool;
 }
 
-/// A position in the log, and before which position all transactions are finished there.
+/// A position in the log, and the position before which all transactions had ended at that time.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
-    /// What is committed here is seen.
+    /// Commits up to here are visible.
     pub(crate) at: u64,
-    /// All that was written before it is committed at `at` or undone.
+    /// Changes before this position are committed at `at` or rolled back.
     pub(crate) low: u64,
-    /// The slot that was asked for last, and its last commit at or before `at`, which stays that:
-    /// neighbours are often of one writer.
+    /// The last slot looked up, and its last commit at or before `at`, which does not change.
+    /// Neighbouring records often have the same writer.
     known: Cell<(u16, u64)>,
-    /// The same for all that were asked for: the longer ago a slot's commit is, the longer it takes
-    /// to be found.
+    /// All slots looked up. The older a slot's commit is, the longer the lookup takes.
     all: RefCell<BTreeMap<u16, u64>>,
 }
 
@@ -54,21 +53,21 @@ impl View {
         Self { at, low, known: Cell::new((0, 0)), all: RefCell::default() }
     }
 
-    /// Asks for a slot's commit now, while it is quickly told, or told at all.
+    /// Looks a slot's commit up now, while the lookup is fast and the log contains it.
     ///
     /// # Errors
     ///
-    /// As [`sees`](Self::sees).
+    /// Those of [`Commits::last_commit`].
     pub(crate) fn learn(&self, slot: u16, commits: &(impl Commits + ?Sized)) -> Result<(), Error> {
         let commit = commits.last_commit(slot, self.at)?;
-        // One before `low` decides nothing: all that was written so long ago is seen.
+        // A commit before `low` is not needed: all changes before `low` are visible.
         if commit >= self.low && commit != 0 {
             self.all.borrow_mut().insert(slot, commit);
         }
         Ok(())
     }
 
-    /// Whether the version with this stamp is seen.
+    /// Returns whether the version with this stamp is visible.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a database server said to a transaction that ran on it.
+//! Errors of a database server on which a transaction ran.
 //!
 //! The store itself has no server: the crate `latchwork-remote` runs the same transactions on
 //! engines that speak the protocol of PostgreSQL, and returns these errors within
@@ -10,15 +10,15 @@ use core::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ServerError {
-    /// What kind of failure it is.
+    /// The kind of failure.
     pub kind: ServerFailure,
     /// The SQLSTATE that the server sent; empty if the server sent none.
     pub state: String,
-    /// The server's message, or that of the system.
+    /// The message of the server or of the system.
     pub message: String,
 }
 
-/// What kind of failure a server reported.
+/// A kind of failure that a server reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ServerFailure {
@@ -69,7 +69,7 @@ impl ServerError {
         Self { kind, state: state.into(), message: message.into() }
     }
 
-    /// Whether the same transaction may succeed if it is run again.
+    /// Returns whether the same transaction may succeed if it is run again.
     pub(crate) fn is_retryable(&self) -> bool {
         use ServerFailure::{Conflict, ConnectionLost, Unreachable};
         matches!(self.kind, Conflict | ConnectionLost | Unreachable)
@@ -77,7 +77,7 @@ impl ServerError {
 }
 
 impl ServerFailure {
-    /// What happened, and what to do.
+    /// Returns what happened, and what to do.
     fn said(self) -> &'static str {
         match self {
             Self::Address => "this is not the address of a database server",

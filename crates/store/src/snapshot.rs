@@ -1,4 +1,4 @@
-//! Reading at a position of the log: no lock, no wait, no retry.
+//! Reads at a position of the log: without locks, waits or retries.
 
 use core::ops::{Bound, RangeBounds};
 
@@ -9,14 +9,15 @@ use crate::long::{PIECES, whole};
 use crate::seen::View;
 use crate::{Error, Stamp};
 
-/// What a scan calls with each key and value; it goes on while that returns `true`.
+/// The callback of a scan, called with each key and value. The scan continues while it returns
+/// `true`.
 pub type EachRecord<'e> = dyn FnMut(&[u8], &[u8]) -> Result<bool, Error> + 'e;
 
-/// The state of all tables at one position of the log, which is that between two transactions of a
-/// serial order.
+/// The state of all tables at one position of the log. That is the state between two transactions
+/// of a serial order.
 ///
-/// It holds no lock. It keeps the log's history from its position on; dropping it lets that go. If
-/// its process dies, the slot's sweep does the same.
+/// A snapshot holds no lock. The log's history from its position on is kept until it is dropped. If
+/// its process dies, the sweep of the slot releases it.
 pub struct Snapshot<'e, E: Engine> {
     engine: &'e E,
     slot: u16,
@@ -24,7 +25,7 @@ pub struct Snapshot<'e, E: Engine> {
 }
 
 impl<'e, E: Engine> Snapshot<'e, E> {
-    /// A snapshot of now, of the thread that has this slot. A slot has one at a time.
+    /// Takes a snapshot for the thread that has this slot. A slot has one snapshot at a time.
     ///
     /// # Errors
     ///
@@ -34,14 +35,14 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(Self { engine, slot, view: View::new(at, low) })
     }
 
-    /// The same of all that is committed up to a position, also where that is not yet durable.
+    /// Moves the snapshot up, so that it contains all commits up to a position, durable or not.
     pub(crate) fn moved_up(mut self, to: u64) -> Self {
         self.view = View::new(self.view.at.max(to), self.view.low);
         self
     }
 
-    /// Learns now what the slots below this one committed last, for a snapshot that is kept: later
-    /// it takes long to find out, and the log may not have it any more.
+    /// Looks up the last commits of all slots below this number. Called for a snapshot object:
+    /// later the lookup takes longer, or the log no longer contains them.
     ///
     /// # Errors
     ///
@@ -51,13 +52,13 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         slots.into_iter().try_for_each(|slot| self.view.learn(slot, self.engine))
     }
 
-    /// Its position in the log.
+    /// Returns its position in the log.
     pub fn at(&self) -> u64 {
         self.view.at
     }
 
-    /// Reads a record's bytes into `value`, in place of what it has; returns whether there are any.
-    /// O(log n), and one read of the log for each version that is newer.
+    /// Reads a record into `value`, replacing its contents. Returns whether the record exists.
+    /// O(log n), and one read of the log for each newer version.
     ///
     /// # Errors
     ///
@@ -71,7 +72,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(there)
     }
 
-    /// Reads a record as it lies in the tree, or lay there.
+    /// Reads a record as stored in the tree, now or at the snapshot's position.
     #[inline]
     fn record(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         let newest = self.engine.newest(tree, key, value)?;
@@ -81,24 +82,24 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         }
     }
 
-    /// Makes a record's bytes its value, if that is a long one.
+    /// Completes a record's value if it is a long one.
     #[inline]
     fn whole(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
         let max = self.engine.record_max();
         whole(max, (tree, key), value, &mut |key, piece| self.record(PIECES, key, piece))
     }
 
-    /// Reads a record's bytes. As [`get_into`](Self::get_into).
+    /// Reads a record; see [`get_into`](Self::get_into).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get_into`](Self::get_into).
     pub fn get_raw(&self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.get_into(tree, key, &mut value)?.then_some(value))
     }
 
-    /// From a version that this snapshot does not see back to one that it sees.
+    /// Goes back from a version that this snapshot does not see to a visible version.
     #[cold]
     fn older(
         &self,
@@ -117,8 +118,8 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(version.there)
     }
 
-    /// Some records of a range as this snapshot sees them, the first ones or the last; those that
-    /// are not there for it are ghosts.
+    /// Reads some records of a range as this snapshot sees them, the first ones or the last ones.
+    /// Records that do not exist in the snapshot are ghosts.
     pub(crate) fn some(
         &self,
         tree: u32,
@@ -144,12 +145,12 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         }
         cut(batch, range, back);
         let max = self.engine.record_max();
-        // As a rule all are seen, and none is a long value.
+        // Usually all are visible, and none is a long value.
         if batch.newest() < self.view.low && batch.longest() < max {
             return Ok(());
         }
         let (mut from, mut value) = (0, Vec::new());
-        // Where it cannot be told, `see` says why.
+        // If the lookup fails, `see` reports the error.
         let is_seen = |header| self.view.sees(stamp(header), self.engine).is_ok_and(|seen| seen);
         while let Some(index) =
             batch.position(from, |header, bytes| !is_seen(header) || bytes == max)
@@ -163,7 +164,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(())
     }
 
-    /// Makes a record of a batch what this snapshot sees of it.
+    /// Replaces a record of a batch by the version that this snapshot sees.
     #[cold]
     fn see(
         &self,
@@ -188,8 +189,8 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(())
     }
 
-    /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
-    /// O(log n) for some records at a time.
+    /// Calls `each` for the records of a range, in order or backwards, until it returns `false`.
+    /// O(log n) for each batch of records.
     ///
     /// # Errors
     ///
@@ -223,22 +224,22 @@ impl<E: Engine> Drop for Snapshot<'_, E> {
     }
 }
 
-/// How many records a scan takes from a leaf at first; then it takes more.
+/// How many records a scan reads from a leaf at first; later reads are larger.
 pub(crate) const FEW: usize = 16;
 
-/// A scan does not read on behind a value of more bytes before it is asked to: it may never be, and
-/// one such value is in memory at a time.
+/// A scan does not read ahead beyond a value of more bytes: the caller may stop there, and only one
+/// such value is in memory at a time.
 pub(crate) const AHEAD: usize = 64 << 10;
 
-/// What a scan may still meet.
+/// The rest of a scan's range.
 pub(crate) type Slices<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
-/// Fetches some records of a range, at most so many.
+/// Reads up to a number of records of a range.
 pub(crate) type Fetch<'f> = dyn FnMut(Slices<'_>, usize, &mut Batch) -> Result<(), Error> + 'f;
 
-/// Calls `each` for the records of a range that are there, until it returns `false`. `batch` is
-/// memory. Records that were written before the first number of `plain`, and have not as many bytes
-/// as the second says, are seen as they lie on the page, if they are to be passed.
+/// Calls `each` for the existing records of a range, until it returns `false`. `batch` is a buffer.
+/// Records that were written before the first number of `plain`, and are shorter than the second,
+/// are passed to `each` directly from the page, if the batch allows it.
 pub(crate) fn walk(
     range: Slices<'_>,
     back: bool,
@@ -261,7 +262,7 @@ pub(crate) fn walk(
         if let Some(plain) = plain.filter(|_| batch.is_to_pass()) {
             goes_on = batch.pass(plain, &mut passed, each)?;
             if goes_on && batch.is_to_pass() {
-                // The next one is not seen as it lies there: it, and those behind it, are taken.
+                // The next record cannot be passed directly, so read it and the following ones.
                 fetch(left, wanted, batch)?;
             }
         }
@@ -280,7 +281,7 @@ pub(crate) fn walk(
     }
 }
 
-/// Whether a key is not behind the end of a range.
+/// Returns whether a key lies before the end of a range.
 fn is_inside(key: &[u8], range: Slices<'_>, back: bool) -> bool {
     match back {
         false => match range.1 {
@@ -296,7 +297,7 @@ fn is_inside(key: &[u8], range: Slices<'_>, back: bool) -> bool {
     }
 }
 
-/// Ends a batch where the range ends.
+/// Cuts a batch at the end of the range.
 pub(crate) fn cut(batch: &mut Batch, range: Slices<'_>, back: bool) {
     let inside = |key: &[u8]| is_inside(key, range, back);
     // They are in order: if the last one is inside, all are.

@@ -1,8 +1,8 @@
-//! Bulk load: a new table of rows that come in order of their keys.
+//! Bulk load: creates a table from rows in the order of their keys.
 //!
-//! The transaction writes the table's name into the catalog first, and nobody sees it before it
-//! commits. All rows bear the stamp of that one record: so they are seen from the commit on, by
-//! snapshots too, and a snapshot from before finds by the stamp that they were not there.
+//! The transaction first writes the table's name into the catalog. No other transaction sees it
+//! before the commit. All rows have the stamp of that record, so that they become visible with the
+//! commit, also for snapshots; an earlier snapshot finds by the stamp that they did not exist.
 
 use std::cell::Cell;
 
@@ -17,20 +17,21 @@ use crate::tables::{CATALOG, fits};
 use crate::{Attempts, Error, Key, Store, Table, TxnOptions, Value};
 
 impl<M: ConstMachine> Store<M> {
-    /// Makes a table of rows that come in ascending order of their keys, in one transaction, and
-    /// returns how many there are. Pages are filled from left to right and logged once: several
-    /// times as quick as single writes, and no page is half empty.
+    /// Creates a table from rows in ascending order of their keys, in one transaction, and returns
+    /// their number. Pages are filled from left to right and logged once. This is several times as
+    /// fast as single writes, and no page is left half empty.
     ///
-    /// The log is kept from its beginning to its end, and has all pages whole. The pages of one
-    /// that fails, or is killed, are used again; each costs some hundred bytes of the log more.
+    /// The log is retained from the beginning of the load to its end, and contains all pages. If a
+    /// load fails or is killed, its pages are reused; freeing a page logs some hundred bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::TableExists`] if there is a table of this name, also one without a record: any
-    /// transaction that may write has made it which named it; [`Error::OutOfOrder`];
+    /// [`Error::TableExists`] if a table of this name exists, with or without records: every
+    /// transaction that may write creates the tables that it names. [`Error::OutOfOrder`];
     /// [`Error::Tree`] with [`RecordTooLong`](latchwork_tree::Error::RecordTooLong) for a long
-    /// value, which only [`put`](crate::WriteTxn::put) takes; [`Error::KeyTooLong`];
-    /// [`Error::RowsTaken`]; those of the parts. Then there is no such table.
+    /// value, which only [`put`](crate::WriteTxn::put) accepts; [`Error::KeyTooLong`];
+    /// [`Error::RowsTaken`]; errors of the [store's parts](Error). After an error the table does
+    /// not exist.
     ///
     /// # Examples
     ///
@@ -53,7 +54,7 @@ impl<M: ConstMachine> Store<M> {
         rows: impl IntoIterator<Item = (K::Of<'r>, V::Of<'r>)>,
     ) -> Result<u64, Error> {
         fits(table.name().as_bytes())?;
-        // A record of the greatest length would be taken for that of a long value.
+        // A record of the maximum length would count as a long value.
         let limit = self.home().record_max - 1;
         let encoded = rows.into_iter().map(|(key, value)| {
             let (key, value) = (table.key(&key)?, table.value(&value));
@@ -64,12 +65,12 @@ impl<M: ConstMachine> Store<M> {
         });
         let once = Cell::new(Some(encoded));
         let name = table.name().as_bytes();
-        let patience = TxnOptions { label: "load", ..TxnOptions::default() };
+        let options = TxnOptions { label: "load", ..TxnOptions::default() };
         let _settles = Settles(self);
         let run = |kept: &Kept<M>, _| {
             let (worker, made) = (&kept.worker, Cell::new(None));
-            let done = Attempts::run(worker, worker.locks()?, worker.slot(), &patience, |txn| {
-                // Of an attempt before.
+            let done = Attempts::run(worker, worker.locks()?, worker.slot(), &options, |txn| {
+                // It may be set by an earlier attempt.
                 made.set(None);
                 worker.tables_are_found()?;
                 worker.settle_all(worker.slot(), true)?;
@@ -80,7 +81,7 @@ impl<M: ConstMachine> Store<M> {
                 let entry = Entry::new(tree, Types::of(K::TYPE, V::TYPE), table.version());
                 txn.write_raw(CATALOG, name, Some(&entry.bytes(limit - name.len())))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
-                // Nobody ends the transaction while it is at work.
+                // No other thread may roll the transaction back while the load runs.
                 let _work = worker.enter()?;
                 let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
                 let header = Header::from_bits(stamp.get());
@@ -89,20 +90,20 @@ impl<M: ConstMachine> Store<M> {
                 made.set(Some(u64::from(tree)));
                 Ok(count)
             })?;
-            // To ask the catalog whether it has a root means to read it all. The slot is still this
-            // thread's.
+            // Searching the catalog for a root would read all of it. The slot still belongs to this
+            // thread.
             if let Some(root) = made.get() {
                 worker.home.shared.let_go(worker.slot(), root)?;
             }
             Ok::<_, Error>(done)
         };
-        let done = self.attempts(&patience, run, Error::with_end)?;
+        let done = self.attempts(&options, run, Error::with_end)?;
         Ok(done.value)
     }
 }
 
-/// Decides about a table's root when its load has ended, by a panic of the rows, too. What fails
-/// is tried again by the slot's next load or owner.
+/// Decides about the root of a table when its load has ended, also by a panic of the rows. If that
+/// fails, the next load or owner of the slot tries again.
 struct Settles<'s, M: ConstMachine>(&'s Store<M>);
 
 impl<M: ConstMachine> Drop for Settles<'_, M> {

@@ -1,4 +1,4 @@
-//! A store, and a thread's session in it.
+//! A store, and the sessions that a thread has in it.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -26,31 +26,32 @@ use crate::{Attempts, Error, Key, Snapshot, Table, TableInfo, TxnOptions, Value}
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
-/// Clones are the same. When the last one of the last process is dropped, the store is closed; a
-/// process that is killed leaves it to the others, or to the next that opens it.
+/// A clone is another handle to the same store. When the last handle in the last process is
+/// dropped, the store is closed. If a process is killed, the other processes continue, or the next
+/// process that opens the store recovers it.
 ///
-/// A drop reports no error: [`close`](Self::close) does. Rust drops no `static`, and
+/// A drop reports no error; [`close`](Self::close) does. Rust does not drop a `static`, and
 /// [`std::process::exit`] drops nothing. A process that ends with a store in a `static` counts as
 /// killed: no commit is lost, and the shared memory stays in `/dev/shm` until the store is opened
-/// again. So call [`close`](Self::close) on such a store before `main` returns. The store registers
-/// no handler for the exit of the process, because other threads may still use it then. If its
-/// folder was removed, the next store that this user opens removes that memory; `latchwork store
-/// forget-memory --list` shows what there is.
+/// again. Call [`close`](Self::close) on such a store before `main` returns. The store registers no
+/// handler for the exit of the process, because other threads may still use it then. If the folder
+/// of the store was removed, the next store that the same user opens removes the memory; `latchwork
+/// store forget-memory --list` lists such memory.
 ///
-/// Each thread that uses it has a slot of the shared memory, until the thread ends.
+/// Each thread that uses the store occupies a slot in the shared memory until the thread ends.
 pub struct Store<M: ConstMachine = Machine> {
     inner: Arc<Inner<M>>,
 }
 
-/// What is going on in a store.
+/// Counters of the activity in a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// Locks that are held or waited for.
+    /// Locks that are held or requested.
     pub locks: u64,
-    /// Transactions that hold them.
+    /// Transactions that hold or request locks.
     pub transactions: u64,
-    /// Transactions of dead threads that were undone since the store was recovered.
+    /// Transactions of dead threads that were rolled back since the last recovery.
     pub undone: u64,
 }
 
@@ -62,9 +63,9 @@ struct Inner<M: ConstMachine> {
     turns: Arc<Turns>,
     background: Background<M>,
     opened: Opened,
-    /// Of a process that only reads.
+    /// Set if this process only reads.
     reading: Option<Reading>,
-    /// Whether it was closed: then its drop does nothing more.
+    /// Set by `close`, so that the drop does nothing more.
     closed: bool,
 }
 
@@ -75,20 +76,24 @@ impl<M: ConstMachine> Clone for Store<M> {
 }
 
 thread_local! {
-    /// This thread's sessions, each with the address of its store's `Sessions`.
+    /// This thread's sessions, each with the address of the `Sessions` of its store.
     static SESSIONS: RefCell<Vec<(usize, Box<dyn AnyHeld>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// How many sessions of a store a thread keeps: calls in calls need one each.
+/// How many sessions of a store a thread keeps. A call within the closure of another call needs a
+/// session of its own.
 const KEPT: usize = 2;
 
 impl Store<Machine> {
-    /// Opens the store in a folder: makes it if there is none, joins the processes that have it
-    /// open, or recovers it after a crash. The same call in every process.
+    /// Opens the store in a folder. Creates it if it does not exist, joins it if other processes
+    /// have it open, and recovers it after a crash. Every process makes the same call.
+    ///
+    /// Blocks while another process opens the store, recovers it or closes it.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] says what to do; those of the parts.
+    /// [`Error::Open`] names the reason and what to do. Otherwise errors of the [store's
+    /// parts](Error).
     ///
     /// # Examples
     ///
@@ -109,11 +114,12 @@ impl Store<Machine> {
         Self::open_with(path, &Options::default())
     }
 
-    /// As [`open`](Self::open), with options.
+    /// Opens the store in a folder with the given options; see [`open`](Self::open).
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Options`].
+    /// [`Error::Options`] if the sizes are invalid; [`Error::Open`] with the reason and what to do;
+    /// errors of the [store's parts](Error).
     pub fn open_with(path: impl AsRef<Path>, options: &Options) -> Result<Self, Error> {
         if options.read_only {
             let (home, reading) = open_to_read(path.as_ref(), options)?;
@@ -149,12 +155,12 @@ impl<M: ConstMachine> Store<M> {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Opens a store whose shared memory and whose disk the caller has: of a process alone, or for
-    /// tests. Of all that use the region one at a time is in this call.
+    /// Opens a store in shared memory and on a disk that the caller provides: for a single process,
+    /// or for tests. Only one of the users of the region may be in this call at a time.
     ///
     /// # Errors
     ///
-    /// Those of the parts; [`Error::Options`].
+    /// [`Error::Options`] if the sizes are invalid; errors of the [store's parts](Error).
     pub fn in_region(
         region: &Region<M>,
         disk: &Arc<dyn Disk>,
@@ -164,11 +170,12 @@ impl<M: ConstMachine> Store<M> {
         Self::in_region_with(region, disk, folder, sizes, 1)
     }
 
-    /// The same, and so many threads redo the log, if it is to be redone: in no certain order.
+    /// Opens a store as [`in_region`](Self::in_region) does, with a number of threads that redo the
+    /// log in no particular order.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// [`Error::Options`] if the sizes are invalid; errors of the [store's parts](Error).
     #[doc(hidden)]
     pub fn in_region_with(
         region: &Region<M>,
@@ -180,13 +187,13 @@ impl<M: ConstMachine> Store<M> {
         Ok(Self::of(StoreInner::open(region, disk, folder, sizes, lanes)?, None, Opened::default()))
     }
 
-    /// Address, length and name of what the store shares: for reports on cache lines. What lies
-    /// within something else comes after it. `pages` are those of a store that never had more
-    /// than its cache holds.
+    /// Returns address, length and name of the shared structures, for reports on cache lines. A
+    /// structure within another one comes after it. `pages` is correct only for a store that always
+    /// fitted into its cache.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// [`Error::Region`] in the child of a fork; errors of the [store's parts](Error).
     #[doc(hidden)]
     pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let home = &self.inner.home;
@@ -200,8 +207,9 @@ impl<M: ConstMachine> Store<M> {
         Ok(found)
     }
 
-    /// The sizes in force: those of the files and of the memory that all processes share, and this
-    /// process's own `mode`, `log_budget` and `history`. The cache is what it may grow to now.
+    /// Returns the sizes in force: those of the files and of the shared memory, and this process's
+    /// own `mode`, `log_budget` and `history`. `cache` is the size to which the cache may currently
+    /// grow.
     ///
     /// # Errors
     ///
@@ -228,54 +236,55 @@ impl<M: ConstMachine> Store<M> {
         self.home().sizes_now()
     }
 
-    /// What this process found when it opened the store.
+    /// Returns what this process found when it opened the store.
     pub fn opened(&self) -> &Opened {
         &self.inner.opened
     }
 
-    /// Refuses what would write to a store that is only read.
+    /// Returns [`Error::ReadOnly`] if the store was opened for reading only.
     pub(crate) fn writable(&self) -> Result<(), Error> {
         if self.inner.reading.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// The parts, for tools.
+    /// The internals, for tools.
     pub(crate) fn home(&self) -> &Arc<StoreInner<M>> {
         &self.inner.home
     }
 
-    /// From names to trees, for tools.
+    /// The catalog, for tools.
     pub(crate) fn catalog(&self) -> &Catalog<M> {
         &self.inner.catalog
     }
 
-    /// The turns of tasks.
+    /// The admission queue of tasks.
     pub(crate) fn turns(&self) -> &Arc<Turns> {
         &self.inner.turns
     }
 
-    /// The threads that work for tasks.
+    /// The background threads, which work for tasks.
     pub(crate) fn background(&self) -> &Background<M> {
         &self.inner.background
     }
 
-    /// A session of no thread, for an object.
+    /// Takes a session that belongs to no thread. A transaction object uses it.
     pub(crate) fn lone(&self) -> Result<Lone<M>, Error> {
         self.inner.sessions.take(&self.inner.home)
     }
 
-    /// Takes it back from the object.
+    /// Returns a session that an object no longer uses.
     pub(crate) fn give_back(&self, lone: Lone<M>) {
         self.inner.sessions.give(lone);
     }
 
-    /// A session of this thread, for tools: nobody else's as long as what is returned is held.
+    /// Returns a session of this thread, for tools. It has no other user while the returned value
+    /// lives.
     pub(crate) fn session(&self) -> Result<InUse<'_, M>, Error> {
         let kept = self.kept(Kept::writing)?;
         Ok(InUse { busy: Busy::new(kept, Kept::writing), of: PhantomData })
     }
 
-    /// All tables that are committed, also those that are not yet durable, and their trees: for
-    /// tools that ask whose a page is.
+    /// Returns all committed tables and their trees, including tables that are not yet durable.
+    /// Tools use it to find the table of a page.
     pub(crate) fn trees(&self) -> Result<Vec<(String, u32)>, Error> {
         let kept = self.kept(Kept::reading)?;
         let _busy = Busy::new(kept, Kept::reading);
@@ -285,8 +294,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(entries.into_iter().map(|(name, entry)| (shown(name), entry.tree)).collect())
     }
 
-    /// A session of this thread that is free for `flag`: a function, for a closure would be another
-    /// one, and all of this compiled again, for each type of the caller's.
+    /// Returns a session of this thread that is free for `flag`. Pass a function as `flag`: a
+    /// closure has another type in each generic caller, and this would be compiled again for each.
     #[inline]
     fn kept(&self, flag: impl Fn(&Kept<M>) -> &Cell<bool>) -> Result<&Kept<M>, Error> {
         let sessions = &self.inner.sessions;
@@ -296,7 +305,7 @@ impl<M: ConstMachine> Store<M> {
             let all = all.borrow();
             let mine = all.iter().filter(|(of, _)| *of == key);
             for held in mine.filter_map(|(_, held)| held.any().downcast_ref::<Held<M>>()) {
-                // SAFETY: the store is there, and this thread has not dropped its hold.
+                // SAFETY: the store exists, and this thread has not dropped its hold.
                 let kept = unsafe { held.kept.as_ref() };
                 count += 1;
                 if !flag(kept).get() && !kept.worker.is_given_up() {
@@ -310,12 +319,13 @@ impl<M: ConstMachine> Store<M> {
             Some(kept) => kept,
             None => self.another(key, count >= KEPT)?,
         };
-        // SAFETY: it is the store's, which is borrowed, and stays until this thread drops its hold:
-        // at its end, or when a `Busy` ends that has said so.
+        // SAFETY: the session belongs to the borrowed store, and stays until this thread drops its
+        // hold: when the thread ends, or when the last `Busy` of a spare or given-up session is
+        // dropped.
         Ok(unsafe { kept.as_ref() })
     }
 
-    /// One more session of this thread.
+    /// Adds a session for this thread.
     #[cold]
     fn another(&self, key: usize, spare: bool) -> Result<NonNull<Kept<M>>, Error> {
         let held = self.inner.sessions.hold(&self.inner.home)?;
@@ -329,17 +339,18 @@ impl<M: ConstMachine> Store<M> {
         Ok(kept)
     }
 
-    /// Reads in a snapshot: the state between two transactions. It waits for nobody, and nobody
-    /// waits for it. In the closure of a [`write`](Self::write) it sees nothing of what that has
-    /// written.
+    /// Runs a closure that reads a snapshot: the state of the store between two transactions.
+    /// Reading it never blocks, and never blocks a writer. Within the closure of a
+    /// [`write`](Self::write), the snapshot does not contain the changes of that transaction.
     ///
     /// # Errors
     ///
-    /// What the closure returns; [`Error::SnapshotTooOld`]; those of the parts.
+    /// Returns the closure's error; [`Error::SnapshotTooOld`] if the history of the snapshot was
+    /// discarded; errors of the [store's parts](Error).
     ///
     /// # Panics
     ///
-    /// If the closure does.
+    /// Panics if the closure panics.
     pub fn read<R>(
         &self,
         body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, Error>,
@@ -347,12 +358,12 @@ impl<M: ConstMachine> Store<M> {
         self.read_as(body)
     }
 
-    /// As [`read`](Self::read), with a closure whose errors are the caller's own: see
-    /// [`write_as`](Self::write_as).
+    /// Runs a closure that reads a snapshot and returns the caller's own error type; see
+    /// [`read`](Self::read) and [`write_as`](Self::write_as).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Returns the closure's error, or one of [`read`](Self::read) converted to it.
     pub fn read_as<R, E: From<Error>>(
         &self,
         body: impl FnOnce(&ReadTxn<'_, M>) -> Result<R, E>,
@@ -363,34 +374,39 @@ impl<M: ConstMachine> Store<M> {
         body(&ReadTxn { snapshot, tables: Tables { catalog: &self.inner.catalog, kept } })
     }
 
-    /// Runs a transaction until it commits: serializable, and as durable as the store's mode says
-    /// when this returns. `Err` from the closure rolls it back.
+    /// Runs a transaction until it commits. The transaction is serializable; when this returns, it
+    /// is as durable as the store's mode says. If the closure returns `Err`, the transaction is
+    /// rolled back.
     ///
-    /// The closure must bear being run more than once: it is, whenever the transaction was chosen
-    /// to break a deadlock, or was open for so long that it was rolled back
-    /// ([`Error::is_retryable`]). Calls of the store in the closure are transactions of their own:
-    /// a call that wants what this transaction has locked fails at once with
+    /// The closure may run several times: the transaction is retried when it was aborted to break a
+    /// deadlock, or was rolled back because it had been open for too long
+    /// ([`Error::is_retryable`]). Other calls of the store within the closure are transactions of
+    /// their own. If such a call needs a lock that this transaction holds, it fails at once with
     /// [`Error::OwnTransaction`].
     ///
-    /// A checkpoint that is due is made first, by this thread, however long it takes: the deadline
-    /// is the transaction's alone.
+    /// If a checkpoint is due, this thread makes it first. The deadline does not include the
+    /// checkpoint.
     ///
     /// # Errors
     ///
-    /// What the closure returns, if that is not retryable; [`Error::Deadline`] after ten seconds;
-    /// [`Error::CommitUnknown`]; those of the parts, also of the checkpoint. But for
-    /// `CommitUnknown` nothing was written then. [`Error::ReadsUnknown`] in [`Mode::Full`] if the
-    /// transaction wrote nothing or failed, and what it has read cannot be made durable: the error
-    /// that the closure returned is within.
+    /// - The closure's error, if it is not retryable.
+    /// - [`Error::Deadline`] after ten seconds.
+    /// - [`Error::CommitUnknown`]: the transaction is committed, but it is unknown whether the
+    ///   commit is durable.
+    /// - [`Error::ReadsUnknown`] in [`Mode::Full`], if the transaction wrote nothing or failed and
+    ///   the data it has read cannot be made durable. It contains the closure's error, if any.
+    /// - Errors of the [store's parts](Error), including those of the checkpoint.
+    ///
+    /// After any error except `CommitUnknown`, nothing was written.
     ///
     /// # Panics
     ///
-    /// If the closure does; the transaction was rolled back then.
+    /// Panics if the closure panics; the transaction is rolled back first.
     ///
     /// # Death
     ///
-    /// A thread that is killed in the call has committed all of it, or nothing: then a sweep of
-    /// another thread undoes it.
+    /// If the thread is killed in this call, the transaction has either committed completely or is
+    /// rolled back by the sweep of another thread.
     pub fn write<R>(
         &self,
         body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
@@ -398,11 +414,11 @@ impl<M: ConstMachine> Store<M> {
         self.write_with(&TxnOptions::default(), body).map(|done| done.value)
     }
 
-    /// Reads a value, in a snapshot of its own.
+    /// Reads a value in a snapshot of its own.
     ///
     /// # Errors
     ///
-    /// As [`ReadTxn::get`].
+    /// See [`read`](Self::read) and [`ReadTxn::get`].
     pub fn get<K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -411,12 +427,12 @@ impl<M: ConstMachine> Store<M> {
         self.read(|tx| tx.get(table, key))
     }
 
-    /// Writes a value, in a transaction of its own: in the closure of another one see
+    /// Writes a value in a transaction of its own. Within the closure of another transaction, see
     /// [`write`](Self::write).
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write) and [`WriteTxn::put`].
+    /// See [`write`](Self::write) and [`WriteTxn::put`].
     ///
     /// # Examples
     ///
@@ -451,11 +467,11 @@ impl<M: ConstMachine> Store<M> {
         })
     }
 
-    /// Removes a record, in a transaction of its own; says whether there was one.
+    /// Removes a record in a transaction of its own. Returns whether the record existed.
     ///
     /// # Errors
     ///
-    /// As [`put`](Self::put).
+    /// See [`write`](Self::write) and [`WriteTxn::remove`].
     pub fn remove<K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -474,30 +490,32 @@ impl<M: ConstMachine> Store<M> {
         })
     }
 
-    /// As [`write`](Self::write), with a deadline, a level, a label, a mode.
+    /// Runs a transaction as [`write`](Self::write) does, with a deadline, an isolation level, a
+    /// label or a durability mode.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// See [`write`](Self::write); [`Error::Deadline`] after the given deadline.
     pub fn write_with<R>(
         &self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
         let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
-            Attempts::run(worker, worker.locks()?, worker.slot(), patience, |txn| {
+            Attempts::run(worker, worker.locks()?, worker.slot(), options, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
         };
-        self.attempts(patience, run, Error::with_end)
+        self.attempts(options, run, Error::with_end)
     }
 
-    /// Runs a transaction by these attempts, which log its commit, and settles that. `both` makes
-    /// one error of the attempts' own and of an error about the durability of what they have read.
+    /// Runs a transaction with `run`, which logs the commit, and waits for its durability. `both`
+    /// combines the error of `run` with an error about the durability of the data that the
+    /// transaction has read.
     pub(crate) fn attempts<'s, R, E: From<Error>>(
         &'s self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         run: impl FnOnce(&'s Kept<M>, Tables<'s, M>) -> Result<Attempts<R>, E>,
         both: impl FnOnce(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
@@ -507,9 +525,9 @@ impl<M: ConstMachine> Store<M> {
         let done = run(kept, tables);
         drop(in_closure);
         let at = done.as_ref().ok().and_then(|done| done.at);
-        match (done, self.settle(&kept.worker, at, patience.mode)) {
+        match (done, self.settle(&kept.worker, at, options.mode)) {
             (Ok(done), settled) => settled.map(|()| done).map_err(E::from),
-            // The error may reveal what the transaction has read.
+            // The error may reveal data that the transaction has read.
             (Err(own), settled) => {
                 self.inner.background.after_failure();
                 Err(match settled {
@@ -520,8 +538,8 @@ impl<M: ConstMachine> Store<M> {
         }
     }
 
-    /// A session of this thread for a transaction that may write. Before anything is done it makes
-    /// the checkpoint that is due: one that fails must not look like a write that failed.
+    /// Returns a session of this thread for a transaction that may write. Makes a due checkpoint
+    /// first, so that a failed checkpoint is not reported as a failed write.
     fn to_write(&self) -> Result<(&Kept<M>, Busy<M>), Error> {
         self.writable()?;
         let kept = self.kept(Kept::writing)?;
@@ -530,7 +548,8 @@ impl<M: ConstMachine> Store<M> {
         Ok((kept, busy))
     }
 
-    /// Makes the checkpoint that is due, and has the dead swept, for what they have keeps the log.
+    /// Makes a due checkpoint. Starts a sweep before it, because the transactions of dead threads
+    /// retain the log.
     #[inline]
     pub(crate) fn keep_up(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         if self.inner.home.is_checkpoint_due()? {
@@ -540,7 +559,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(())
     }
 
-    /// Waits until a commit is as durable as it is to be; without one, until what was read is.
+    /// Waits until a commit is as durable as the mode says; without a commit, until the data that
+    /// was read is.
     ///
     /// # Errors
     ///
@@ -552,21 +572,21 @@ impl<M: ConstMachine> Store<M> {
         mode: Option<Mode>,
     ) -> Result<(), Error> {
         let mode = mode.unwrap_or(self.inner.home.sizes.mode);
-        // A commit in mode `None` waits for nothing.
+        // A commit in mode `None` is not waited for.
         if let Some(newest) = self.settles(at, mode)?
             && mode != Mode::None
         {
             worker.wait_for_commit(at, newest, mode).map_err(|why| Error::unsettled(at, why))?;
         }
-        // A transaction that could not be rolled back keeps its pages in hand for a sweep.
+        // A transaction that could not be rolled back keeps its page intents for a sweep.
         if !worker.is_given_up() {
             worker.tidy();
         }
         Ok(())
     }
 
-    /// Shows a commit, unless it is to be durable first. Returns as far as what the log has is to
-    /// be as durable as the mode says.
+    /// Makes a commit visible, unless it must be durable first. Returns up to where the log must
+    /// become durable according to the mode.
     ///
     /// # Errors
     ///
@@ -584,8 +604,9 @@ impl<M: ConstMachine> Store<M> {
                 }
                 Ok(Some(Lsn(at)))
             }
-            // It may have read what is committed and not yet durable. It waits for no change that
-            // another had not committed, which it cannot have read, nor for its own, if it failed.
+            // The transaction may have read a commit that is not yet durable. It need not wait for
+            // uncommitted changes: it cannot have read those of others, and its own were rolled
+            // back.
             None if mode == Mode::Full && home.log.flushed() < home.log.end() => {
                 let newest = home.log.newest_commit()?;
                 Ok(newest.filter(|commit| home.log.flushed() <= *commit))
@@ -594,60 +615,65 @@ impl<M: ConstMachine> Store<M> {
         }
     }
 
-    /// Makes a checkpoint: all pages that are changed go to the disk, and the log before them goes.
-    /// What the dead left is swept first, and their transactions undone. Waits for another thread
-    /// that just makes one, for that may have begun before the last change: as long as it takes,
-    /// so for ever if its process is stopped.
+    /// Makes a checkpoint: writes all modified pages to the disk and releases the log before them.
+    /// Dead threads are swept and their transactions rolled back first.
+    ///
+    /// Blocks while another thread makes a checkpoint, because it may have begun before the last
+    /// change. If that thread's process is stopped, this call does not return until the process
+    /// continues.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// [`Error::ReadOnly`]; errors of the [store's parts](Error).
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.writable()?;
         let kept = self.kept(Kept::writing)?;
-        self.inner.home.checkpoint_anew(&kept.worker)
+        self.inner.home.checkpoint_now(&kept.worker)
     }
 
-    /// Looks for dead threads, and puts right what they left: others that wait do it, too. Returns
-    /// how many there were. Waits for the thread of this process that undoes what a crash found
-    /// open; what a thread of another process is just at is left to that.
+    /// Sweeps: looks for dead threads and rolls back what they left. A thread that waits for a lock
+    /// does the same. Returns how many dead threads there were.
+    ///
+    /// Blocks until the background thread of this process has rolled back the transactions that
+    /// recovery found open. Does not wait for a rollback that a thread of another process is doing.
     ///
     /// # Errors
     ///
-    /// [`Error::NotUndone`] if a transaction of the dead could not be undone: the others were.
-    /// Those of the parts.
+    /// [`Error::NotUndone`] if a transaction of a dead thread could not be rolled back; the others
+    /// were. [`Error::ReadOnly`]; errors of the [store's parts](Error).
     pub fn sweep(&self) -> Result<usize, Error> {
         self.writable()?;
-        // The child of a fork would wait for a thread that it does not have.
+        // In the child of a fork the background thread does not exist, so the wait would not end.
         self.inner.home.manager.region().check()?;
         self.inner.background.wait_for_sweep();
         self.inner.home.sweep()
     }
 
-    /// The transactions that could not be undone when this process swept last, each as an
-    /// [`Error::NotUndone`]: those of the dead, and of living threads those that are too old, where
-    /// the thread died that was just undoing them. Of the child of a fork: none.
+    /// Returns the transactions that the last sweep of this process could not roll back, each as an
+    /// [`Error::NotUndone`]. These are transactions of dead threads, and transactions of living
+    /// threads that are too old and whose rollback ended because the thread that did it died. Empty
+    /// in the child of a fork.
     pub fn not_undone(&self) -> Vec<Error> {
         self.inner.home.not_undone()
     }
 
-    /// The names of all tables that have a record, in order. O(tables), those without a record
-    /// among them.
+    /// Returns the names of all tables that have a record, in order. O(tables), including those
+    /// without a record.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// See [`read`](Self::read).
     pub fn tables(&self) -> Result<Vec<String>, Error> {
         let tables = self.read(|tx| tables(&tx.snapshot))?;
         Ok(tables.into_iter().map(|table| table.0).collect())
     }
 
-    /// What the catalog has of all tables, also of those without a record, in order of their names.
-    /// O(tables).
+    /// Returns the catalog entries of all tables, in order of their names, including tables without
+    /// a record. O(tables).
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// See [`read`](Self::read).
     ///
     /// # Examples
     ///
@@ -669,12 +695,12 @@ impl<M: ConstMachine> Store<M> {
         self.read(|tx| infos(&tx.snapshot))
     }
 
-    /// Returns what the catalog has of one table; none if the table does not exist. O(log tables),
-    /// and a lookup in memory once the process has used the table.
+    /// Returns the catalog entry of a table, or `None` if the table does not exist. O(log tables);
+    /// a lookup in memory once the process has used the table.
     ///
     /// # Errors
     ///
-    /// [`Error::NameTooLong`]; those of the parts.
+    /// [`Error::NameTooLong`]; errors of the [store's parts](Error).
     pub fn table_info(&self, name: &str) -> Result<Option<TableInfo>, Error> {
         let kept = self.kept(Kept::reading)?;
         let _busy = Busy::new(kept, Kept::reading);
@@ -682,11 +708,11 @@ impl<M: ConstMachine> Store<M> {
         Ok(entry.map(|entry| TableInfo::of(name.to_owned(), entry)))
     }
 
-    /// What is going on in the store, in all processes.
+    /// Returns counters of the activity in the store, in all processes.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn counts(&self) -> Result<Counts, Error> {
         let kept = self.kept(Kept::writing)?;
         let totals = kept.worker.locks()?.totals()?;
@@ -697,17 +723,18 @@ impl<M: ConstMachine> Store<M> {
         })
     }
 
-    /// Closes the store as a drop of this handle does, and tells what went wrong. Says whether this
-    /// was the last handle of this `open`: clones are others, and each transaction, kept snapshot
-    /// and future has one. The last one of the last process undoes what the dead left, makes a
-    /// checkpoint, and takes the shared memory away; it does not if the folder was removed.
+    /// Closes this handle as a drop does, and reports errors. Returns whether it was the last
+    /// handle of this `open`. Each clone, transaction, kept snapshot and future is a handle.
+    ///
+    /// The last handle of the last process rolls back what dead threads left, makes a checkpoint,
+    /// and removes the shared memory. If the folder was removed, only the memory is removed.
     ///
     /// # Errors
     ///
     /// Those of [`sweep`](Self::sweep) and [`checkpoint`](Self::checkpoint); [`Error::Open`] if the
-    /// folder or the memory is not what it was; [`Error::Region`] in the child of a fork. This
-    /// process has left the store then, as if it had been killed: nothing that was committed is
-    /// lost, and the next that opens it goes on.
+    /// folder or the memory was replaced; [`Error::Region`] in the child of a fork. After an error,
+    /// this process has left the store as if it had been killed: no commit is lost, and the next
+    /// process that opens the store recovers it.
     ///
     /// # Examples
     ///
@@ -726,18 +753,18 @@ impl<M: ConstMachine> Store<M> {
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
     pub fn close(self) -> Result<bool, Error> {
-        // Of handles that are closed at the same time one is the last.
+        // Of handles that are closed at the same time, exactly one is the last.
         let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(false) };
         inner.close().map(|()| true)
     }
 
-    /// The log's end, in bytes since the store was made; 0 in the child of a fork.
+    /// Returns the end of the log, in bytes since the store was created; 0 in the child of a fork.
     pub fn log_end(&self) -> u64 {
         self.inner.home.log.end().0
     }
 }
 
-/// A flag that is up while a session is in use.
+/// Marks a session as in use until it is dropped.
 struct Busy<M: ConstMachine> {
     kept: NonNull<Kept<M>>,
     flag: fn(&Kept<M>) -> &Cell<bool>,
@@ -767,8 +794,8 @@ impl<M: ConstMachine> Drop for Busy<M> {
     }
 }
 
-/// A session that is in use, for longer than a transaction: calls of the same thread meanwhile, by
-/// a closure of the caller's too, leave it where it is.
+/// A session that is in use for longer than a transaction. Other calls of the same thread, also in
+/// a closure of the caller's, do not drop it.
 pub(crate) struct InUse<'s, M: ConstMachine> {
     busy: Busy<M>,
     of: PhantomData<&'s Store<M>>,
@@ -786,16 +813,16 @@ impl<M: ConstMachine> Deref for InUse<'_, M> {
 impl<M: ConstMachine> Inner<M> {
     fn close(&mut self) -> Result<(), Error> {
         self.closed = true;
-        // In the child of a fork they are the parent's.
+        // In the child of a fork they belong to the parent.
         self.home.manager.region().check()?;
         self.background.end();
         self.sessions.clear();
         let Some(folder) = &self.folder else { return Ok(()) };
         folder.close(|| {
-            // The memory has what is not undone yet: it stays then.
+            // The memory contains what is not rolled back yet, so it must stay if this fails.
             self.home.sweep()?;
             let worker = self.home.worker()?;
-            // A process that is dying may have the right to still.
+            // A dying process may still hold the right to make the checkpoint.
             let made = self.home.checkpoint(&worker)?;
             let why = "a process that is dying has a checkpoint to make still";
             made.then_some(()).ok_or_else(|| Error::Engine(why.to_owned()))
@@ -806,7 +833,7 @@ impl<M: ConstMachine> Inner<M> {
 impl<M: ConstMachine> Drop for Inner<M> {
     fn drop(&mut self) {
         if !self.closed {
-            // Nobody is there to be told.
+            // A drop cannot report an error.
             let _ = self.close();
         }
     }

@@ -32,9 +32,9 @@ use crate::{Error, Key, Raw, Type, Value};
 pub struct Table<K, V> {
     name: &'static str,
     version: u32,
-    /// Of the name, the version and the described types: a table is found by it.
+    /// Hash of the name, the version and the described types; used for lookups.
     hash: u64,
-    /// Types that are known at run time, of a table of [`Raw`](crate::Raw).
+    /// Types of a table of [`Raw`](crate::Raw) that are known only at run time.
     described: Option<(Type, Type)>,
     of: PhantomData<fn(K, V)>,
 }
@@ -50,15 +50,14 @@ pub(crate) struct Asked {
 }
 
 impl<K, V> Table<K, V> {
-    /// The table of this name, with schema version 0. O(length of the name); in a constant the
-    /// compiler does it.
+    /// Creates the table of this name, with schema version 0. O(length of the name); evaluated by
+    /// the compiler in a constant.
     pub const fn new(name: &'static str) -> Self {
         Self { name, version: 0, hash: hashed(name, 0), described: None, of: PhantomData }
     }
 
-    /// The same table with another schema version, which its program changes when the meaning of
-    /// keys or values changes. The store refuses a program that names another version than the
-    /// recorded one.
+    /// Sets the schema version, which a program changes when the meaning of keys or values changes.
+    /// The store refuses a program with another version than the recorded one.
     ///
     /// # Examples
     ///
@@ -75,16 +74,16 @@ impl<K, V> Table<K, V> {
         Self { version, hash, ..self }
     }
 
-    /// Its schema version.
+    /// Returns its schema version.
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// The table of a name that is made at run time. It is the same table as that of a constant.
+    /// Creates the table of a name that is computed at run time. It is the same table as that of a
+    /// constant with this name.
     ///
-    /// The process keeps the name to its end, once for all tables of this name: as a store does,
-    /// which has each table that was ever written to. O(log names), under a mutex: a table that is
-    /// used often is kept, which costs nothing.
+    /// The process keeps each distinct name until it ends. O(log names), under a mutex; a `Table`
+    /// that is used often should be kept by the caller.
     ///
     /// # Examples
     ///
@@ -106,23 +105,23 @@ impl<K, V> Table<K, V> {
         Self::new(kept(name))
     }
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
 impl<K: Key, V: Value> Table<K, V> {
-    /// Of its types; the compiler computes it.
+    /// Hash of its types, computed by the compiler.
     const TYPES: u64 = V::TYPE.hash(K::TYPE.hash(HASH));
 
-    /// What tells the table from all others: its name, version and types.
+    /// Identifies the table: a hash of its name, version and types.
     #[inline]
     pub(crate) const fn tag(&self) -> u64 {
         self.hash ^ Self::TYPES
     }
 
-    /// The table, for code that is the same for all types.
+    /// Returns the table for code that does not depend on its types.
     pub(crate) const fn asked(&self) -> Asked {
         let (key, value) = match self.described {
             Some(described) => described,
@@ -133,9 +132,9 @@ impl<K: Key, V: Value> Table<K, V> {
 }
 
 impl Table<Raw, Raw> {
-    /// The same table, with types that are known at run time: for programs in other languages,
-    /// which encode keys and values themselves. The types are recorded and compared as those of
-    /// any table; bytes that are written are not compared with them. O(length of the types).
+    /// Sets types that are known only at run time, for programs in other languages, which encode
+    /// keys and values themselves. The types are recorded and compared as those of any table. The
+    /// store does not check written bytes against them. O(length of the types).
     ///
     /// # Examples
     ///
@@ -167,7 +166,7 @@ impl Table<Raw, Raw> {
 }
 
 impl<K: Key, V> Table<K, V> {
-    /// A key's bytes. O(length).
+    /// Encodes a key. O(length).
     ///
     /// # Errors
     ///
@@ -178,7 +177,7 @@ impl<K: Key, V> Table<K, V> {
         Ok(bytes)
     }
 
-    /// A key's bytes, in place of what `bytes` has.
+    /// Encodes a key into `bytes`, replacing their contents.
     #[inline]
     pub(crate) fn key_into(&self, key: &K::Of<'_>, bytes: &mut Vec<u8>) -> Result<(), Error> {
         bytes.clear();
@@ -186,7 +185,7 @@ impl<K: Key, V> Table<K, V> {
         checked(self.name, bytes)
     }
 
-    /// A key from its bytes. O(length).
+    /// Decodes a key. O(length).
     ///
     /// # Errors
     ///
@@ -197,21 +196,21 @@ impl<K: Key, V> Table<K, V> {
 }
 
 impl<K, V: Value> Table<K, V> {
-    /// A value's bytes. O(length).
+    /// Encodes a value. O(length).
     pub fn value(&self, value: &V::Of<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.value_into(value, &mut bytes);
         bytes
     }
 
-    /// A value's bytes, in place of what `bytes` has.
+    /// Encodes a value into `bytes`, replacing their contents.
     #[inline]
     pub(crate) fn value_into(&self, value: &V::Of<'_>, bytes: &mut Vec<u8>) {
         bytes.clear();
         V::encode(value, bytes);
     }
 
-    /// A value from its bytes. O(length).
+    /// Decodes a value. O(length).
     ///
     /// # Errors
     ///
@@ -221,7 +220,7 @@ impl<K, V: Value> Table<K, V> {
     }
 }
 
-/// The hash of a name and a schema version.
+/// Returns the hash of a name and a schema version.
 const fn hashed(name: &str, version: u32) -> u64 {
     number(text(HASH, name), version as u64)
 }
@@ -242,7 +241,7 @@ impl<K, V> fmt::Debug for Table<K, V> {
 
 /// A table whose keys have any number of values each, in order.
 ///
-/// A pair is one record, whose key is both: so a pair is there or is not, and pairs of one key are
+/// A pair of key and value is one record, whose key contains both. The pairs of a key are
 /// neighbours.
 ///
 /// # Examples
@@ -261,35 +260,35 @@ pub struct Multi<K, V> {
 }
 
 impl<K, V> Multi<K, V> {
-    /// The table of this name.
+    /// Creates the table of this name.
     pub const fn new(name: &'static str) -> Self {
         Self { table: Table::new(name) }
     }
 
-    /// The table of a name that is made at run time: see [`Table::named`].
+    /// Creates the table of a name that is computed at run time: see [`Table::named`].
     pub fn named(name: &str) -> Self {
         Self { table: Table::named(name) }
     }
 
-    /// The same table with another schema version: see [`Table::with_version`].
+    /// Sets the schema version: see [`Table::with_version`].
     #[must_use]
     pub const fn with_version(self, version: u32) -> Self {
         Self { table: self.table.with_version(version) }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(&self) -> &'static str {
         self.table.name
     }
 
-    /// The table of its pairs.
+    /// Returns the table of its pairs.
     pub(crate) fn table(&self) -> &Table<(K, V), ()> {
         &self.table
     }
 }
 
 impl<K: Key, V: Key> Multi<K, V> {
-    /// A pair's bytes. O(length).
+    /// Encodes a pair. O(length).
     ///
     /// # Errors
     ///
@@ -298,7 +297,7 @@ impl<K: Key, V: Key> Multi<K, V> {
         self.table.key(pair)
     }
 
-    /// A pair from its bytes. O(length).
+    /// Decodes a pair. O(length).
     ///
     /// # Errors
     ///
@@ -307,7 +306,7 @@ impl<K: Key, V: Key> Multi<K, V> {
         self.table.key_of(bytes)
     }
 
-    /// The range of all pairs of a key. O(length).
+    /// Returns the range of all pairs of a key. O(length).
     ///
     /// # Errors
     ///
@@ -334,8 +333,8 @@ impl<K, V> fmt::Debug for Multi<K, V> {
     }
 }
 
-/// The range of all keys that begin with these parts. No part begins with FF, as [`Key`] says.
-/// Where FF follows the zero that ends a text, it is no part but belongs to another, longer text.
+/// Returns the range of all keys that begin with these parts. No part begins with FF, as [`Key`]
+/// says. An FF after the zero that ends a text is not a part but belongs to a longer text.
 pub(crate) fn after(prefix: &[u8], from: Vec<u8>) -> core::ops::Range<Vec<u8>> {
     let mut to = prefix.to_vec();
     to.push(0xff);

@@ -1,4 +1,4 @@
-//! From the names of tables to their trees: the catalog, which is a tree itself.
+//! The catalog: the tree that maps names of tables to their trees.
 
 use core::time::Duration;
 use std::cell::Cell;
@@ -20,37 +20,37 @@ use crate::{Attempts, Error, Key, Snapshot, Table, Txn, TxnOptions, Value};
 
 pub(crate) use crate::entry::{CATALOG_NAME, root_of};
 
-/// The tree that has the names of all others.
+/// The catalog's own tree.
 pub(crate) const CATALOG: u32 = 0;
 
-/// With this begin the records of the catalog that are no table's. No name begins so, for names are
+/// Prefix of the catalog's records that are not tables. No name begins with it, because names are
 /// UTF-8.
 pub(crate) const INNER: &[u8] = b"\xff";
-/// And with this those of them that say which pages are free.
+/// Prefix of those records that list free pages.
 pub(crate) const MAP: &[u8] = b"\xfffree";
-/// This one says to which log the pages belong.
+/// The record that names the log of the pages.
 pub(crate) const SIGNATURE: &[u8] = b"\xfflog";
 
-/// How much memory a session keeps of what values took: one that is longer gives it back.
+/// Maximum size of the buffer for values that a session keeps; a larger one is freed.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
 
-/// With this begins the name of the table to which a migration moves the records of the one whose
-/// name follows. Behind the migration it has the tree from before, without a record.
+/// Prefix of the name of a hidden table, followed by a table's name. A migration moves the records
+/// of the table to it. After the migration it has the old tree, without records.
 const HIDDEN: &str = "\0next ";
 
-/// The name of the table to which a migration moves the records of this one.
+/// Returns the name of the hidden table to which a migration moves the records of this one.
 pub(crate) fn hidden(name: &str) -> Vec<u8> {
     [HIDDEN.as_bytes(), name.as_bytes()].concat()
 }
 
-/// What tools call such a table; none if it is another one.
+/// Returns the name of a hidden table for tools; `None` if the table is not hidden.
 pub(crate) fn as_shown(name: &str) -> Option<String> {
     let of = name.strip_prefix(HIDDEN)?;
     let end = of.floor_char_boundary(NAME_MAX - 20);
     Some(format!("{} (migration)", &of[..end]))
 }
 
-/// The tables of which a snapshot sees a record.
+/// Returns the tables in which a snapshot sees a record.
 pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(String, Entry)>, Error> {
     let mut tables = entries(snapshot)?;
     let mut failed = Ok(());
@@ -75,7 +75,7 @@ pub(crate) fn tables<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<(Strin
     failed.map(|()| tables)
 }
 
-/// All tables that a snapshot sees, also those without a record.
+/// Returns all tables in a snapshot, including those without a record.
 pub(crate) fn entries<E: Engine>(
     snapshot: &Snapshot<'_, E>,
 ) -> Result<Vec<(String, Entry)>, Error> {
@@ -87,18 +87,18 @@ pub(crate) fn entries<E: Engine>(
     Ok(tables)
 }
 
-/// The same, as tools are told of them.
+/// Returns all tables in a snapshot, as tools report them.
 pub(crate) fn infos<E: Engine>(snapshot: &Snapshot<'_, E>) -> Result<Vec<TableInfo>, Error> {
     let entries = entries(snapshot)?.into_iter();
     let entries = entries.filter(|(name, _)| !name.starts_with(HIDDEN));
     Ok(entries.map(|(name, entry)| TableInfo::of(name, entry)).collect())
 }
 
-/// The tables of a store, by their names.
+/// The tables of a store, by name.
 pub(crate) struct Catalog<M: ConstMachine> {
     home: Arc<StoreInner<M>>,
     sessions: Arc<Sessions<M>>,
-    /// As far as they were asked for, since so many migrations had begun.
+    /// Cached entries, and the number of migrations that had begun when they were read.
     known: RwLock<(u64, HashMap<String, Entry>)>,
 }
 
@@ -113,7 +113,7 @@ impl<M: ConstMachine> Catalog<M> {
         worker: &StoreSession<M>,
         name: &str,
     ) -> Result<Option<Entry>, Error> {
-        // Before the record is read.
+        // Read the number before the record.
         let migrations = self.home.shared.migrations()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         if known.0 == migrations
@@ -127,7 +127,7 @@ impl<M: ConstMachine> Catalog<M> {
         Ok(Some(entry))
     }
 
-    /// Reads a table's record.
+    /// Reads the record of a table.
     pub(crate) fn read(
         &self,
         worker: &StoreSession<M>,
@@ -137,8 +137,9 @@ impl<M: ConstMachine> Catalog<M> {
         let mut bytes = Vec::new();
         worker.about_to_read()?;
         let mut found = worker.newest(CATALOG, name, &mut bytes)?;
-        // A table that was committed before the thread looked stays. If this said no of one, its
-        // readers would take it for empty; a transaction may be changing the record of it.
+        // A table that was committed before the thread looked must be found, or its readers would
+        // take it for empty. A transaction may be changing its record, so go back to the committed
+        // version.
         let (low, end) = worker.read_at();
         let view = View::new(end.saturating_sub(1), low);
         while found.there && !view.sees(found.stamp, worker)? {
@@ -147,10 +148,11 @@ impl<M: ConstMachine> Catalog<M> {
         found.there.then(|| Entry::of(&bytes)).transpose()
     }
 
-    /// Makes a table, or records its types if it has none, in a transaction of its own, unless
-    /// another thread is faster: for that one it waits as for a lock, and not at all with
-    /// [`Wait::Never`]; without a deadline for ten seconds. For the lock manager does not find a
-    /// cycle through the transaction that is to use the table, whose locks have another owner.
+    /// Creates a table, or records its types if it has none, in a transaction of its own, unless
+    /// another thread does so first. Waits for such a thread as for a lock: not at all with
+    /// [`Wait::Never`], and for ten seconds without a deadline. The limit is needed because the
+    /// lock manager cannot detect a deadlock through the transaction that will use the table: its
+    /// locks have another owner.
     pub(crate) fn make(&self, name: &str, wanted: &Wanted, wait: Wait) -> Result<Entry, Error> {
         fits(name.as_bytes())?;
         let migrations = self.home.shared.migrations()?;
@@ -166,14 +168,14 @@ impl<M: ConstMachine> Catalog<M> {
             }
             Ok(entry)
         })?;
-        // Its commit is not shown: with it all would be that others have committed before, and that
-        // is to be durable first. Those that look for the table see it in any case.
+        // The commit is not shown: that would also show earlier commits of others that must become
+        // durable first. Lookups of the table find it in any case.
         self.insert(name, &entry, migrations);
         Ok(entry)
     }
 
-    /// Changes records of the catalog, in a transaction of its own. It waits for others as for a
-    /// lock, without a deadline for ten seconds.
+    /// Changes records of the catalog in a transaction of its own. Waits as for a lock; without a
+    /// deadline, for ten seconds.
     pub(crate) fn change<R>(
         &self,
         label: &'static str,
@@ -183,36 +185,37 @@ impl<M: ConstMachine> Catalog<M> {
         let home = &self.home;
         let worker = self.sessions.worker(home)?;
         let made = Cell::new(None);
-        let mut patience = TxnOptions { label, ..TxnOptions::default() };
+        let mut options = TxnOptions { label, ..TxnOptions::default() };
         match wait {
-            Wait::Until(deadline) => patience.time = deadline.left::<M>(),
-            Wait::Never => patience.time = Duration::ZERO,
+            Wait::Until(deadline) => options.time = deadline.left::<M>(),
+            Wait::Never => options.time = Duration::ZERO,
             _ => {}
         }
-        let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &patience, |txn| {
-            // Of an attempt before.
+        let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &options, |txn| {
+            // It may be set by an earlier attempt.
             made.set(None);
             worker.tables_are_found()?;
             worker.settle_all(worker.slot(), true)?;
             body(&mut Change { txn, worker: &worker, made: &made })
         });
-        // To ask the catalog whether it has a root means to read it all.
+        // Searching the catalog for a root would read all of it.
         if let (Ok(_), Some(root)) = (&done, made.get()) {
             home.shared.let_go(worker.slot(), root)?;
         }
-        // Of one that could not be rolled back the root is a sweep's, with the record of it.
+        // If the transaction could not be rolled back, a sweep releases the root together with its
+        // record.
         if !worker.is_given_up() {
             worker.settle_all(worker.slot(), true)?;
         }
         let done = done.map_err(|why| match why {
-            // The transaction that is to use the table has a deadline of its own to tell of.
+            // The transaction that will use the table reports its own deadline.
             Error::Deadline { last, .. } => *last,
             why => why,
         })?;
         Ok(done.value)
     }
 
-    /// Remembers a table that was read when so many migrations had begun.
+    /// Caches a table that was read at this number of migrations.
     fn insert(&self, name: &str, entry: &Entry, migrations: u64) {
         self.home.name_table(entry.tree, name);
         if entry.types.is_none() || entry.moving {
@@ -237,7 +240,7 @@ pub(crate) struct Change<'x, 's, M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Change<'_, '_, M> {
-    /// A table's record, which no other transaction changes until this one ends.
+    /// Returns the record of a table, which no other transaction changes until this one ends.
     pub(crate) fn get(&mut self, name: &[u8]) -> Result<Option<Entry>, Error> {
         let bytes = self.txn.get_raw_for_update(CATALOG, name)?;
         bytes.map(|bytes| Entry::of(&bytes)).transpose()
@@ -247,7 +250,7 @@ impl<M: ConstMachine> Change<'_, '_, M> {
         put_entry(self.txn, self.worker, name, entry)
     }
 
-    /// The root of a new table: one at most.
+    /// Creates the root of a new table; at most one per transaction.
     pub(crate) fn make_root(&mut self) -> Result<u32, Error> {
         let root = self.worker.make_root()?;
         self.made.set(Some(u64::from(root)));
@@ -255,14 +258,14 @@ impl<M: ConstMachine> Change<'_, '_, M> {
     }
 }
 
-/// Writes a table's record.
+/// Writes the record of a table.
 pub(crate) fn put_entry<M: ConstMachine>(
     txn: &mut Txn<'_, StoreSession<M>, M>,
     worker: &StoreSession<M>,
     name: &[u8],
     entry: &Entry,
 ) -> Result<(), Error> {
-    // One more byte would make it a long value.
+    // A record of the maximum length would count as a long value.
     let room = worker.home.record_max.saturating_sub(1 + name.len());
     txn.write_raw(CATALOG, name, Some(&entry.bytes(room)))
 }
@@ -274,7 +277,7 @@ pub(crate) fn fits(name: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// From tables to trees, for one session.
+/// Maps tables to trees in one session.
 pub(crate) struct Tables<'s, M: ConstMachine> {
     pub(crate) catalog: &'s Catalog<M>,
     pub(crate) kept: &'s Kept<M>,
@@ -289,7 +292,7 @@ impl<M: ConstMachine> Clone for Tables<'_, M> {
 impl<M: ConstMachine> Copy for Tables<'_, M> {}
 
 impl<M: ConstMachine> Tables<'_, M> {
-    /// The table's tree; none if nothing was ever written to it.
+    /// Returns the tree of a table; `None` if the table does not exist.
     ///
     /// # Errors
     ///
@@ -315,8 +318,8 @@ impl<M: ConstMachine> Tables<'_, M> {
     ) -> Result<Option<u32>, Error> {
         let Some(found) = self.look(asked)? else { return Ok(None) };
         let mut bytes = Vec::new();
-        // One from before a migration has its records in another tree, and one from the middle of a
-        // migration that was taken back only some of them.
+        // A snapshot from before a migration has its records in another tree; a snapshot from the
+        // middle of a migration that was abandoned has only some of them.
         if snapshot.get_into(CATALOG, asked.name.as_bytes(), &mut bytes)?
             && !Entry::of(&bytes).is_ok_and(|then| then.tree == found.tree && !then.moving)
         {
@@ -326,7 +329,7 @@ impl<M: ConstMachine> Tables<'_, M> {
         Ok(Some(found.tree))
     }
 
-    /// What the session found out about a table since the last migration began.
+    /// Returns what the session has cached about a table since the last migration began.
     #[inline]
     fn known(&self, name: &'static str, tag: u64) -> Result<Option<Found>, Error> {
         let migrations = self.catalog.home.shared.migrations()?;
@@ -344,7 +347,7 @@ impl<M: ConstMachine> Tables<'_, M> {
         entry.map(|entry| self.checked(asked, &entry)).transpose()
     }
 
-    /// Compares the types that a call names with those of the catalog, and remembers the table.
+    /// Compares the types in a call with those of the catalog, and caches the table.
     fn checked(&self, asked: &Asked, entry: &Entry) -> Result<Found, Error> {
         let Asked { name, key, value, version, .. } = *asked;
         if entry.moving {
@@ -360,7 +363,7 @@ impl<M: ConstMachine> Tables<'_, M> {
         Ok(found)
     }
 
-    /// Does something with the session's scratch memory: with some of its own, if that is in use.
+    /// Runs `work` with the session's scratch buffers, or with new ones if those are in use.
     #[inline]
     pub(crate) fn with_scratch<R>(&self, work: impl FnOnce(&mut Scratch) -> R) -> R {
         let mut scratch = self.kept.scratch.take();
@@ -372,13 +375,13 @@ impl<M: ConstMachine> Tables<'_, M> {
         done
     }
 
-    /// The table's tree, for a transaction that may write: the table is made if there is none, and
-    /// its types are recorded if it has none. What another transaction makes is waited for as for a
-    /// lock.
+    /// Returns the tree of a table; called by transactions that may write. Creates the table if it
+    /// does not exist, and records its types if it has none. Waits as for a lock if another
+    /// transaction is creating it.
     ///
     /// # Errors
     ///
-    /// [`Error::TableType`]; those of making it.
+    /// [`Error::TableType`]; those of creating the table.
     #[inline]
     pub(crate) fn make<K: Key, V: Value>(
         &self,
@@ -394,19 +397,19 @@ impl<M: ConstMachine> Tables<'_, M> {
         }
     }
 
-    /// Notes when the tables were looked up that the transaction uses from here on.
+    /// Records when the tables that the transaction uses from here on were looked up.
     #[inline]
     fn found_for(&self, txn: &mut Txn<'_, StoreSession<M>, M>) -> Result<(), Error> {
         let (at, of) = (self.kept.trees.borrow().at, &self.kept.worker.tables_at);
         if of.get() != at {
-            // A write that was put off is one to a table as it was found before.
+            // A deferred write uses the table as it was looked up before, so carry it out first.
             txn.savepoint()?;
             of.set(at);
         }
         Ok(())
     }
 
-    /// The same of any types.
+    /// Returns the tree of a table, for types that are given at run time; see `make`.
     #[cold]
     pub(crate) fn make_asked(
         &self,

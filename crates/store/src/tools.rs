@@ -1,25 +1,25 @@
-//! Tools that look at a whole store, or make one of another.
+//! Tools that inspect, copy or repair a whole store.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `text` | a dump as text: what is written, and what of it is believed |
+//! | `text` | the text format of a dump, and its checks |
 //! | `dump` | a store to a dump, and a dump into a store |
-//! | `backup` | a copy of a store that others write, and a store of a copy |
-//! | `temporary` | the folder of a copy while it is made |
-//! | `drop_table` | a table of any size is emptied |
-//! | `compact` | a store whose pages are full, of one whose pages are not |
-//! | `reclaim` | room of free pages, returned to the file system |
-//! | `records` | what records there are in a log |
-//! | `pages` | how the pages of a table are filled |
-//! | `space` | how the pages of the file are used, and whether it is so |
-//! | `salvage` | what can be read of a store that cannot be opened |
-//! | `activity` | what goes on in a store |
+//! | `backup` | a copy of a store that is open, and a store from a copy |
+//! | `temporary` | the folder of a copy while it is being written |
+//! | `drop_table` | removing all records of a table of any size |
+//! | `compact` | a copy of a store with full pages |
+//! | `reclaim` | returning the space of free pages to the file system |
+//! | `records` | the records of a log |
+//! | `pages` | how full the pages of a table are |
+//! | `space` | the use of the pages of the file, and its check |
+//! | `salvage` | reading a store that cannot be opened |
+//! | `activity` | the activity in a store |
 //! | `metrics` | counts and sizes for a monitoring system |
-//! | `view` | a store looked at by a process that takes no part in it |
-//! | `locks` | which transactions wait, and which of them block others |
-//! | `processes` | which processes have the store open, and what each does |
-//! | `names`, `catalog` | names of locks in words, and of tables |
-//! | `upgrade` | a store of an older format becomes one of the present format |
+//! | `view` | inspection of a store by a process that has not opened it |
+//! | `locks` | waiting transactions, and the transactions that block them |
+//! | `processes` | the processes that have the store open |
+//! | `names`, `catalog` | names of locks as text; names of tables |
+//! | `upgrade` | conversion of a store of an older format |
 //! | `memory` | shared memory that killed processes left |
 
 mod activity;

@@ -19,7 +19,7 @@ use crate::{Error, Key, Multi, Savepoint, StartsWith, Table, Value};
 /// A key and a value, as a transaction returns them.
 pub type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
-/// The calls of a transaction that read. See [`ReadTxn`] for the cost of each call in the embedded
+/// The reading calls of a transaction. See [`ReadTxn`] for the cost of each call in the embedded
 /// store.
 ///
 /// # Examples
@@ -54,7 +54,7 @@ pub trait ReadOps<'r> {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::Value`], [`Error::TableType`]; those of the engine.
+    /// [`Error::KeyTooLong`], [`Error::Value`], [`Error::TableType`]; errors of the engine.
     fn get<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -86,7 +86,7 @@ pub trait ReadOps<'r> {
         key: K::Of<'_>,
     ) -> Result<bool, Error>;
 
-    /// Returns the records of a range, in order; `rev` of the iterator goes backwards.
+    /// Returns the records of a range, in order; `rev` of the iterator reverses the direction.
     ///
     /// # Errors
     ///
@@ -176,13 +176,13 @@ pub trait ReadOps<'r> {
     }
 }
 
-/// The calls of a transaction that may write, besides [`ReadOps`]. The records that it has read do
-/// not change until it ends. See [`WriteTxn`] for what each call costs in the embedded store.
+/// The calls of a transaction that may write, in addition to [`ReadOps`]. Records that it has read
+/// do not change until it ends. See [`WriteTxn`] for the cost of each call in the embedded store.
 pub trait WriteOps: ReadOps<'static> {
-    /// Where the transaction can be rolled back to.
+    /// A point to which the transaction can be rolled back.
     type Savepoint: Copy;
 
-    /// Reads a value that the transaction means to write.
+    /// Reads a value that the transaction will write.
     ///
     /// # Errors
     ///
@@ -218,8 +218,8 @@ pub trait WriteOps: ReadOps<'static> {
         value: V::Of<'_>,
     ) -> Result<(), Error>;
 
-    /// Reads a value, and writes what the closure makes of it; none removes the record. Returns the
-    /// new value.
+    /// Reads a value and writes the closure's result; `None` removes the record. Returns the new
+    /// value.
     ///
     /// # Errors
     ///
@@ -273,7 +273,7 @@ pub trait WriteOps: ReadOps<'static> {
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error>;
 
-    /// Gives a key one more value; returns false if the key has it.
+    /// Adds a value to a key. Returns false if the key has it already.
     ///
     /// # Errors
     ///
@@ -291,7 +291,7 @@ pub trait WriteOps: ReadOps<'static> {
         }
     }
 
-    /// Removes a value from a key; returns whether the key had it.
+    /// Removes a value from a key. Returns whether the key had it.
     ///
     /// # Errors
     ///
@@ -305,7 +305,7 @@ pub trait WriteOps: ReadOps<'static> {
         self.remove(table.table(), (key, value))
     }
 
-    /// Removes all values of a key; returns how many there were.
+    /// Removes all values of a key. Returns their number.
     ///
     /// # Errors
     ///
@@ -316,14 +316,14 @@ pub trait WriteOps: ReadOps<'static> {
         key: K::Of<'_>,
     ) -> Result<u64, Error>;
 
-    /// Returns where the transaction is now.
+    /// Creates a savepoint.
     ///
     /// # Errors
     ///
     /// Those of [`put`](Self::put).
     fn savepoint(&mut self) -> Result<Self::Savepoint, Error>;
 
-    /// Undoes what was written since a savepoint. It may be rolled back to again.
+    /// Rolls back to a savepoint, which remains valid.
     ///
     /// # Errors
     ///
@@ -331,7 +331,7 @@ pub trait WriteOps: ReadOps<'static> {
     fn roll_back_to(&mut self, savepoint: Self::Savepoint) -> Result<(), Error>;
 }
 
-/// The calls of [`ReadOps`] as those of the same names of a type.
+/// Forwards the calls of [`ReadOps`] to the methods of the same names.
 macro_rules! reads {
     ($rows:lifetime, $self:ident => $of:expr) => {
         #[inline]

@@ -1,19 +1,20 @@
-//! A transaction that may write: locks to its end, records in the log, and rolling back.
+//! A transaction that may write: it holds locks to its end, logs its changes, and can be rolled
+//! back.
 //!
 //! | step | what it does |
 //! |---|---|
 //! | read | takes S on the key's name, then reads the newest version |
-//! | read a range | claims the range; takes S on records that others have not finished |
-//! | write | takes X on the name, and a place among ranges if the tree has claims; then writes |
-//! | last write | takes X on the name, and is done by what comes next, as a rule the commit |
-//! | commit | logs the commit record, which is the last write's if there is one; the locks go |
-//! | prepare | logs the locks and the id; all stays as it is until somebody decides |
-//! | roll back | undoes the log's records in place, the last one first; then the locks go |
+//! | read a range | locks the range; takes S on records of unfinished transactions |
+//! | write | takes X on the name, and an insert lock if the tree has range locks; then writes |
+//! | last write | takes X on the name; the next call carries it out, usually the commit |
+//! | commit | logs the commit record, or the last write as one; releases the locks |
+//! | prepare | logs the locks and the id; nothing changes until a thread decides |
+//! | roll back | rolls back its changes in place, last to first; then releases the locks |
 //!
-//! Invariants: a record whose stamp names a transaction that is not finished is locked in X by it.
-//! The locks go after the commit record is in the log, so a transaction that waited for them
-//! commits later in the log, and the log's order is the order of conflicts. Undoing takes no lock:
-//! the transaction holds them.
+//! Invariants: if the stamp of a record names an unfinished transaction, that transaction holds X
+//! on the record. Locks are released after the commit record is in the log. A transaction that
+//! waited for them therefore commits at a later position, and the order of the log is the order of
+//! conflicts. Rollback takes no locks, because the transaction already holds them.
 
 mod contended;
 mod held_ends;
@@ -38,68 +39,68 @@ use crate::txn::held_ends::HeldEnds;
 pub(crate) use crate::txn::prepare::IDS;
 use crate::txn::steps::Awaited;
 
-/// Which histories a transaction that may write allows.
+/// The isolation level of a transaction that may write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Level {
-    /// Only those that some serial order has too.
+    /// The transaction is serializable.
     #[default]
     Serializable,
-    /// Reads see what is committed, and hold no lock afterwards: what was read may change, and
-    /// ranges may get new records, before the transaction ends.
+    /// Reads return committed data and keep no lock. Data that was read may change, and ranges may
+    /// get new records, before the transaction ends.
     ReadCommitted,
 }
 
-/// Where a transaction can be rolled back to.
+/// A point to which a transaction can be rolled back.
 #[derive(Clone, Copy, Debug)]
 pub struct Savepoint {
     owner: latchwork_lockmgr::OwnerId,
     last: u64,
-    /// How many the transaction had made before it.
+    /// The number of savepoints that the transaction had made before.
     number: u64,
 }
 
-/// A write whose lock is held.
+/// A write that is deferred to the commit. Its lock is held.
 struct Pending {
     tree: u32,
     key: Vec<u8>,
     value: Option<Vec<u8>>,
 }
 
-/// A transaction. Dropping it rolls it back.
+/// A transaction. If it is dropped, it is rolled back.
 pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     engine: &'t E,
     owner: Owner<'t, M>,
     chain: Chain,
     level: Level,
     wait: Wait,
-    /// What this attempt, or one before it, could not lock to write it.
+    /// Keys that this attempt, or an earlier one, could not lock for writing.
     contended: RefCell<Contended>,
-    /// Trees of which it holds ranges.
+    /// Trees with ranges that it holds.
     claims: BTreeSet<u32>,
     /// Ends of trees that it holds.
     ends: HeldEnds,
-    /// The last write, which the commit does.
+    /// The last write, which the commit carries out.
     pending: Option<Pending>,
-    /// How many savepoints were made.
+    /// The number of savepoints made.
     savepoints: u64,
-    /// Those that were rolled back over: between one's number and another's, in order.
+    /// Savepoints that were rolled back over: exclusive ranges of numbers, in order.
     gone: Vec<(u64, u64)>,
-    /// Why it can only be rolled back.
+    /// The error after which it can only be rolled back.
     failed: Option<Error>,
-    /// Nothing is left to undo.
+    /// It has ended: nothing is left to roll back.
     over: bool,
-    /// It is done in steps: its caller waits for locks, see `steps.rs`.
+    /// It runs in steps, and its caller waits for locks: see `steps.rs`.
     in_steps: bool,
-    /// The first savepoint that the step may roll back to.
+    /// The first savepoint to which the current step may roll back.
     floor: u64,
-    /// The lock that the last step did not get.
+    /// The lock that the last step could not get.
     awaited: Cell<Option<Box<Awaited>>>,
 }
 
 impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
-    /// A transaction of the thread that has this slot, which has no other. Its locks are `owner`'s,
-    /// of a manager with the modes [`granular`](latchwork_lockmgr::granular).
+    /// Creates a transaction of the thread that has this slot, which must have no other. Its locks
+    /// belong to `owner`, of a manager with the modes [`granular`](latchwork_lockmgr::granular).
     pub fn new(engine: &'t E, owner: Owner<'t, M>, slot: u16, level: Level) -> Self {
         let chain = Chain { slot, ..Chain::default() };
         Self {
@@ -122,12 +123,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
     }
 
-    /// How its requests for locks wait from now on.
+    /// Sets how its later requests for locks wait.
     pub fn set_wait(&mut self, wait: Wait) {
         self.wait = wait;
     }
 
-    /// When it began, for the owner of its next attempt.
+    /// Returns when it began; the owner of its next attempt gets this age.
     ///
     /// # Errors
     ///
@@ -136,19 +137,20 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(self.owner.age()?)
     }
 
-    /// Why it can only be rolled back, if it can.
+    /// Returns the error after which it can only be rolled back, if any.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()
     }
 
-    /// Runs what may panic between two writes. If it does, the transaction can only be rolled back:
-    /// half of the writes are no change that it may commit.
+    /// Runs a closure that may panic between two writes. After a panic the transaction can only be
+    /// rolled back, so that it cannot commit a part of the writes.
     pub(crate) fn as_a_whole<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
-        // No record's position: it is not looked at what was written.
+        // No record has this position, so any panic counts.
         self.all_since(u64::MAX, work)
     }
 
-    /// The same, unless the last that it wrote is still this record: then there is no half.
+    /// Runs a closure. If it panics, the transaction can only be rolled back, unless its last log
+    /// record is still `last`, so that nothing was written.
     fn all_since<R>(&mut self, last: u64, work: impl FnOnce(&mut Self) -> R) -> R {
         struct Half<'x, 't, E: Engine, M: ConstMachine>(&'x mut Txn<'t, E, M>, u64);
         impl<E: Engine, M: ConstMachine> Drop for Half<'_, '_, E, M> {
@@ -164,7 +166,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         done
     }
 
-    /// Refuses what comes after a failure, and remembers a new one.
+    /// Refuses calls after a failure, and records a new one.
     fn guard<R>(
         &mut self,
         operation: impl FnOnce(&mut Self) -> Result<R, Error>,
@@ -176,19 +178,20 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if let Err(error) = &result
             && error.ends_transaction()
         {
-            // A call within this one may have noted it already.
+            // A nested call may have recorded it already.
             self.failed.get_or_insert_with(|| error.clone());
         }
         result
     }
 
-    /// Comes after a read: what was written before may have been undone by another thread.
+    /// Checks that the transaction is still open. Called after a read, because another thread may
+    /// have rolled back the earlier writes.
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
         if self.chain.last == 0 { Ok(()) } else { self.engine.still_open() }
     }
 
-    /// Writes a record, or removes it. O(log n).
+    /// Writes or removes a record. O(log n).
     ///
     /// # Errors
     ///
@@ -202,12 +205,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Removes all records of a range, and says how many there were. O(records), and memory of
-    /// their keys.
+    /// Removes all records of a range. Returns their number. O(records), with memory for their
+    /// keys.
     ///
     /// # Errors
     ///
-    /// As [`scan_raw`](Self::scan_raw) and [`write_raw`](Self::write_raw).
+    /// Those of [`scan_raw`](Self::scan_raw) and [`write_raw`](Self::write_raw).
     pub fn remove_range_raw(
         &mut self,
         tree: u32,
@@ -221,7 +224,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let (before, mut count) = (self.chain.last, 0);
         let read_committed = self.level == Level::ReadCommitted;
         let mut remove = |txn: &mut Self, key: &[u8]| {
-            // Nothing kept another one from removing it meanwhile, at that level.
+            // At that level, another transaction may have removed the record since the scan.
             if read_committed && txn.get_raw_for_update(tree, key)?.is_none() {
                 return Ok(());
             }
@@ -231,20 +234,19 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let removed =
             self.all_since(before, |txn| keys.iter().try_for_each(|key| remove(txn, key)));
         if removed.is_err() && self.failed.is_none() {
-            // A part of them is no change that a transaction may commit.
+            // A transaction must not commit only a part of the removals.
             self.guard(|txn| txn.undo_after(before))?;
         }
         removed.map(|()| count)
     }
 
-    /// Writes a record, or removes it, as the last thing before the commit: they are one record of
-    /// the log. What is called instead of the commit does the write first. As
-    /// [`write_raw`](Self::write_raw).
+    /// Writes or removes a record as the last operation before the commit: write and commit are one
+    /// log record. If another call follows instead, it carries out the write first.
     ///
     /// # Errors
     ///
-    /// As there, some of them from the commit, or from what is called instead of it: then the
-    /// transaction can only be rolled back.
+    /// Those of [`write_raw`](Self::write_raw). Some of them are returned by the commit, or by the
+    /// call that follows instead; the transaction can then only be rolled back.
     pub fn write_last(&mut self, tree: u32, key: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
         self.guard(|txn| {
             txn.catch_up()?;
@@ -255,12 +257,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Writes a record, or removes it, and commits at once: nothing but [`commit`](Self::commit)
-    /// comes behind it.
+    /// Writes or removes a record, and commits in the same log record. Only
+    /// [`commit`](Self::commit) may follow.
     ///
     /// # Errors
     ///
-    /// As [`write_raw`](Self::write_raw).
+    /// Those of [`write_raw`](Self::write_raw).
     pub(crate) fn write_and_commit(
         &mut self,
         tree: u32,
@@ -274,29 +276,30 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Does the write that was put off to the commit.
+    /// Carries out the deferred write.
     fn catch_up(&mut self) -> Result<(), Error> {
         self.write_pending(false).map(drop)
     }
 
-    /// The same, as the commit if it is the `last`; says whether there was one.
+    /// Carries out the deferred write, as the commit if it is the `last`. Returns whether one
+    /// existed.
     fn write_pending(&mut self, last: bool) -> Result<bool, Error> {
         let Some(write) = self.pending.take() else { return Ok(false) };
         let changed = self.change(write.tree, &write.key, write.value.as_deref(), last);
         match &changed {
             Err(why) if self.awaits(why) => self.pending = Some(write),
-            // The caller was told that it is written.
+            // The caller of the write got no error, so the transaction must fail.
             Err(why) => self.failed = Some(why.clone()),
             Ok(()) => {}
         }
         changed.map(|()| true)
     }
 
-    /// Writes a record that must not be there. O(log n).
+    /// Writes a record that must not exist. O(log n).
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]; others as [`write_raw`](Self::write_raw).
+    /// [`Error::Exists`]; those of [`write_raw`](Self::write_raw).
     pub fn insert_raw(&mut self, tree: u32, key: &[u8], value: &[u8]) -> Result<(), Error> {
         self.guard(|txn| {
             txn.catch_up()?;
@@ -311,7 +314,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Changes a record whose lock is held.
+    /// Changes a record. Its lock is held.
     fn change(
         &mut self,
         tree: u32,
@@ -332,7 +335,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         };
         let Err(why) = changed else { return Ok(()) };
         if self.chain.last != before {
-            // A part of a long value is no change that a transaction may commit.
+            // A transaction must not commit a part of a long value.
             self.undo_after(before)?;
         }
         Err(why.of_table(|| self.engine.table(tree)))
@@ -351,7 +354,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
                 Wrote::Done => return Ok(()),
                 Wrote::Claimed => self.take_place(tree, key)?,
                 Wrote::Long => {
-                    // A reader that holds a range may read the value until the record is changed.
+                    // A reader that holds the range may read the long value until the record is
+                    // changed.
                     if !how.cleared {
                         self.take_place(tree, key)?;
                     }
@@ -363,7 +367,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
     }
 
-    /// Writes the pieces of a long value; returns what its record is to have.
+    /// Writes the pieces of a long value. Returns the contents of its record.
     #[cold]
     fn write_pieces(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>, Error> {
         let (max, at) = (self.engine.record_max(), self.engine.position());
@@ -374,7 +378,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(long.record(value))
     }
 
-    /// Removes the pieces of the long value that a record has.
+    /// Removes the pieces of a record's long value.
     #[cold]
     fn remove_pieces(&mut self, tree: u32, key: &[u8]) -> Result<(), Error> {
         let (max, mut record) = (self.engine.record_max(), Vec::new());
@@ -386,11 +390,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(())
     }
 
-    /// Notes where the transaction is.
+    /// Creates a savepoint.
     ///
     /// # Errors
     ///
-    /// As [`write_raw`](Self::write_raw).
+    /// Those of [`write_raw`](Self::write_raw).
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.guard(|txn| {
             txn.catch_up()?;
@@ -401,8 +405,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Undoes what was written since a savepoint. Locks stay, for what was read since then may be
-    /// remembered. O(records undone).
+    /// Rolls back to a savepoint. Keeps the locks, because the caller may remember what was read
+    /// since. O(records rolled back).
     ///
     /// # Errors
     ///
@@ -429,7 +433,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     fn undo_after(&mut self, kept: u64) -> Result<(), Error> {
         let mut at = self.chain.last;
         self.none_is_empty();
-        // A panic may come behind the first record that undoes, and before the chain has it.
+        // A panic may come after the first log record of the rollback and before `chain` contains
+        // it.
         self.as_a_whole(|txn| {
             while at > kept {
                 at = txn.engine.undo(&mut txn.chain, at)?;
@@ -438,29 +443,28 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// Commits: returns the position of the commit record, or none if nothing was written. The
-    /// locks go when the record is in the log; whether it is on the disk is the caller's to wait
-    /// for.
+    /// Commits. Returns the position of the commit record, or `None` if nothing was written. The
+    /// locks are released when the record is in the log; the caller waits for the disk.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`], [`Error::Engine`]. Then it was rolled back.
+    /// [`Error::Aborted`], [`Error::Engine`]. The transaction was rolled back.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
         self.end()
     }
 
-    /// The same. One that is done in steps goes on if a lock was not free.
+    /// Commits. In steps, the transaction continues if a lock was not free.
     pub(crate) fn end(&mut self) -> Result<Option<u64>, Error> {
         match self.guard(Self::commit_now) {
             Ok(at) => {
                 self.over = true;
-                // It is committed, whatever comes of this.
+                // The transaction is committed, whatever the result of this.
                 let _ = self.release(false);
                 Ok(at)
             }
             Err(why) if self.awaits(&why) => Err(why),
             Err(why) => {
-                // What cannot be undone says so: a transaction that is kept must not be run again.
+                // Report a failed rollback: a transaction that keeps its locks must not be retried.
                 self.undo_all()?;
                 Err(why)
             }
@@ -475,15 +479,15 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if !self.write_pending(true)? && self.chain.last != 0 {
             return self.engine.commit(&mut self.chain).map(Some);
         }
-        // Its last write has committed it, or there was none.
+        // The last write was the commit, or nothing was written.
         Ok((self.chain.committed != 0).then_some(self.chain.committed))
     }
 
-    /// Undoes everything, and lets go of the locks. O(records written).
+    /// Rolls back and releases the locks. O(records written).
     ///
     /// # Errors
     ///
-    /// [`Error::Engine`]: then the locks are kept until the owner is swept.
+    /// [`Error::Engine`]: the locks are kept until the owner is swept.
     pub fn roll_back(mut self) -> Result<(), Error> {
         self.undo_all()
     }
@@ -496,7 +500,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if self.chain.last != 0 {
             let undoing = Undoing(self);
             match undoing.0.undo_after(0) {
-                // Another thread has undone it, or begun to.
+                // Another thread has rolled it back, or begun to.
                 Ok(()) | Err(Error::TransactionTooOld) => {}
                 Err(why) => return Err(why),
             }
@@ -511,11 +515,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self.forget_call();
         let released = match rolled_back {
             false => self.owner.release_all(),
-            // It may be run again, and would be first to ask for what others wait for.
+            // It may be retried, and would then request first what others wait for.
             true => self.owner.release_all_in_turn(),
         };
         if released.is_err() {
-            // They would be no transaction's: a sweep has them to release.
+            // Otherwise they would belong to no transaction; a sweep releases them.
             self.owner.keep();
             self.engine.given_up();
         }
@@ -526,8 +530,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     }
 }
 
-/// A transaction that is being undone. If this is dropped, it could not be, or something has
-/// panicked: then what it has written stays locked until a sweep has undone it.
+/// A transaction during its rollback. If this is dropped, the rollback failed or panicked: the
+/// changes stay locked until a sweep has rolled them back.
 struct Undoing<'a, 'e, E: Engine, M: ConstMachine>(&'a mut Txn<'e, E, M>);
 
 impl<E: Engine, M: ConstMachine> Drop for Undoing<'_, '_, E, M> {
@@ -540,7 +544,7 @@ impl<E: Engine, M: ConstMachine> Drop for Undoing<'_, '_, E, M> {
 
 impl<E: Engine, M: ConstMachine> Drop for Txn<'_, E, M> {
     fn drop(&mut self) {
-        // What the engine cannot undo now is undone when the owner is swept.
+        // If the engine cannot roll it back now, the sweep of the owner does.
         let _ = self.undo_all();
     }
 }

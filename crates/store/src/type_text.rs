@@ -1,9 +1,9 @@
-//! Types that are given as text at run time, by programs in other languages.
+//! Types given as text at run time, by programs in other languages.
 
 use crate::names::kept;
 use crate::types::Type;
 
-/// How deep types may lie in each other.
+/// Maximum nesting of types.
 const DEPTH: usize = 32;
 
 /// Types without parts.
@@ -13,9 +13,9 @@ const NAMES: [&str; 16] = [
 ];
 
 impl Type {
-    /// The type with this description, or none if the text is no description of a type. A type
-    /// has one description: there are no spaces in it. The process keeps the text until it ends,
-    /// once for all equal texts. O(length).
+    /// Returns the type with this description, or `None` if the text does not describe a type. Each
+    /// type has exactly one description, without spaces. The process keeps each distinct text until
+    /// it ends. O(length).
     ///
     /// # Examples
     ///
@@ -42,12 +42,12 @@ fn expect(rest: &mut &str, what: &str) -> Option<()> {
     Some(())
 }
 
-/// The name of a type, a field or a variant; `r#type` is one.
+/// Parses the name of a type, a field or a variant; `r#type` is valid.
 fn name<'t>(rest: &mut &'t str) -> Option<&'t str> {
     upto(rest, |c| !c.is_alphanumeric() && !matches!(c, '_' | '#'))
 }
 
-/// The text before the first such character.
+/// Returns the text before the first of these characters.
 fn upto<'t>(rest: &mut &'t str, is_end: impl FnMut(char) -> bool) -> Option<&'t str> {
     let (found, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
     *rest = after;
@@ -61,7 +61,7 @@ fn number(rest: &mut &str) -> Option<()> {
     (end > 0).then_some(())
 }
 
-/// Takes one type.
+/// Parses one type.
 fn one(rest: &mut &str, depth: usize) -> Option<()> {
     let depth = depth.checked_sub(1)?;
     match rest.chars().next()? {
@@ -140,7 +140,7 @@ fn named(rest: &mut &str, depth: usize) -> Option<()> {
     match of {
         "bytes" => number(rest)?,
         "opt" => one(rest, depth)?,
-        // Of a format: what is in the brackets is the program's own name.
+        // For a format, the brackets contain the program's own name.
         _ => {
             upto(rest, |c| matches!(c, ',' | ')'))?;
             if expect(rest, ",").is_some() {

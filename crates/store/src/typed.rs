@@ -1,5 +1,5 @@
-//! What a closure of [`Store::read`](crate::Store::read) and [`Store::write`](crate::Store::write)
-//! has in hand: tables with types.
+//! Typed access to tables for the closures of [`Store::read`](crate::Store::read) and
+//! [`Store::write`](crate::Store::write).
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -17,7 +17,7 @@ use crate::{Error, Key, Savepoint, Snapshot, StartsWith, Table, Txn, Value};
 
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// The tables at one position of the log: see [`Store::read`](crate::Store::read).
+/// A snapshot of all tables: see [`Store::read`](crate::Store::read).
 pub struct ReadTxn<'s, M: ConstMachine = Machine> {
     pub(crate) snapshot: Snapshot<'s, StoreSession<M>>,
     pub(crate) tables: Tables<'s, M>,
@@ -25,8 +25,8 @@ pub struct ReadTxn<'s, M: ConstMachine = Machine> {
 
 /// A transaction: see [`Store::write`](crate::Store::write).
 ///
-/// Each of its calls makes the table that it names, if there is none, also one that only reads: an
-/// empty table stays, whatever becomes of the transaction.
+/// Each call creates the table that it names if the table does not exist, also a call that only
+/// reads. The empty table remains even if the transaction is rolled back.
 pub struct WriteTxn<'x, 's, M: ConstMachine = Machine> {
     pub(crate) txn: &'x mut Txn<'s, StoreSession<M>, M>,
     pub(crate) tables: Tables<'x, M>,
@@ -61,7 +61,7 @@ pub(crate) fn as_slices(range: &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
     (range.0.as_ref().map(Vec::as_slice), range.1.as_ref().map(Vec::as_slice))
 }
 
-/// All records of a range, which the transaction holds from then on.
+/// Reads all records of a range, which the transaction locks.
 pub(crate) fn all_of<M: ConstMachine>(
     txn: &mut Txn<'_, StoreSession<M>, M>,
     tree: u32,
@@ -80,7 +80,8 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`], [`Error::Value`]; [`Error::SnapshotTooOld`]; those of the parts.
+    /// [`Error::KeyTooLong`], [`Error::Value`]; [`Error::SnapshotTooOld`]; errors of the [store's
+    /// parts](Error).
     pub fn get<K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -89,11 +90,11 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.get_with(table, key, |value| table.value_of(value))?.transpose()
     }
 
-    /// Reads a value's bytes, and returns what `with` makes of them: nothing is allocated.
+    /// Calls `with` for the bytes of a value and returns its result. Allocates nothing.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     #[inline]
     pub fn get_with<K: Key, V: Value, R>(
         &self,
@@ -109,12 +110,12 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         })
     }
 
-    /// The records of a range, in order; `rev` of the iterator goes backwards. They are read some
-    /// at a time.
+    /// Returns the records of a range, in order; `rev` of the iterator reverses the direction. The
+    /// iterator reads them in batches.
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`]; the iterator gives those of [`get`](Self::get).
+    /// [`Error::KeyTooLong`]; the iterator returns those of [`get`](Self::get).
     pub fn range<'k, K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -123,12 +124,13 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.rows(table, bounds(table, &range)?)
     }
 
-    /// The records whose keys begin with these parts, in order. For text that begins with some
-    /// letters ask for a [`range`](Self::range): from `"user:"` to before `"user;"`.
+    /// Returns the records whose keys begin with these parts, in order. For texts that begin with
+    /// certain letters use a [`range`](Self::range), for example from `"user:"` to before
+    /// `"user;"`.
     ///
     /// # Errors
     ///
-    /// As [`range`](Self::range).
+    /// Those of [`range`](Self::range).
     pub fn prefix<P: Key, K: StartsWith<P>, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -155,7 +157,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); what `each` returns.
+    /// Those of [`get`](Self::get); errors that `each` returns.
     pub fn scan<'k, K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -169,11 +171,11 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         }
     }
 
-    /// As [`scan`](Self::scan), from the last record of the range to the first.
+    /// Calls `each` as [`scan`](Self::scan) does, from the last record of the range to the first.
     ///
     /// # Errors
     ///
-    /// Those of [`get`](Self::get); what `each` returns.
+    /// Those of [`get`](Self::get); errors that `each` returns.
     pub fn scan_back<'k, K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
@@ -187,21 +189,21 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         }
     }
 
-    /// Its position in the log.
+    /// Returns the position of the snapshot in the log.
     pub fn at(&self) -> u64 {
         self.snapshot.at()
     }
 }
 
 impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
-    /// The tree of a table, which is made if it is not there.
+    /// Returns the tree of a table. Creates the table if it does not exist.
     #[inline]
     pub(crate) fn tree<K: Key, V: Value>(&mut self, table: &Table<K, V>) -> Result<u32, Error> {
         self.tables.make(table, self.txn)
     }
 
-    /// Does something with a table's tree and a key's bytes. A table that is not there is made:
-    /// what it has not is what the transaction has read.
+    /// Runs `work` with the tree of a table and the bytes of a key. Creates the table if it does
+    /// not exist, so that reading an absent key can be locked.
     #[inline]
     fn with_key<K: Key, V: Value, R>(
         &mut self,
@@ -216,12 +218,12 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Reads a value, which nobody changes until the transaction ends. O(log n).
+    /// Reads a value. No other transaction can change it until this one ends. O(log n).
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`], [`Error::TransactionTooOld`], with which the transaction can only be rolled
-    /// back; [`Error::KeyTooLong`], [`Error::Value`]; those of the parts.
+    /// [`Error::Lock`] and [`Error::TransactionTooOld`], after which the transaction can only be
+    /// rolled back; [`Error::KeyTooLong`], [`Error::Value`]; errors of the [store's parts](Error).
     pub fn get<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -233,12 +235,12 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Reads a value's bytes, and returns what `with` makes of them: nothing is allocated. As
-    /// [`get`](Self::get).
+    /// Reads a value as [`get`](Self::get) does; calls `with` for its bytes and returns the result.
+    /// Allocates nothing.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get`](Self::get).
     #[inline]
     pub fn get_with<K: Key, V: Value, R>(
         &mut self,
@@ -252,8 +254,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Reads a value that the transaction means to write, as
-    /// [`get_for_update`](Self::get_for_update), without a copy: calls `with` for its bytes.
+    /// Reads a value as [`get_for_update`](Self::get_for_update) does; calls `with` for its bytes
+    /// and returns the result. Allocates nothing.
     ///
     /// # Errors
     ///
@@ -270,13 +272,13 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Reads a value that the transaction means to write. As [`get`](Self::get), and no other
-    /// transaction reads it thus meanwhile: two that both read first and then write would wait for
-    /// each other.
+    /// Reads a value that the transaction will write. No other transaction can read it for update
+    /// until this one ends. With [`get`](Self::get), two transactions that both read and then write
+    /// would deadlock.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get`](Self::get).
     pub fn get_for_update<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -288,12 +290,12 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Writes a value, whether there is one or not. O(log n); a value that is too long for a
+    /// Writes a value, whether the record exists or not. O(log n). A value that is longer than a
     /// quarter of a page is written in pieces, O(length).
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); [`Error::ValueTooLong`].
+    /// Those of [`get`](Self::get); [`Error::ValueTooLong`].
     pub fn put<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -306,14 +308,13 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Writes a value as the last thing that the transaction does: the write and the commit are one
-    /// record of the log. What is called all the same comes behind the write. As
-    /// [`put`](Self::put).
+    /// Writes a value as the last operation of the transaction: the write and the commit are one
+    /// log record. If another call follows, it carries out the write first.
     ///
     /// # Errors
     ///
-    /// As there, some of them from the commit, or from what is called instead of it: the
-    /// transaction can only be rolled back then.
+    /// Those of [`put`](Self::put). Some of them are returned by the commit, or by the call that
+    /// follows instead; the transaction can then only be rolled back.
     pub fn put_final<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -326,11 +327,11 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Writes a value where there is none.
+    /// Writes a value if the record does not exist.
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]; as [`put`](Self::put).
+    /// [`Error::Exists`]; those of [`put`](Self::put).
     pub fn insert<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -341,11 +342,11 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.insert_raw(tree, &table.key(&key)?, &table.value(&value))
     }
 
-    /// Removes a record; says whether there was one.
+    /// Removes a record. Returns whether it existed.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn remove<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -359,12 +360,13 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         Ok(there)
     }
 
-    /// The records of a range, in order, all of them read now; `rev` of the iterator goes
-    /// backwards. Until the transaction ends nobody changes them, or writes between them.
+    /// Returns the records of a range, in order; `rev` of the iterator reverses the direction. The
+    /// call reads all of them. No other transaction can change them or insert between them until
+    /// this one ends.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn range<'k, K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -373,11 +375,11 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.rows(table, &bounds(table, &range)?)
     }
 
-    /// The records whose keys begin with these parts. As [`range`](Self::range).
+    /// Returns the records whose keys begin with these parts; see [`range`](Self::range).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get`](Self::get).
     ///
     /// # Examples
     ///
@@ -393,7 +395,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///     for (order, line, price) in [(7, 1, 20), (7, 2, 5), (8, 1, 1)] {
     ///         tx.put(&LINES, ("ann", order, line), price)?;
     ///     }
-    ///     // Nobody adds a line to the order before the sum is written.
+    ///     // No other transaction can add a line to the order before the sum is written.
     ///     let lines = tx.prefix::<(&str, u64), _, _>(&LINES, ("ann", 7))?;
     ///     lines.map(|line| line.map(|(_, price)| price)).sum::<Result<u32, _>>()
     /// })?;
@@ -419,12 +421,12 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         Ok(Rows::of(*table, all_of(self.txn, tree, range)?))
     }
 
-    /// Calls `each` for the bytes of the records of a range, until it returns `false`. The whole
-    /// range is held, as by [`range`](Self::range).
+    /// Calls `each` for the bytes of the records of a range, until it returns `false`. Locks the
+    /// whole range, as [`range`](Self::range) does.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get); what `each` returns.
+    /// Those of [`get`](Self::get); errors that `each` returns.
     pub fn scan<'k, K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -435,13 +437,13 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.scan_raw(tree, as_slices(&range), false, each)
     }
 
-    /// As [`scan`](Self::scan), from the last record of the range to the first. A serializable
-    /// transaction keeps others from writing anywhere in the range, also before the record at which
-    /// `each` has stopped: let the range begin as late as may be.
+    /// Calls `each` as [`scan`](Self::scan) does, from the last record of the range to the first. A
+    /// serializable transaction locks the whole range, also the part before the record at which
+    /// `each` stopped, so choose a range that begins as late as possible.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get`](Self::get); errors that `each` returns.
     ///
     /// # Examples
     ///
@@ -456,7 +458,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///     for (day, price) in [(3, 20), (8, 25), (12, 30)] {
     ///         tx.put(&PRICES, day, price)?;
     ///     }
-    ///     // The last one that was set on day 10, or in the week before: none before is held.
+    ///     // The price set on day 10 or in the week before. Earlier days are not locked.
     ///     let mut price = None;
     ///     tx.scan_back(&PRICES, 3..=10, &mut |_, value| {
     ///         price = Some(PRICES.value_of(value)?);
@@ -479,11 +481,11 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.scan_raw(tree, as_slices(&range), true, each)
     }
 
-    /// Removes all records of a range; says how many there were.
+    /// Removes all records of a range. Returns their number.
     ///
     /// # Errors
     ///
-    /// As [`get`](Self::get).
+    /// Those of [`get`](Self::get).
     pub fn remove_range<'k, K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -494,38 +496,38 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 
-    /// Notes where the transaction is. What was [written last](Self::put_final) is written first.
+    /// Creates a savepoint. Carries out a deferred [last write](Self::put_final) first.
     ///
     /// # Errors
     ///
-    /// Behind a last write those of [`put`](Self::put); [`Error::TransactionTooOld`]; those of the
-    /// parts.
+    /// Those of [`put`](Self::put) after a last write; [`Error::TransactionTooOld`]; errors of the
+    /// [store's parts](Error).
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.txn.savepoint()
     }
 
-    /// Undoes what was written since a savepoint.
+    /// Rolls back to a savepoint.
     ///
     /// # Errors
     ///
-    /// [`Error::Savepoint`]; those of the parts.
+    /// [`Error::Savepoint`]; errors of the [store's parts](Error).
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
         self.txn.roll_back_to(savepoint)
     }
 }
 
-/// Fetches some more records of a range, forwards or back, at most so many.
+/// Reads up to a number of records of a range, forwards or backwards.
 type Fetch<'r> = Box<dyn FnMut(Slices<'_>, bool, usize, &mut Batch) -> Result<(), Error> + 'r>;
 
-/// The records of a range. After an error there are no more.
+/// The records of a range. After an error the iterator is at its end.
 pub struct Rows<'r, K: Key, V: Value> {
     table: Table<K, V>,
     range: Bounds,
     back: bool,
-    /// None if all records are in the batch.
+    /// `None` if the batch contains all remaining records.
     fetch: Option<Fetch<'r>>,
     batch: Batch,
-    /// Which records of the batch were not taken yet.
+    /// The records of the batch that have not been returned yet.
     left: Range<usize>,
     limit: usize,
     of: PhantomData<fn(K, V)>,
@@ -538,25 +540,26 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
         rows
     }
 
-    /// Records that were read.
+    /// Creates an iterator over records that have been read.
     pub(crate) fn of(table: Table<K, V>, batch: Batch) -> Self {
         let range = (Bound::Unbounded, Bound::Unbounded);
         let (back, fetch, left, limit) = (false, None, 0..batch.len(), FEW);
         Self { table, range, back, fetch, batch, left, limit, of: PhantomData }
     }
 
-    /// The records that were not taken yet, the last one first.
+    /// Reverses the direction: the remaining records, the last one first.
     #[must_use]
     pub fn rev(mut self) -> Self {
         if self.fetch.is_some() {
-            // What is in the batch is fetched again, in the other order. If all of it was taken,
-            // the range begins behind that already.
+            // The rest of the batch is read again, in the other order. If all of it was returned,
+            // the range already begins after it.
             let next = core::mem::take(&mut self.left).next();
             if let Some(row) = next.and_then(|next| self.batch.get(next)) {
                 let end = if self.back { &mut self.range.1 } else { &mut self.range.0 };
                 *end = Bound::Included(row.key.to_vec());
             }
-            // Nor does the next fetch go on from what it has of the page: it may be turned again.
+            // The next read must not continue from the batch's page, because the direction may
+            // change again.
             self.batch.forget();
         }
         self.back = !self.back;
@@ -566,7 +569,8 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
     #[allow(clippy::type_complexity, reason = "an item of an iterator")]
     fn take(&mut self) -> Result<Option<(K::Owned, V::Owned)>, Error> {
         loop {
-            // Without more to come, the batch is in order, and read from its end if backwards.
+            // With no more to read, the batch is in order, and is returned from its end if
+            // backwards.
             let whole = self.fetch.is_none() && self.back;
             let index = if whole { self.left.next_back() } else { self.left.next() };
             if let Some(row) = index.and_then(|index| self.batch.get(index)) {
@@ -579,7 +583,7 @@ impl<'r, K: Key, V: Value> Rows<'r, K, V> {
             fetch(as_slices(&self.range), self.back, self.limit, &mut self.batch)?;
             (self.left, self.limit) = (0..self.batch.len(), self.limit.saturating_mul(4));
             match (self.batch.next(), self.back) {
-                // The last batch is in the order of the scan already.
+                // The last batch is already in the order of the scan.
                 (None, _) => (self.fetch, self.back) = (None, false),
                 (Some(next), false) => self.range.0 = Bound::Included(next.to_vec()),
                 (Some(next), true) => self.range.1 = Bound::Excluded(next.to_vec()),

@@ -1,8 +1,8 @@
 //! Descriptions of the types of keys and values.
 //!
-//! A type describes itself by a constant, so that a table's types are compared without running any
-//! code. The catalog records the description as text: it must not change between versions of
-//! the program, and it is not the name that Rust gives to the type.
+//! A type describes itself by a constant, so that the types of a table can be compared without
+//! running code. The catalog records the description as text. It must not change between versions
+//! of the program, and it differs from Rust's name of the type.
 //!
 //! | text | type |
 //! |---|---|
@@ -12,10 +12,10 @@
 //! | `opt(u16)` | `Option<u16>` |
 //! | `()`, `(str,u64)`, `(u64,)` | a tuple, a tuple struct |
 //! | `{name:str,age:u16}` | a struct |
-//! | `<Red\|Green(u64)\|Blue{x:u8}>`, `<A=3\|B>` | an enum, with numbers that are not the next |
-//! | `own(city)` | a type with an encoding of its own |
+//! | `<Red\|Green(u64)\|Blue{x:u8}>`, `<A=3\|B>` | an enum; numbers are given if not consecutive |
+//! | `own(city)` | a type with its own encoding |
 //! | `postcard(order)`, `json(order)`, `plain(order,24)` | values of other crates' formats |
-//! | `any` | any type: a tool reads it |
+//! | `any` | any type, for tools |
 
 use core::fmt;
 
@@ -39,7 +39,7 @@ pub enum Type {
     Any,
     /// A type of this crate, by its name.
     Name(&'static str),
-    /// Bytes of this number.
+    /// A byte string of this length.
     Bytes(usize),
     /// An option.
     Option(&'static Type),
@@ -49,28 +49,29 @@ pub enum Type {
     Struct(&'static [(&'static str, &'static Type)]),
     /// An enum: the number and the name of each variant, and its fields, a tuple or a struct.
     Enum(&'static [(i64, &'static str, &'static Type)]),
-    /// A type with an encoding of its own. The name is the program's choice; it is changed together
-    /// with the encoding.
+    /// A type with its own encoding. The program chooses the name, and changes it together with the
+    /// encoding.
     Own(&'static str),
     /// A value in a format of another crate: the format, and the program's name for the type.
     Format(&'static str, &'static str),
-    /// The same, of values with this number of bytes.
+    /// A value of this length in a format of another crate: the format, and the program's name for
+    /// the type.
     Sized(&'static str, &'static str, usize),
-    /// A type that is known by its description alone, in the syntax above: of a program in another
+    /// A type that is known only by its description, in the syntax above, from a program in another
     /// language. See [`Type::parse`].
     Described(&'static str),
 }
 
 impl Type {
-    /// The type of a tuple without parts.
+    /// The type of an empty tuple.
     pub(crate) const UNIT: Self = Self::Tuple(&[]);
 
-    /// Whether it is [`Any`](Self::Any).
+    /// Returns whether it is [`Any`](Self::Any).
     pub const fn is_any(&self) -> bool {
         matches!(self, Self::Any)
     }
 
-    /// Adds the description to a hash: types with different descriptions differ in it.
+    /// Adds the description to a hash. Types with different descriptions have different hashes.
     pub(crate) const fn hash(&self, hash: u64) -> u64 {
         match self {
             Self::Any => number(hash, 1),
@@ -112,7 +113,7 @@ impl Type {
     }
 }
 
-/// Where a hash begins: the offset basis of FNV-1a with 64 bits.
+/// The initial hash: the offset basis of FNV-1a with 64 bits.
 pub(crate) const HASH: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// Adds a byte to a hash, as FNV-1a does.

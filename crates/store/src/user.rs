@@ -1,19 +1,19 @@
-//! Which thread is at work on the transaction of a thread slot, so that a thread that is about to
-//! wait for a lock finds that it would wait for itself.
+//! Which thread uses the transaction of a thread slot, so that a thread that would wait for a lock
+//! detects that it would wait for itself.
 //!
 //! ```text
 //!  63                  2   1   0
-//! | number of a thread | l | c |     c: it is in a closure that has the transaction, or polls one
-//!                                    l: the transaction is a task's of the loop that it runs
+//! | number of a thread | l | c |     c: in a closure of the transaction, or polling one
+//!                                    l: a task of the thread's event loop has the transaction
 //! ```
 //!
-//! Zero says nothing: no thread, or a task that any thread may poll next. A task of a loop is
-//! polled by one thread only. A call that blocks this thread therefore never gets a lock of the
-//! task's transaction.
+//! Zero means that no thread uses it, or that any thread may poll its task next. A task of an event
+//! loop is polled by one thread only. A call that blocks this thread therefore never gets a lock of
+//! the task's transaction.
 //!
-//! A word that says of the calling thread that it is in a closure was stored by that thread, and
-//! the closure has not returned: the transaction cannot end before the call does. A word that says
-//! only that the thread used the transaction last says less: another thread may have it by now.
+//! If the word says that the calling thread is in a closure, that thread has stored it, and the
+//! closure has not returned: the transaction cannot end before the call does. If the word says only
+//! that the thread used the transaction last, another thread may use it by now.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -26,32 +26,32 @@ const IN_CLOSURE: u64 = 1;
 const OF_LOOP: u64 = 2;
 
 thread_local! {
-    /// Whether the thread has run a loop of which a task had a transaction.
+    /// Whether the thread has run an event loop with a task that had a transaction.
     static RUNS_LOOP: Cell<bool> = const { Cell::new(false) };
-    /// How many closures the thread is in: on a machine whose threads share one of the host's, how
-    /// many all of them are in.
+    /// How many closures the thread is in. On a machine whose threads share one host thread, the
+    /// number for all of them.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The word of the calling thread; zero if it is not known.
+/// Returns the word of the calling thread; zero if it is unknown.
 #[inline]
 fn me<M: ConstMachine>() -> u64 {
     M::thread() << 2
 }
 
-/// Whether the calling thread may run the loop of a task that has a transaction.
+/// Returns whether the calling thread may run the event loop of a task that has a transaction.
 pub(crate) fn runs_loop() -> bool {
     RUNS_LOOP.try_with(Cell::get).unwrap_or(true)
 }
 
-/// Who uses a transaction, as far as the calling thread is concerned.
+/// How the calling thread relates to a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Used {
-    /// Perhaps another thread.
+    /// Another thread may use it.
     ByAnother,
     /// The calling thread called it last.
     Last,
-    /// A task of the loop that the calling thread runs.
+    /// It belongs to a task of the event loop that the calling thread runs.
     OfLoop,
     /// The calling thread is in a closure that has it.
     InClosure,
@@ -66,11 +66,11 @@ impl<M: ConstMachine> Default for User<M> {
     }
 }
 
-/// While this lives the calling thread is in a closure that has the transaction.
+/// Records that the calling thread is in a closure that has the transaction, until this is dropped.
 pub(crate) struct InClosure<'u, M: ConstMachine> {
     user: &'u User<M>,
     after: u64,
-    /// Not `Send`: it counts for its thread.
+    /// Not `Send`, because it changes a count of its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -96,8 +96,8 @@ impl<M: ConstMachine> TaskClosure<M> {
     }
 }
 
-/// While this lives the thread that made it runs a closure that has the transaction: see
-/// [`Transaction::enter`](crate::Transaction::enter). It may be dropped by another thread.
+/// Records that the thread that created this runs a closure that has the transaction, until this is
+/// dropped: see [`Transaction::enter`](crate::Transaction::enter). Any thread may drop it.
 pub struct Entered<M: ConstMachine> {
     user: Arc<User<M>>,
     me: u64,
@@ -117,18 +117,19 @@ impl<M: ConstMachine> Drop for Entered<M> {
     fn drop(&mut self) {
         // Relaxed: as below.
         self.user.0.store(self.after, Relaxed);
-        // Another thread leaves the count of the first one too high: that looks at more holders.
+        // If another thread drops it, the count of the first thread stays too high, which only
+        // makes that thread look at more holders.
         if self.me == me::<M>() {
             let _ = DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
         }
     }
 }
 
-// Relaxed, all of them: what a thread reads of itself it has stored, and of others it reads only
+// Relaxed, all of them: what a thread reads about itself it has stored; about others it reads only
 // that they are others.
 impl<M: ConstMachine> User<M> {
-    /// The calling thread enters a closure. Afterwards the word says that it used the transaction
-    /// last, if it `stays` this thread's.
+    /// Records that the calling thread enters a closure. Afterwards the word says that this thread
+    /// used the transaction last, if it `stays` with the thread.
     #[inline]
     pub(crate) fn enter(&self, stays: bool) -> InClosure<'_, M> {
         let (me, before) = (me::<M>(), self.0.load(Relaxed));
@@ -150,7 +151,7 @@ impl<M: ConstMachine> User<M> {
         part()
     }
 
-    /// A new transaction begins.
+    /// Called when a new transaction begins.
     pub(crate) fn forget(&self) {
         self.0.store(0, Relaxed);
     }
@@ -165,7 +166,7 @@ impl<M: ConstMachine> User<M> {
         }
     }
 
-    /// Whether the calling thread is in a closure of another transaction than this one.
+    /// Returns whether the calling thread is in a closure of another transaction.
     pub(crate) fn is_nested(&self) -> bool {
         let own = u32::from(self.used() == Used::InClosure);
         DEPTH.try_with(|depth| depth.get() > own).unwrap_or(false)

@@ -1,19 +1,19 @@
-//! Tasks that wait for something of the store.
+//! Tasks that wait for an event of the store.
 //!
-//! What a waker does is its executor's: it may poll the task at once, or drop it, and with it what
-//! waits for the same thing or a whole store. So none is called or dropped with a mutex held.
+//! The executor decides what a waker does: it may poll the task at once, or drop it, and with it
+//! other waiters or a whole store. Therefore no waker is called or dropped while a mutex is held.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-/// Locks what no panic leaves half changed.
+/// Locks a mutex whose data stays consistent if a panic poisons it.
 pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Those that wait, in the order in which they came.
+/// Waiting tasks, in the order of their arrival.
 #[derive(Default)]
 pub(crate) struct Wakers {
     all: BTreeMap<u64, Waker>,
@@ -25,8 +25,8 @@ impl Wakers {
         self.all.is_empty()
     }
 
-    /// Has a waker called for a task, which gets a number if it has none. Returns the one that is
-    /// not to be called any more.
+    /// Registers a waker for a task; assigns the task a number if it has none. Returns the waker
+    /// that this one replaces.
     pub(crate) fn put(&mut self, number: &mut Option<u64>, waker: Waker) -> Option<Waker> {
         let number = *number.get_or_insert_with(|| {
             self.last += 1;
@@ -39,18 +39,19 @@ impl Wakers {
         self.all.remove(&number)
     }
 
-    /// Takes out the first to come.
+    /// Removes and returns the first one.
     pub(crate) fn first(&mut self) -> Option<(u64, Waker)> {
         self.all.pop_first()
     }
 
-    /// Takes out all.
+    /// Removes and returns all.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Waker> + use<> {
         core::mem::take(&mut self.all).into_values()
     }
 }
 
-/// Calls a waker. One that panics has said so, and keeps nobody else waiting.
+/// Calls a waker. A panic of the waker is reported by the panic hook, and does not affect the other
+/// tasks.
 pub(crate) fn call(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

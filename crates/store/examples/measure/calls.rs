@@ -1,4 +1,4 @@
-//! Calls of a store, for counting their instructions: `measured` has the calls alone.
+//! Calls of a store, for counting their instructions. `measured` contains only the calls.
 //!
 //! ```sh
 //! cargo build --release -p latchwork-store --example measure
@@ -6,8 +6,8 @@
 //!     target/release/examples/measure calls get 5000
 //! ```
 //!
-//! The number that callgrind collects, divided by the calls. The store has 20,000 records of 16 and
-//! 100 bytes, and does not wait for the disk.
+//! Divide the number that callgrind collects by the number of calls. The store has 20,000 records
+//! of 16 and 100 bytes, and does not wait for the disk.
 
 use latchwork_store::{Error, Mode, Options, Store, Table};
 
@@ -21,7 +21,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:016}").into_bytes()
 }
 
-/// One call of a kind, with a key.
+/// Makes one call of a kind, with a key.
 fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
     match kind {
         "get" => store.read(|tx| tx.get_with(&ROWS, key, <[u8]>::is_empty)).map(|it| it.is_some()),
@@ -38,7 +38,7 @@ fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
             })?;
             Ok(left < wanted)
         }
-        // As TPC-B's: an account, a teller, the branch, and a line of the history.
+        // As in TPC-B: an account, a teller, the branch, and a line of the history.
         "transfer" => store.write(|tx| {
             for row in [key, &key[..14], b"branch"] {
                 let old = tx.get_for_update(&ROWS, row)?.unwrap_or_default();
@@ -52,7 +52,7 @@ fn call(store: &Store, kind: &str, key: &[u8]) -> Result<bool, Error> {
     }
 }
 
-/// The calls, under a name that a profiler finds.
+/// Makes the calls, under a name that a profiler finds.
 #[inline(never)]
 fn measured(work: &mut dyn FnMut()) {
     work();
@@ -65,7 +65,7 @@ pub(crate) fn run(path: &std::path::Path, kind: &str, calls: u64) -> Result<(), 
     for row in 0..COUNT {
         store.put(&ROWS, &key(row), &[7; 100])?;
     }
-    // Every key is as likely, and no two runs differ.
+    // All keys are equally likely, and all runs use the same ones.
     let keys: Vec<_> = (0..calls).map(|at| key(at.wrapping_mul(7_919) % COUNT)).collect();
     let get = |tx: &latchwork_store::ReadTxn<'_>, key: &Vec<u8>| {
         let found = tx.get_with(&ROWS, key, <[u8]>::is_empty)?;

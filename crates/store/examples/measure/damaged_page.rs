@@ -1,11 +1,12 @@
-//! How long a page takes that the disk has damaged: it is made anew from the log.
+//! Measures the repair of a damaged page, which is rebuilt from the log.
 //!
 //! ```sh
 //! cargo run --release -p latchwork-store --example measure -- damaged-page 100
 //! ```
 //!
-//! The number is the MiB of log that are written since the page was last changed. The page's own
-//! changes lie at its beginning, so all of the log is read: a page takes no longer than this.
+//! The argument is the amount of log, in MiB, written since the last change of the page. The
+//! changes of the page lie at the beginning of the log, so the repair reads all of it: this is the
+//! worst case.
 
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
@@ -19,7 +20,7 @@ const ROWS: Table<u64, &[u8]> = Table::new("rows");
 const NEEDLE: &[u8] = b"a value that no other record has";
 const PAGE: usize = 8192;
 
-/// Changes a byte of the page on disk that has the needle; false if no page has it.
+/// Damages a byte of the page on disk that contains the needle. Returns false if no page does.
 fn damage(data: &Path) -> Result<bool, Fault> {
     let mut file = std::fs::File::options().read(true).write(true).open(data)?;
     let mut bytes = Vec::new();
@@ -35,7 +36,7 @@ fn damage(data: &Path) -> Result<bool, Fault> {
 
 pub(crate) fn run(path: &Path, mib: u64) -> Result<(), Fault> {
     let mut options = Options::default();
-    // So that the page leaves the cache, and no checkpoint comes.
+    // Small, so that the page leaves the cache, and no checkpoint is made.
     options.sizes.cache = 4 << 20;
     options.sizes.log_budget = (mib + 1024) << 20;
     options.sizes.mode = Mode::None;

@@ -1,5 +1,5 @@
-//! Many threads that change the same one or two rows, or rows of a range that they have read: how
-//! often they do, and how often they have to begin again.
+//! Measures many threads that change the same one or two rows, or rows of a range that they have
+//! read: throughput, and number of attempts.
 //!
 //! ```sh
 //! cargo run --release -p latchwork-store --example measure -- hot-rows
@@ -16,8 +16,8 @@ use super::Fault;
 const ROWS: Table<u64, u64> = Table::new("rows");
 const TIME: Duration = Duration::from_secs(2);
 
-/// Transactions a second, and runs of each; and how many there were. A transaction is given a
-/// number, and says how often it was run.
+/// Returns transactions per second and attempts per transaction. A transaction gets a number, and
+/// returns its number of attempts.
 fn measure(
     threads: u64,
     change: impl Fn(u64) -> Result<u32, Error> + Sync,
@@ -43,7 +43,7 @@ fn measure(
     Ok((done as f64 / since.elapsed().as_secs_f64(), runs as f64 / done as f64, done))
 }
 
-/// Changes one row, or two in either order; reads them first to write them, or not.
+/// Changes one row, or two in either order, with or without reading them for update first.
 fn rows(store: &Store, threads: u64, rows: u64, for_update: bool) -> Result<(f64, f64), Error> {
     for row in 0..rows {
         store.put(&ROWS, row, 0)?;
@@ -67,7 +67,7 @@ fn rows(store: &Store, threads: u64, rows: u64, for_update: bool) -> Result<(f64
     Ok((rate, runs))
 }
 
-/// Counts a hundred rows, and puts one more there or removes one.
+/// Counts a hundred rows, and adds or removes one.
 fn range(store: &Store, threads: u64) -> Result<(f64, f64), Error> {
     let (rate, runs, _) = measure(threads, |number| {
         let row = 1_000 + number % 100;

@@ -1,12 +1,12 @@
-//! How long a store takes to open after a crash that found a long transaction open, and how long
-//! others wait for it then.
+//! Measures how long a store takes to open after a crash that left a long transaction open, and how
+//! long other transactions then wait.
 //!
 //! ```sh
 //! cargo run --release -p latchwork-store --example measure -- left-open 100000
 //! ```
 //!
-//! The number is how many records the transaction has changed. The process that has it open is a
-//! child, and is killed; then the memory that it shared is forgotten, as in a crash of the machine.
+//! The argument is the number of records that the transaction has changed. A child process runs the
+//! transaction and is killed; its shared memory is then removed, as in a crash of the machine.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -20,18 +20,18 @@ use super::Fault;
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 const OTHERS: Table<u64, u64> = Table::new("others");
 
-/// What the program is told so that it is the child.
+/// The argument that marks the child process.
 pub(crate) const CHILD: &str = "left-open-child";
 
 fn open(path: &Path) -> Result<Store, Fault> {
     let mut options = Options::default();
-    // No checkpoint comes.
+    // No checkpoint is made.
     options.sizes.log_budget = 8 << 30;
     options.sizes.history = 16 << 30;
     Ok(Store::open_with(path, &options)?)
 }
 
-/// What the child does, until it is killed.
+/// Runs in the child until it is killed.
 pub(crate) fn leave_open(path: &Path, rows: u64) -> Result<(), Fault> {
     let store = open(path)?;
     store.put(&OTHERS, 0, 0)?;
@@ -43,7 +43,7 @@ pub(crate) fn leave_open(path: &Path, rows: u64) -> Result<(), Fault> {
     for row in 0..rows {
         open.put(&ROWS, row, &[2; 100])?;
     }
-    // Durable, and all that was logged before it.
+    // Makes everything logged before it durable.
     store.put(&OTHERS, 1, 1)?;
     println!("open");
     std::thread::sleep(Duration::from_secs(600));

@@ -1,4 +1,4 @@
-//! What a store costs where `latchwork bench store` has no row for it.
+//! Measurements of a store for which `latchwork bench store` has no row.
 //!
 //! ```sh
 //! cargo run --release -p latchwork-store --example measure -- hot-rows
@@ -8,7 +8,7 @@
 //! cargo run --release -p latchwork-store --example measure -- steep
 //! ```
 //!
-//! One program and not five: each would have the whole store in it once more, and take as long to
+//! They are one program because each program would contain the whole store, and take as long to
 //! build.
 
 #![allow(
@@ -39,16 +39,16 @@ const USAGE: &str = "usage: measure WHAT
   calls KIND [CALLS]  for callgrind: get, get-long, get-rw, put, range-10, scan-100, transfer
                       (1000)";
 
-/// A folder of this run, which is gone when it has ended.
+/// Runs a closure with a new folder, which is removed afterwards.
 fn in_folder(work: impl FnOnce(&Path) -> Result<(), Fault>) -> Result<(), Fault> {
     let path = std::env::temp_dir().join(format!("latchwork-measure-{}", std::process::id()));
     let ended = work(&path);
-    // It may not be there yet: then `ended` says why.
+    // The folder may not exist; `ended` then reports why.
     let _ = std::fs::remove_dir_all(&path);
     ended
 }
 
-/// The number, or how many it is if none is said.
+/// Returns the argument, or the default.
 fn number(said: &[String], usual: u64) -> Result<u64, Fault> {
     let Some(said) = said.first() else { return Ok(usual) };
     said.parse().map_err(|_| format!("no number: {said}").into())

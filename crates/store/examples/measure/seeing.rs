@@ -16,17 +16,18 @@ use super::Fault;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 const COUNT: u64 = 100_000;
-/// How long it is measured with looks, and as long without, in turn.
+/// Duration of each measurement, alternately with and without inspections.
 const WINDOW: Duration = Duration::from_secs(1);
 const WINDOWS: usize = 15;
 
-/// The middle one.
+/// Returns the median.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     all[all.len() / 2]
 }
 
-/// One look, as `latchwork store locks` or `processes` makes it; returns how long it took, in ms.
+/// Makes one inspection, as `latchwork store locks` or `processes` does. Returns its duration in
+/// ms.
 fn look(path: &Path) -> Result<f64, Fault> {
     let begun = Instant::now();
     let view = StoreView::open(path)?.ok_or("the store is closed")?;

@@ -1,6 +1,6 @@
-//! What one more of something costs where there are 100 of it, 1,000, and 10,000: in one
-//! transaction, beside one snapshot, in one store. What costs as much each time scales; what costs
-//! ten times as much is a walk through all of them.
+//! Measures the cost of one more object when 100, 1,000 or 10,000 of them exist: in one
+//! transaction, with one snapshot, in one store. A constant cost scales; a cost that grows tenfold
+//! indicates a walk through all objects.
 //!
 //! ```sh
 //! cargo run --release -p latchwork-store --example measure -- steep
@@ -17,7 +17,7 @@ use super::Fault;
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 const COUNTS: [u64; 3] = [100, 1_000, 10_000];
 
-/// Does something with so many, and says how long and how often the measured part was done.
+/// Performs a number of operations. Returns the duration and the number of the measured part.
 type Row = fn(&Store, u64) -> Result<(Duration, u64), Error>;
 
 const TABLE: &[(&str, Row)] = &[
@@ -61,7 +61,7 @@ const TABLE: &[(&str, Row)] = &[
     ("put anywhere and pop_last, all in one transaction", |store, n| {
         fill(store, n)?;
         in_one(store, n, |tx, row| {
-            // In no order.
+            // In arbitrary order.
             let row = row.wrapping_mul(0x9E37_79B9_7F4A_7C15) % n;
             tx.put(&ROWS, row, &[2; 100])?;
             tx.pop_last(&ROWS).map(drop)
@@ -161,14 +161,14 @@ const TABLE: &[(&str, Row)] = &[
     }),
 ];
 
-/// A transaction that has put a row.
+/// Begins a transaction that has written a row.
 fn begun(store: &Store, row: u64) -> Result<latchwork_store::Transaction, Error> {
     let mut tx = store.begin()?;
     tx.put(&ROWS, row, &[1; 100])?;
     Ok(tx)
 }
 
-/// A table with this number. Its name stays in memory, as a program's own names do.
+/// Returns the table with this number. Its name stays in memory, like a program's own names.
 fn table(number: u64) -> Table<u64, &'static [u8]> {
     Table::new(format!("table {number}").leak())
 }
@@ -186,7 +186,7 @@ fn timed(
     Ok((since.elapsed(), times))
 }
 
-/// Does something so often in one transaction, its commit counted in.
+/// Performs a number of operations in one transaction; the time includes the commit.
 fn in_one(
     store: &Store,
     times: u64,
@@ -201,13 +201,13 @@ pub(crate) fn run(path: &Path) -> Result<(), Fault> {
     println!("{:58}{:>10}{:>10}{:>10}  us each", "one of", 100, 1_000, 10_000);
     let mut options = Options::default();
     options.sizes.mode = Mode::None;
-    // Each transaction and snapshot that is kept has a slot.
+    // Each open transaction and snapshot occupies a slot.
     options.sizes.threads = 12_000;
     for (name, row) in TABLE {
         print!("{name:58}");
         for count in COUNTS {
             let store = Store::open_with(path, &options)?;
-            // What a thread does for the first time takes longer.
+            // The first call of a thread takes longer.
             store.put(&Table::<u64, u64>::new("warm"), 1, 1)?;
             let (spent, times) = row(&store, count)?;
             print!("{:10.2}", spent.as_secs_f64() * 1e6 / times as f64);

@@ -1,4 +1,4 @@
-//! Transactions that are objects: begun, used and ended by calls, for servers and for other
+//! Transaction objects: begun, used and ended by separate calls, for servers and for other
 //! languages.
 
 use core::fmt;
@@ -21,57 +21,59 @@ use crate::typed::{Rows, WriteTxn};
 use crate::user::{Entered, User};
 use crate::{Error, Key, Level, Savepoint, Store, Table, Txn, TxnOptions, Value};
 
-/// The transaction of a session that goes with it.
+/// The transaction of a session that is owned together with it.
 pub(crate) type Own<M> = Txn<'static, StoreSession<M>, M>;
 
-/// A transaction that is an object: see [`Store::begin`]. Dropping it rolls it back.
+/// A transaction object: see [`Store::begin`]. If it is dropped, it is rolled back.
 ///
-/// Its reads see what is committed, durable or not. In [`Mode::Full`] a program may act on what it
-/// has read when [`commit`](Self::commit), [`prepare`](Self::prepare) or
-/// [`roll_back`](Self::roll_back) has returned, with or without an error, unless that is
-/// [`Error::ReadsUnknown`]: these calls wait until every commit that the transaction may have read
-/// is durable. A drop does not wait, because it could not report that the disk has failed. After a
-/// drop [`Store::sync`] waits for the same.
+/// Its reads return committed data, durable or not. In [`Mode::Full`], the calls
+/// [`commit`](Self::commit), [`prepare`](Self::prepare) and [`roll_back`](Self::roll_back) wait
+/// until every commit that the transaction may have read is durable. After they have returned, with
+/// or without an error other than [`Error::ReadsUnknown`], a program may act on the data that it
+/// has read. A drop does not wait, because it could not report a failure of the disk. After a drop,
+/// [`Store::sync`] waits for the same.
 ///
-/// It may be moved, also to another thread, between any two calls. Nobody runs it again: after an
-/// error that [is retryable](Error::is_retryable) its holder rolls it back, or calls
-/// [`restart`](Self::restart) and does all of it again.
+/// The object may be moved between any two calls, also to another thread. It is not retried
+/// automatically: after an error that [is retryable](Error::is_retryable), roll it back, or call
+/// [`restart`](Self::restart) and repeat all of its operations.
 pub struct Transaction<M: ConstMachine = Machine> {
-    /// It borrows the session, and is dropped before that. None if it could not be begun again.
+    /// Borrows the session, and is dropped before it. `None` if it could not be restarted.
     txn: Option<Own<M>>,
-    /// None at the end alone.
+    /// `None` only during the drop.
     session: Option<Lone<M>>,
     store: Store<M>,
     options: TxnOptions,
-    /// Whether it waits for locks as long as there is no deadlock.
+    /// Whether it waits for locks without limit, until it gets them or is aborted by a deadlock.
     patient: bool,
-    /// It is a task's: see `tasks.rs`.
+    /// It belongs to a task: see `tasks.rs`.
     in_steps: bool,
 }
 
-// SAFETY: the transaction refers to the session, which may be sent and goes with it, and to what
-// all threads share. The object is not `Sync`.
+// SAFETY: the transaction refers to the session, which may be sent and is moved together with it,
+// and to data that all threads share. The object is not `Sync`.
 unsafe impl<M: ConstMachine> Send for Transaction<M> {}
 
 impl<M: ConstMachine> Store<M> {
-    /// A transaction that the caller ends: serializable, and it waits for locks until it has them
-    /// or is the victim of a deadlock.
+    /// Begins a transaction that the caller ends. It is serializable, and waits for locks until it
+    /// gets them or is chosen as the victim of a deadlock.
     ///
-    /// It has a thread slot of its own. A server has one transaction for each client that is at
-    /// work, and [`write`](Self::write) where a closure will do.
+    /// The transaction occupies a thread slot of its own. A server should have one transaction for
+    /// each client that is active, and use [`write`](Self::write) where a closure suffices.
     ///
-    /// A thread that has two of them, and asks in one for what the other has locked, gets
-    /// [`Error::OwnTransaction`] at once: a transaction counts as that of the thread that called it
-    /// last. A program that hands one to another thread, and then waits for it, uses
-    /// [`begin_with`](Self::begin_with): that waits for its time, and its error says that the lock
-    /// was held by a transaction of this thread. In the closure of a transaction any call that
-    /// wants what the transaction has locked fails so at once. For a table that another thread is
-    /// just making it waits ten seconds at most, for no deadlock is found there: then the call
-    /// fails with [`Error::Lock`].
+    /// If a thread has two transaction objects and requests in one a lock that the other holds, the
+    /// call returns [`Error::OwnTransaction`] at once. A transaction counts as belonging to the
+    /// thread that called it last. If a program hands a transaction to another thread and then
+    /// waits for it, use [`begin_with`](Self::begin_with): its calls wait up to their time limit,
+    /// and the error then says that a transaction of this thread held the lock. Within the closure
+    /// of a transaction, every call that needs a lock of that transaction fails at once.
+    ///
+    /// If another thread is creating the table that a call names, the call waits for at most ten
+    /// seconds and then fails with [`Error::Lock`], because deadlocks are not detected there.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`]; those of the parts, also of a checkpoint that is due and is made first.
+    /// [`Error::Threads`]; errors of the [store's parts](Error), including those of a due
+    /// checkpoint, which this call makes first.
     ///
     /// # Examples
     ///
@@ -84,7 +86,7 @@ impl<M: ConstMachine> Store<M> {
     /// let store = Store::open(&path)?;
     /// let mut transaction = store.begin()?;
     /// transaction.put(&ACCOUNTS, 7, 100)?;
-    /// // It goes on in another thread.
+    /// // It continues in another thread.
     /// let ended = std::thread::spawn(move || {
     ///     transaction.put(&ACCOUNTS, 8, 50)?;
     ///     transaction.commit()
@@ -103,13 +105,13 @@ impl<M: ConstMachine> Store<M> {
         self.begin_by_hand(&TxnOptions::default(), true)
     }
 
-    /// As [`begin`](Self::begin), with a level, a label, a mode, and a time after which it waits
-    /// for no lock any more: then a lock that is not free is [`Error::Lock`] at once.
-    /// [`Duration::MAX`] is no limit, as `begin` has none.
+    /// Begins a transaction as [`begin`](Self::begin) does, with a level, a label, a mode, and a
+    /// time limit for waits. After the limit, a lock that is not free is [`Error::Lock`] at once.
+    /// [`Duration::MAX`] is no limit, as with `begin`.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`begin`](Self::begin).
     ///
     /// # Examples
     ///
@@ -150,7 +152,7 @@ impl<M: ConstMachine> Store<M> {
         self.begin_on(session, options, patient, false)
     }
 
-    /// A transaction that is done in steps.
+    /// Begins a transaction that runs in steps.
     pub(crate) fn begin_in_steps(
         &self,
         session: Lone<M>,
@@ -176,10 +178,11 @@ impl<M: ConstMachine> Store<M> {
 }
 
 impl<M: ConstMachine> Transaction<M> {
-    /// Begins it, as old as it was, and knowing what it could not lock to write it.
+    /// Begins the transaction, with the age of its earlier attempt and the keys that it could not
+    /// lock for writing.
     fn begin(&mut self, age: Option<u64>, contended: Contended) -> Result<(), Error> {
         let session = self.session.as_ref().ok_or_else(over)?;
-        // SAFETY: what borrows the session is dropped before that is given away.
+        // SAFETY: what borrows the session is dropped before the session is given away.
         let worker = &unsafe { session.forever() }.worker;
         let owner = OwnerOptions { label: self.options.label, age, ..OwnerOptions::default() };
         let owner = worker.locks()?.owner_with(&owner)?;
@@ -191,7 +194,7 @@ impl<M: ConstMachine> Transaction<M> {
         Ok(())
     }
 
-    /// How one that begins now waits for locks.
+    /// Returns how a transaction that begins now waits for locks.
     pub(crate) fn wait(&self) -> Wait {
         match self.patient {
             true => Wait::Detect,
@@ -199,7 +202,7 @@ impl<M: ConstMachine> Transaction<M> {
         }
     }
 
-    /// The transaction, and where its tables are.
+    /// Returns the transaction and its tables.
     fn parts(&mut self) -> Result<(&mut Own<M>, Tables<'_, M>), Error> {
         let (Some(txn), Some(session)) = (&mut self.txn, &self.session) else {
             return Err(over());
@@ -211,18 +214,18 @@ impl<M: ConstMachine> Transaction<M> {
         Ok(self.parts()?.0)
     }
 
-    /// Makes a table if it is not there, as one step, and says which tree it has.
+    /// Returns the tree of a table, as one step. Creates the table if it does not exist.
     pub(crate) fn step_to_tree(&mut self, table: &Asked) -> Result<Step<u32>, Error> {
         let (txn, tables) = self.parts()?;
         txn.step(|txn| tables.make_asked(table, txn))
     }
 
-    /// When a commit returns.
+    /// Returns the durability mode of the commit.
     pub(crate) fn mode(&self) -> Mode {
         self.options.mode.unwrap_or(self.store.home().sizes.mode)
     }
 
-    /// Who uses it.
+    /// Returns the word that names the thread that uses the transaction.
     pub(crate) fn user(&self) -> Result<Arc<User<M>>, Error> {
         Ok(self.session.as_ref().ok_or_else(over)?.get().worker.user.clone())
     }
@@ -231,24 +234,24 @@ impl<M: ConstMachine> Transaction<M> {
         &self.store
     }
 
-    /// Its session, when it has ended.
+    /// Returns the session after the transaction has ended.
     pub(crate) fn ended(&mut self) -> Result<&StoreSession<M>, Error> {
         self.txn = None;
         Ok(&self.session.as_ref().ok_or_else(over)?.get().worker)
     }
 
-    /// Does something with the transaction as a closure of [`Store::write`] has it in hand: all
-    /// that can be done there.
+    /// Runs a closure with the transaction, as [`Store::write`] does: all calls of [`WriteTxn`] are
+    /// available.
     ///
     /// # Errors
     ///
-    /// What the closure returns. The transaction goes on, unless the error has ended it.
+    /// The closure's error. The transaction continues, unless the error has ended it.
     ///
     /// # Panics
     ///
-    /// If the closure does. What it had written until then is not committed without the rest: who
-    /// catches the panic gets [`Error::Aborted`] from then on, until the transaction is rolled
-    /// back or [begun anew](Self::restart).
+    /// Panics if the closure panics. The closure's changes cannot be committed without the rest: if
+    /// the caller catches the panic, later calls return [`Error::Aborted`] until the transaction is
+    /// rolled back or [restarted](Self::restart).
     pub fn with<R>(
         &mut self,
         work: impl FnOnce(&mut WriteTxn<'_, '_, M>) -> Result<R, Error>,
@@ -259,7 +262,8 @@ impl<M: ConstMachine> Transaction<M> {
         txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables }))
     }
 
-    /// The same, as one step, which undoes nothing from before the savepoint.
+    /// Runs a closure with the transaction as one step, which must not roll back beyond the
+    /// savepoint.
     pub(crate) fn step_with<R>(
         &mut self,
         before: Savepoint,
@@ -270,23 +274,23 @@ impl<M: ConstMachine> Transaction<M> {
         txn.step_behind(before, |txn| txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables })))
     }
 
-    /// Says that the calling thread runs a closure that has the transaction, until the returned
-    /// guard is dropped. For bindings of languages whose closures call the transaction step by
-    /// step: another call of the thread that asks for a lock of this transaction fails at once
-    /// with [`Error::OwnTransaction`], as in the closure of [`Store::write`].
+    /// Records that the calling thread runs a closure that has the transaction, until the returned
+    /// guard is dropped. Bindings for languages whose closures call the transaction step by step
+    /// use this: another call of the thread that needs a lock of this transaction then fails at
+    /// once with [`Error::OwnTransaction`], as in the closure of [`Store::write`].
     ///
     /// # Errors
     ///
-    /// [`Error::Engine`] if the transaction is over.
+    /// [`Error::Engine`] if the transaction has ended.
     pub fn enter(&self) -> Result<Entered<M>, Error> {
         self.user().map(Entered::new)
     }
 
-    /// As [`WriteTxn::get`].
+    /// Reads a value; see [`WriteTxn::get`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::get`].
     pub fn get<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -295,11 +299,11 @@ impl<M: ConstMachine> Transaction<M> {
         self.with(|tx| tx.get(table, key))
     }
 
-    /// As [`WriteTxn::get_for_update`].
+    /// Reads a value that the transaction will write; see [`WriteTxn::get_for_update`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::get_for_update`].
     pub fn get_for_update<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -308,11 +312,11 @@ impl<M: ConstMachine> Transaction<M> {
         self.with(|tx| tx.get_for_update(table, key))
     }
 
-    /// As [`WriteTxn::put`].
+    /// Writes a value; see [`WriteTxn::put`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::put`].
     pub fn put<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -322,11 +326,11 @@ impl<M: ConstMachine> Transaction<M> {
         self.with(|tx| tx.put(table, key, value))
     }
 
-    /// As [`WriteTxn::insert`].
+    /// Writes a value if the record does not exist; see [`WriteTxn::insert`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::insert`].
     pub fn insert<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -336,11 +340,11 @@ impl<M: ConstMachine> Transaction<M> {
         self.with(|tx| tx.insert(table, key, value))
     }
 
-    /// As [`WriteTxn::remove`].
+    /// Removes a record; see [`WriteTxn::remove`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::remove`].
     pub fn remove<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -349,11 +353,11 @@ impl<M: ConstMachine> Transaction<M> {
         self.with(|tx| tx.remove(table, key))
     }
 
-    /// As [`WriteTxn::range`].
+    /// Returns the records of a range; see [`WriteTxn::range`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::range`].
     pub fn range<'k, K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -362,59 +366,66 @@ impl<M: ConstMachine> Transaction<M> {
         self.with(|tx| tx.range(table, range))
     }
 
-    /// As [`WriteTxn::savepoint`].
+    /// Creates a savepoint; see [`WriteTxn::savepoint`].
     ///
     /// # Errors
     ///
-    /// As there; [`Error::Engine`] if the transaction could not be begun again.
+    /// Those of [`WriteTxn::savepoint`]; [`Error::Engine`] if the transaction could not be
+    /// restarted.
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.with(|tx| tx.savepoint())
     }
 
-    /// As [`WriteTxn::roll_back_to`].
+    /// Rolls back to a savepoint; see [`WriteTxn::roll_back_to`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::roll_back_to`].
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
         self.with(|tx| tx.roll_back_to(savepoint))
     }
 
-    /// The level that it runs at.
+    /// Returns the isolation level.
     pub fn level(&self) -> Level {
         self.options.level
     }
 
-    /// Commits: as durable as the mode says when this returns. Returns the position of the commit
-    /// in the log; none if nothing was written.
+    /// Commits. When this returns, the commit is as durable as the mode says. Returns the position
+    /// of the commit in the log, or `None` if nothing was written.
     ///
     /// # Errors
     ///
-    /// [`Error::Aborted`] after a call that failed; [`Error::Lock`], for its last write may be made
-    /// only now, and meet a range that another one holds; [`Error::TransactionTooOld`]; those of
-    /// the parts. Then it is rolled back, but for [`Error::CommitUnknown`]. In [`Mode::Full`] it
-    /// waits, also with an error, until what it has read is durable: [`Error::ReadsUnknown`] if
-    /// that fails, with the other error within.
+    /// - [`Error::Aborted`] after a call that failed.
+    /// - [`Error::Lock`], because a deferred last write may need a range that another transaction
+    ///   holds.
+    /// - [`Error::TransactionTooOld`].
+    /// - [`Error::CommitUnknown`]: the transaction is committed.
+    /// - [`Error::ReadsUnknown`] in [`Mode::Full`]: the data that the transaction has read could
+    ///   not be made durable. It contains the other error, if any. In this mode the call waits for
+    ///   that data also when it fails.
+    /// - Errors of the [store's parts](Error).
+    ///
+    /// After any error except `CommitUnknown`, the transaction was rolled back.
     ///
     /// # Death
     ///
-    /// A thread that is killed in the call has committed all of it, or nothing: then a sweep of
-    /// another thread undoes it.
+    /// If the thread is killed in this call, the transaction has either committed completely or is
+    /// rolled back by the sweep of another thread.
     pub fn commit(mut self) -> Result<Option<u64>, Error> {
         let committed = self.txn.take().ok_or_else(over)?.commit();
         let at = committed.map_err(|why| self.fails_with(why))?;
         self.settle(at).map(|()| at)
     }
 
-    /// Commits, and keeps the object if that fails with an error that
-    /// [is retryable](Error::is_retryable): then it was rolled back, and
-    /// [`restart`](Self::restart) begins it again, as old as it was. After any other end of this
-    /// call the object can only be dropped.
+    /// Commits, and keeps the object usable if the commit fails with an error that [is
+    /// retryable](Error::is_retryable). The transaction was rolled back in that case, and
+    /// [`restart`](Self::restart) begins it again with the same age. After any other result, the
+    /// object can only be dropped.
     ///
     /// # Errors
     ///
-    /// Those of [`commit`](Self::commit). With a retryable error it does not wait until what it has
-    /// read is durable: the end of the transaction waits for that.
+    /// Those of [`commit`](Self::commit). With a retryable error, this does not wait until the data
+    /// that was read is durable; the end of the transaction does.
     pub fn try_commit(&mut self) -> Result<Option<u64>, Error> {
         match self.txn()?.end() {
             Ok(at) => {
@@ -433,10 +444,10 @@ impl<M: ConstMachine> Transaction<M> {
     }
 
     /// Commits, and returns a future that is ready when the commit is as durable as the mode says:
-    /// for servers and event loops. Its locks are released when this call returns. The call waits
-    /// for no disk, but if the commit fails, or if no thread can be started that syncs the log.
+    /// for servers and event loops. The locks are released when this call returns. The call does
+    /// not wait for the disk, unless the commit fails or no thread can be started to sync the log.
     ///
-    /// The future holds neither the store nor the transaction. Dropping it stops nothing.
+    /// The future holds neither the store nor the transaction. Dropping it cancels nothing.
     ///
     /// # Errors
     ///
@@ -458,7 +469,7 @@ impl<M: ConstMachine> Transaction<M> {
             None => None,
             Some(newest) => match self.store.background().settle(newest, mode) {
                 Ok(batch) => batch,
-                // There is no thread for it: this one waits.
+                // No thread can be started for it, so this one waits.
                 Err(_) => {
                     worker.log.commit(newest, mode).map_err(|why| unsettled(why.into()))?;
                     None
@@ -473,7 +484,7 @@ impl<M: ConstMachine> Transaction<M> {
         })
     }
 
-    /// Why it can only be rolled back or restarted, if a call has failed so.
+    /// Returns the error after which the transaction can only be rolled back or restarted, if any.
     pub fn failure(&self) -> Option<&Error> {
         self.txn.as_ref()?.failed()
     }
@@ -483,8 +494,8 @@ impl<M: ConstMachine> Transaction<M> {
         self.store.settle(&session.get().worker, at, self.options.mode)
     }
 
-    /// Waits until what it has read, which the error may reveal, is durable; returns the error to
-    /// end with.
+    /// Waits until the data that the transaction has read is durable, because the error may reveal
+    /// it. Returns the error to end with.
     #[cold]
     fn fails_with(&self, why: Error) -> Error {
         self.store.background().after_failure();
@@ -494,26 +505,29 @@ impl<M: ConstMachine> Transaction<M> {
         }
     }
 
-    /// Prepares it: the first of two phases. As durable as the mode says when this returns. From
-    /// then on it is neither committed nor rolled back, and holds its locks, over any death and a
-    /// crash of the machine, until some thread decides by [`Store::commit_prepared`] or
-    /// [`Store::roll_back_prepared`]. Snapshots do not see it. The id has 1 to 128 bytes, and no
-    /// other undecided one has it. One that has written nothing is prepared as any other.
+    /// Prepares the transaction: the first phase of a two-phase commit. When this returns, the
+    /// preparation is as durable as the mode says. From then on the transaction is neither
+    /// committed nor rolled back, and keeps its locks, across any death and any crash of the
+    /// machine, until a thread calls [`Store::commit_prepared`] or [`Store::roll_back_prepared`].
+    /// Snapshots do not see its changes. The id has 1 to 128 bytes and must differ from those of
+    /// other undecided transactions. A transaction without changes can be prepared as well.
     ///
-    /// It keeps its thread slot and the log from its first record on, beyond
-    /// [`Sizes::history`](crate::Sizes::history): one that is forgotten costs as much as a
+    /// A prepared transaction occupies its thread slot, and the log is retained from its first
+    /// record, beyond [`Sizes::history`](crate::Sizes::history). A forgotten one costs as much as a
     /// transaction that never ends. [`Store::prepared`] lists all.
     ///
     /// # Errors
     ///
-    /// [`Error::Gid`]; [`Error::Prepared`] if another has the id, and [`Error::Locks`], to be tried
-    /// again, if one that is not prepared has; [`Error::Aborted`]; those of
-    /// the parts. Then it is rolled back, but for [`Error::PrepareUnknown`]; and it waits as a
-    /// [`commit`](Self::commit) that fails.
+    /// [`Error::Gid`]; [`Error::Prepared`] if an undecided transaction has the id;
+    /// [`Error::Locks`], retryable, if a transaction that is not prepared has the id;
+    /// [`Error::Aborted`]; errors of the [store's parts](Error). After any error except
+    /// [`Error::PrepareUnknown`], the transaction was rolled back. As [`commit`](Self::commit), a
+    /// failed call waits until the data that was read is durable.
     ///
     /// # Death
     ///
-    /// A thread that is killed in the call has prepared it, or a sweep rolls it back.
+    /// If the thread is killed in this call, the transaction is prepared or is rolled back by a
+    /// sweep.
     pub fn prepare(mut self, gid: &[u8]) -> Result<(), Error> {
         let prepared = self.txn.take().ok_or_else(over)?.prepare(gid);
         let at = prepared.map_err(|why| self.fails_with(self.not_prepared(why, gid)))?;
@@ -527,26 +541,27 @@ impl<M: ConstMachine> Transaction<M> {
         settled.map(drop).map_err(unknown)
     }
 
-    /// Says why one is not prepared, and was rolled back.
+    /// Returns why a transaction was not prepared and was rolled back.
     #[cold]
     fn not_prepared(&self, why: Error, gid: &[u8]) -> Error {
         let is_taken = matches!(why, Error::Prepared { .. });
-        // Its lock may be a thread's that has prepared nothing yet, or that decided: it goes soon,
-        // and if that one is dead as soon as it is swept.
+        // The lock of the id may belong to a thread that has not prepared yet or has decided. It is
+        // released soon, or by a sweep if that thread is dead.
         if is_taken && matches!(self.store.home().slot_of(gid), Ok(None)) {
             return LocksError::TimedOut.into();
         }
         why
     }
 
-    /// Undoes all that it has written, and lets go of its locks. In [`Mode::Full`] it then waits
-    /// until every commit that the transaction may have read is durable, so that a program may act
-    /// on what it has read. It costs one sync of the log, and none if all is durable.
+    /// Rolls back all changes and releases the locks. In [`Mode::Full`] it then waits until every
+    /// commit that the transaction may have read is durable, so that a program may act on the data.
+    /// This costs one sync of the log, or none if everything is durable.
     ///
     /// # Errors
     ///
-    /// [`Error::ReadsUnknown`] if what it has read cannot be made durable: it is rolled back. Those
-    /// of the parts: then its locks stay until a sweep has undone it.
+    /// [`Error::ReadsUnknown`] if the data cannot be made durable; the transaction is rolled back.
+    /// After errors of the [store's parts](Error), the locks remain until a sweep has rolled it
+    /// back.
     pub fn roll_back(mut self) -> Result<(), Error> {
         match self.undo() {
             Ok(()) => self.settle(None),
@@ -554,7 +569,7 @@ impl<M: ConstMachine> Transaction<M> {
         }
     }
 
-    /// The same of one whose session is needed still.
+    /// Rolls back, and keeps the session.
     pub(crate) fn undo(&mut self) -> Result<(), Error> {
         let Some(txn) = self.txn.take() else { return Ok(()) };
         let undone = txn.roll_back();
@@ -562,15 +577,15 @@ impl<M: ConstMachine> Transaction<M> {
         undone
     }
 
-    /// Rolls it back, and begins it anew: as old as it was, so that it is not the victim of each
-    /// deadlock, and with all its time again. It does not wait for the disk: the end of the
-    /// transaction waits for what was read before the restart too.
+    /// Rolls the transaction back and begins it again. It keeps its age, so that it is not the
+    /// victim of every deadlock, and gets its full time limit again. It does not wait for the disk:
+    /// the end of the transaction also waits for data that was read before the restart.
     ///
     /// # Errors
     ///
-    /// Those of the parts. Then it can only be dropped.
+    /// Errors of the [store's parts](Error). After an error, the object can only be dropped.
     pub fn restart(&mut self) -> Result<(), Error> {
-        // The next one is of the same slot, and that has one at a time.
+        // The next transaction uses the same slot, which can have only one at a time.
         let old = self.txn.take().ok_or_else(over)?;
         let (age, contended) = (old.age()?, old.contended());
         old.roll_back()?;
@@ -578,26 +593,26 @@ impl<M: ConstMachine> Transaction<M> {
         self.begin(Some(age), contended)
     }
 
-    /// As [`restart`](Self::restart), with this much time to wait for locks from now on: for a loop
-    /// that has one deadline for all its attempts.
+    /// Restarts the transaction as [`restart`](Self::restart) does, with this time limit for waits:
+    /// for a loop with one deadline for all attempts.
     ///
     /// # Errors
     ///
-    /// Those of the parts. Then it can only be dropped.
+    /// Errors of the [store's parts](Error). After an error, the object can only be dropped.
     pub fn restart_within(&mut self, time: Duration) -> Result<(), Error> {
         self.options.time = time;
         self.restart()
     }
 }
 
-/// What a transaction says that could not be begun again.
+/// Returns the error of a transaction that has ended or could not be restarted.
 fn over() -> Error {
     Error::Engine("the transaction is over: it could not be begun again".to_owned())
 }
 
 impl<M: ConstMachine> Drop for Transaction<M> {
     fn drop(&mut self) {
-        // What borrows the session goes before it. What cannot be undone now is undone by a sweep.
+        // Drop what borrows the session first. A failed rollback is left to a sweep.
         let _ = self.undo();
         if let Some(session) = self.session.take() {
             self.store.give_back(session);

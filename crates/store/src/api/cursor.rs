@@ -1,7 +1,8 @@
-//! Cursors: a place between the records of a table, that moves in both directions.
+//! Cursors: positions between the records of a table that move in both directions.
 //!
-//! A cursor is made of values: the key where it is, and records that it has read ahead. It pins no
-//! page and holds no latch, so any number of them may be kept for as long as their snapshot is.
+//! A cursor consists of values: the key of its position, and records that it has read ahead. It
+//! pins no page and holds no latch, so any number of cursors can be kept while their snapshot
+//! lives.
 
 use core::fmt;
 use core::ops::Bound;
@@ -13,40 +14,40 @@ use crate::snapshot::FEW;
 use crate::typed::ReadTxn;
 use crate::{Error, Key, Table, Value};
 
-/// Where a cursor is.
+/// The position of a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum At {
     /// Before the first record.
     Start,
     /// On the record with this key.
     Key(Vec<u8>),
-    /// Just before where a record with this key would be: no record is there.
+    /// Before the place of this key, where no record exists.
     Gap(Vec<u8>),
-    /// Behind the last record.
+    /// After the last record.
     End,
 }
 
-/// A place in a table, as a snapshot sees it: see [`ReadTxn::cursor`].
+/// A position in a table, in a snapshot: see [`ReadTxn::cursor`].
 pub struct Cursor<'r, K, V, M: ConstMachine = Machine> {
     reads: &'r ReadTxn<'r, M>,
     table: Table<K, V>,
     tree: Option<u32>,
     at: At,
     value: Vec<u8>,
-    /// Records that were read ahead in one direction, and which of them is next.
+    /// Records that were read ahead in one direction, and the index of the next one.
     batch: Batch,
     index: usize,
-    /// Whether the batch is what comes next in that direction.
+    /// Whether the batch continues from the position in that direction.
     ahead: bool,
     back: bool,
 }
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
-    /// A cursor before the first record of a table.
+    /// Returns a cursor before the first record of a table.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     ///
     /// # Examples
     ///
@@ -95,12 +96,12 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
     }
 }
 
-/// A record, as a cursor gives it.
+/// A record, as a cursor returns it.
 type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 
 impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
-    /// The record where the cursor is; none before the first, behind the last, and where
-    /// [`seek_exact`](Self::seek_exact) found none.
+    /// Returns the record at the position. `None` before the first record, after the last, and
+    /// where [`seek_exact`](Self::seek_exact) found no record.
     ///
     /// # Errors
     ///
@@ -112,23 +113,23 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
         }
     }
 
-    /// Moves to the next record. Behind the last one it is none, and stays there. O(1) for most
-    /// steps, O(log n) for some.
+    /// Moves to the next record and returns it. Returns `None` after the last record and stays
+    /// there. O(1) for most steps, O(log n) for some.
     ///
     /// # Errors
     ///
-    /// Those of [`ReadTxn::get`]. The cursor is where it was.
+    /// Those of [`ReadTxn::get`]. The cursor does not move.
     #[allow(clippy::should_implement_trait, reason = "it fails, and it has a way back")]
     pub fn next(&mut self) -> Result<Option<Record<K, V>>, Error> {
         self.step(false)
     }
 
-    /// Moves to the record before. Before the first one it is none, and stays there. As
-    /// [`next`](Self::next).
+    /// Moves to the previous record and returns it. Returns `None` before the first record and
+    /// stays there. O(1) for most steps, O(log n) for some.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`next`](Self::next).
     pub fn prev(&mut self) -> Result<Option<Record<K, V>>, Error> {
         self.step(true)
     }
@@ -137,7 +138,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next).
+    /// Those of [`next`](Self::next).
     pub fn first(&mut self) -> Result<Option<Record<K, V>>, Error> {
         self.move_to(At::Start, false)
     }
@@ -146,7 +147,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next).
+    /// Those of [`next`](Self::next).
     pub fn last(&mut self) -> Result<Option<Record<K, V>>, Error> {
         self.move_to(At::End, true)
     }
@@ -155,7 +156,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// # Errors
     ///
-    /// As [`next`](Self::next); [`Error::KeyTooLong`].
+    /// Those of [`next`](Self::next); [`Error::KeyTooLong`].
     pub fn seek(&mut self, key: K::Of<'_>) -> Result<Option<Record<K, V>>, Error> {
         self.move_to(At::Gap(self.table.key(&key)?), false)
     }
@@ -164,7 +165,7 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
     ///
     /// # Errors
     ///
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn seek_back(&mut self, key: K::Of<'_>) -> Result<Option<Record<K, V>>, Error> {
         let mut key = self.table.key(&key)?;
         // The least key that is greater.
@@ -172,11 +173,11 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
         self.move_to(At::Gap(key), true)
     }
 
-    /// Moves to the record with this key, or to where it would be. O(log n).
+    /// Moves to the record with this key, or to the place where it would be. O(log n).
     ///
     /// # Errors
     ///
-    /// As [`seek`](Self::seek).
+    /// Those of [`seek`](Self::seek).
     pub fn seek_exact(&mut self, key: K::Of<'_>) -> Result<Option<Record<K, V>>, Error> {
         let (key, mut value) = (self.table.key(&key)?, Vec::new());
         let there = match self.tree {
@@ -193,14 +194,14 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
         Ok(Some(record))
     }
 
-    /// Moves to the record that comes next at a place. If that fails, the cursor is where it was.
+    /// Moves from a place to the next record. On an error, the cursor does not move.
     fn move_to(&mut self, at: At, back: bool) -> Result<Option<Record<K, V>>, Error> {
         let was = core::mem::replace(&mut self.at, at);
         self.forget();
         self.step(back).inspect_err(|_| self.go(was))
     }
 
-    /// Takes a place, and forgets what was read ahead.
+    /// Sets the position, and discards the records that were read ahead.
     fn go(&mut self, at: At) {
         self.at = at;
         self.forget();
@@ -239,13 +240,13 @@ impl<K: Key, V: Value, M: ConstMachine> Cursor<'_, K, V, M> {
         }
     }
 
-    /// Past the last record, or before the first.
+    /// Moves after the last record, or before the first.
     fn leave<T>(&mut self, back: bool) -> Option<T> {
         self.go(if back { At::Start } else { At::End });
         None
     }
 
-    /// Reads ahead, from where the cursor is or from `from` on; not if nothing can be there.
+    /// Reads ahead, from the position or from `from` on. Returns false if there can be no records.
     fn fetch(&mut self, from: Option<&[u8]>, back: bool) -> Result<bool, Error> {
         let Some(tree) = self.tree else { return Ok(false) };
         let at = match (from, back, &self.at) {

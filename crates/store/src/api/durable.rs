@@ -1,4 +1,4 @@
-//! Waiting until what was committed without waiting for the disk is durable.
+//! Makes earlier commits durable that did not wait for the disk.
 
 use latchwork_log::{Lsn, Mode};
 use latchwork_machine::ConstMachine;
@@ -6,19 +6,19 @@ use latchwork_machine::ConstMachine;
 use crate::{Error, Store};
 
 impl<M: ConstMachine> Store<M> {
-    /// Returns when all that was committed so far, by any thread of any process and in any mode, is
-    /// durable: when no crash of the machine takes it back. It costs one sync of the log, and none
-    /// if there is nothing to sync. Threads that sync at the same time share it.
+    /// Blocks until all commits so far, of any thread, process and mode, are durable, so that a
+    /// crash of the machine cannot lose them. Costs one sync of the log, or none if everything is
+    /// durable. Threads that sync at the same time share a sync.
     ///
     /// A program may commit in a [mode](crate::TxnOptions::mode) that does not wait, and call this
     /// once before it acknowledges those commits.
     ///
     /// # Errors
     ///
-    /// [`Error::CommitUnknown`] if the log cannot be made durable: all that was committed stays so,
-    /// and a crash of the machine may take back what is not durable yet. On a full disk a later
-    /// call may succeed. [`Error::ReadOnly`]: only a process that may write can sync. Those of the
-    /// parts.
+    /// [`Error::CommitUnknown`] if the log cannot be made durable: all commits remain in effect,
+    /// but a crash of the machine may lose the recent ones. On a full disk a later call may
+    /// succeed. [`Error::ReadOnly`]: only a process that may write can sync. Errors of the [store's
+    /// parts](Error).
     ///
     /// # Examples
     ///
@@ -43,26 +43,26 @@ impl<M: ConstMachine> Store<M> {
         self.session()?.worker.log.commit(last, Mode::Full).map_err(Error::commit_unknown)
     }
 
-    /// As [`sync`](Self::sync), for a task: the thread is free while the disk syncs, and commits of
-    /// other tasks share the sync.
+    /// Makes all commits so far durable as [`sync`](Self::sync) does, without blocking the thread.
+    /// Commits of other tasks share the sync.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`sync`](Self::sync).
     pub async fn sync_async(&self) -> Result<(), Error> {
         let Some(last) = self.unsynced()? else { return Ok(()) };
         match self.background().settle(last, Mode::Full) {
             Ok(Some(batch)) => batch.ended().await,
             Ok(None) => Ok(()),
-            // There is no thread for it: this one waits.
+            // No thread can be started for it, so this one waits.
             Err(_) => self.sync(),
         }
     }
 
-    /// Up to where the log is to be durable; none if it is.
+    /// Returns up to where the log must be synced; `None` if it is durable.
     fn unsynced(&self) -> Result<Option<Lsn>, Error> {
         self.writable()?;
-        // The child of a fork sees a log without an end.
+        // In the child of a fork, the log has no end.
         self.home().manager.region().check()?;
         let log = &self.home().log;
         // The record of a commit that has returned lies before the end.

@@ -1,5 +1,4 @@
-//! What transactions do with one record by a closure, with the ends of a table, and with the number
-//! of its records.
+//! Reading and writing a record with a closure, the ends of a table, and counting its records.
 
 use core::ops::{Bound, RangeBounds};
 
@@ -11,13 +10,13 @@ use crate::snapshot::FEW;
 use crate::typed::{ReadTxn, WriteTxn};
 use crate::{Error, Key, Table, Value};
 
-/// A record as it comes back.
+/// A record, as a call returns it.
 type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 type Bytes = (Vec<u8>, Vec<u8>);
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
-    /// The first record of a table. O(log n), and a step for each removed record before it that
-    /// some snapshot may still see.
+    /// Returns the first record of a table. O(log n), and one step for each removed record before
+    /// it that a snapshot may still see.
     ///
     /// # Errors
     ///
@@ -51,7 +50,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.range(table, ..)?.next().transpose()
     }
 
-    /// The last record of a table. As [`first`](Self::first).
+    /// Returns the last record of a table. The cost is that of [`first`](Self::first).
     ///
     /// # Errors
     ///
@@ -63,7 +62,7 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.range(table, ..)?.rev().next().transpose()
     }
 
-    /// Whether there is a record with this key. O(log n).
+    /// Returns whether a record with this key exists. O(log n).
     ///
     /// # Errors
     ///
@@ -76,8 +75,8 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         Ok(self.get_with(table, key, |_| ())?.is_some())
     }
 
-    /// How many records a range has. It reads them all: O(records), for no number of them is kept,
-    /// which every writer would have to change.
+    /// Counts the records of a range. O(records): it reads all of them. The store keeps no count,
+    /// because every writer would have to update it.
     ///
     /// # Errors
     ///
@@ -97,8 +96,9 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
 }
 
 impl<M: ConstMachine> WriteTxn<'_, '_, M> {
-    /// Reads a value, and writes what the closure makes of it; none is no record. Returns what is
-    /// there then. No other transaction reads it [for update](Self::get_for_update) meanwhile.
+    /// Reads a value and writes the closure's result; `None` removes the record. Returns the new
+    /// value. No other transaction can read it [for update](Self::get_for_update) until this one
+    /// ends.
     ///
     /// # Errors
     ///
@@ -142,7 +142,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         Ok(new)
     }
 
-    /// Whether there is a record with this key. It stays so until the transaction ends.
+    /// Returns whether a record with this key exists. That does not change until the transaction
+    /// ends.
     ///
     /// # Errors
     ///
@@ -156,7 +157,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         self.txn.get_into(tree, &key, &mut Vec::new())
     }
 
-    /// How many records a range has; it stays so until the transaction ends. O(records).
+    /// Counts the records of a range. The count does not change until the transaction ends.
+    /// O(records).
     ///
     /// # Errors
     ///
@@ -174,9 +176,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         Ok(count)
     }
 
-    /// The first record of a table. It stays the first until the transaction ends: only the range
-    /// up to it is held, so others may write behind it. O(log n), and a step for each record before
-    /// it that another transaction has removed and some snapshot may still see.
+    /// Returns the first record of a table. It remains the first until the transaction ends. Only
+    /// the range up to it is locked, so other transactions can write after it. O(log n), and one
+    /// step for each record before it that another transaction has removed and a snapshot may still
+    /// see.
     ///
     /// # Errors
     ///
@@ -188,11 +191,11 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         self.end(table, false, false)
     }
 
-    /// The last record of a table. As [`first`](Self::first).
+    /// Returns the last record of a table; see [`first`](Self::first).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`range`](Self::range).
     pub fn last<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -200,8 +203,9 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         self.end(table, true, false)
     }
 
-    /// Removes the first record of a table, and returns it. Transactions that do so at the same
-    /// time wait for each other, and each gets another record. O(log n), as [`first`](Self::first).
+    /// Removes the first record of a table and returns it. Transactions that do this at the same
+    /// time wait for each other, and each gets another record. The cost is that of
+    /// [`first`](Self::first).
     ///
     /// # Errors
     ///
@@ -213,11 +217,11 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         self.end(table, false, true)
     }
 
-    /// Removes the last record of a table, and returns it. As [`pop_first`](Self::pop_first).
+    /// Removes the last record of a table and returns it; see [`pop_first`](Self::pop_first).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`range`](Self::range) and [`remove`](Self::remove).
     pub fn pop_last<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -232,10 +236,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         take: bool,
     ) -> Result<Option<Record<K, V>>, Error> {
         let tree = self.tree(table)?;
-        // What it wrote itself is to be in the tree.
+        // The transaction's own deferred write must be in the tree.
         self.txn.savepoint()?;
         let Some((key, value)) = self.end_raw(tree, back, take)? else { return Ok(None) };
-        // Before it is removed: what cannot be read stays.
+        // Decode before the removal, so that a record that cannot be decoded stays.
         let record = (table.key_of(&key)?, table.value_of(&value)?);
         if take {
             self.txn.write_raw(tree, &key, None)?;
@@ -244,15 +248,15 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         Ok(Some(record))
     }
 
-    /// The first record or the last, of which the transaction holds the range up to there; for
-    /// one who takes it, it is locked first, so that two who take do not both hold the range.
+    /// Returns the first or the last record, and locks the range up to it. To remove the record
+    /// (`take`), its key is locked first, so that two transactions do not both hold the range.
     fn end_raw(&mut self, tree: u32, back: bool, take: bool) -> Result<Option<Bytes>, Error> {
         loop {
             let candidate = self.candidate(tree, back)?;
             if let (Some(key), true) = (&candidate, take)
                 && self.txn.get_raw_for_update(tree, key)?.is_none()
             {
-                // Another one took it.
+                // Another transaction has removed it.
                 continue;
             }
             let upto = candidate.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
@@ -262,21 +266,21 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
                 Ok(false)
             })?;
             match (found, &candidate) {
-                // One that came since: that is locked, too, where it is to be taken, and read
-                // again. At a level that holds no range another transaction may have taken it.
+                // A record that was added since. With `take`, lock it and read it again: at a level
+                // that locks no ranges, another transaction may have removed it.
                 (Some((key, _)), _) if take && candidate.as_ref() != Some(&key) => {
                     if let Some(value) = self.txn.get_raw_for_update(tree, &key)? {
                         return Ok(Some((key, value)));
                     }
                 }
-                // Its removal was not finished, or it is removed now: the next one.
+                // Its removal was unfinished, or it has been removed now: try the next one.
                 (None, Some(_)) => {}
                 (found, _) => return Ok(found),
             }
         }
     }
 
-    /// The first key or the last that has a newest version, whosever it is.
+    /// Returns the first or the last key whose newest version, of any transaction, exists.
     fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
         let (mut batch, mut next, mut limit) = (Batch::default(), None::<Vec<u8>>, FEW);
         let empty = self.txn.behind_empty(tree, back);

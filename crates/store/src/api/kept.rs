@@ -1,4 +1,4 @@
-//! Snapshots that are objects: kept for as long as their holder likes.
+//! Snapshot objects, kept for as long as the caller needs them.
 
 use core::fmt;
 use core::mem::ManuallyDrop;
@@ -11,31 +11,30 @@ use crate::tables::Tables;
 use crate::typed::ReadTxn;
 use crate::{Error, Snapshot, Store};
 
-/// A snapshot that is an object: see [`Store::snapshot`]. It can do what a closure of
-/// [`Store::read`] can.
+/// A snapshot object: see [`Store::snapshot`]. It has the calls of [`ReadTxn`].
 ///
-/// It holds no lock, and nobody waits for it; but the log is kept from its position on, or it is
-/// [too old](Error::SnapshotTooOld) some day. It may be sent to another thread.
+/// It holds no lock, and blocks no transaction. The log is retained from its position on, up to a
+/// limit; beyond the limit its reads return [`Error::SnapshotTooOld`]. It may be sent to another
+/// thread.
 pub struct KeptSnapshot<M: ConstMachine = Machine> {
-    /// It borrows the session and the store, and is dropped before them.
+    /// Borrows the session and the store, and is dropped before them.
     reads: ManuallyDrop<ReadTxn<'static, M>>,
-    /// None at the end alone.
+    /// `None` only during the drop.
     session: Option<Lone<M>>,
     store: Store<M>,
 }
 
-// SAFETY: what it reads with refers to the session, which may be sent and goes with it, and to what
-// all threads share. The object is not `Sync`.
+// SAFETY: the reader refers to the session, which may be sent and is moved together with it, and to
+// data that all threads share. The object is not `Sync`.
 unsafe impl<M: ConstMachine> Send for KeptSnapshot<M> {}
 
 impl<M: ConstMachine> Store<M> {
-    /// The state between two transactions, now, for as long as the caller keeps it. O(thread slots
-    /// that were ever used): it learns what each has committed last, so that it need not read the
-    /// log for that later.
+    /// Takes a snapshot that lives until the caller drops it. O(thread slots that were ever used):
+    /// it looks up the last commit of each slot, so that it need not read the log for that later.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`]; those of the parts.
+    /// [`Error::Threads`]; errors of the [store's parts](Error).
     ///
     /// # Examples
     ///
@@ -63,7 +62,7 @@ impl<M: ConstMachine> Store<M> {
         let kept = unsafe { session.forever() };
         // SAFETY: the catalog is in what the clone holds by count, which does not move.
         let catalog = unsafe { &*core::ptr::from_ref(store.catalog()) };
-        // What is finished by now need not be asked about later.
+        // Transactions that have ended by now need not be looked up later.
         kept.worker.home.shared.raise_low()?;
         let snapshot = Snapshot::new(&kept.worker, kept.worker.slot())?;
         snapshot.learn(kept.worker.log.log().slots_high())?;
@@ -73,7 +72,7 @@ impl<M: ConstMachine> Store<M> {
 }
 
 impl<M: ConstMachine> KeptSnapshot<M> {
-    /// How many bytes of log were written since: what it keeps from being given up.
+    /// Returns how many bytes of log were written since the snapshot: the log that it retains.
     pub fn behind(&self) -> u64 {
         self.store.log_end().saturating_sub(self.at())
     }

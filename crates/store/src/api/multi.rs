@@ -1,7 +1,7 @@
-//! Tables whose keys have several values: what transactions do with a [`Multi`].
+//! Tables with several values for a key: the calls of transactions on a [`Multi`].
 //!
-//! A pair of key and value is one record, whose key is both. So pairs are locked one by one, a scan
-//! of a key's values is a scan of neighbours, and values are in the order of their bytes.
+//! A pair of key and value is one record, whose key contains both. So pairs are locked one by one,
+//! the values of a key are neighbours, and values are ordered by their bytes.
 
 use core::fmt;
 
@@ -10,18 +10,20 @@ use latchwork_machine::ConstMachine;
 use crate::typed::{ReadTxn, Rows, WriteTxn, as_slices, prefixed};
 use crate::{Error, Key, Multi};
 
-/// The values of a key, in order; `rev` goes backwards. After an error there are no more.
+/// The values of a key, in order; `rev` reverses the direction. After an error the iterator is at
+/// its end.
 pub struct Values<'r, K: Key, V: Key>(pub(crate) Rows<'r, (K, V), ()>);
 
-/// The pairs of a table, in order; `rev` goes backwards. After an error there are no more.
+/// The pairs of a table, in order; `rev` reverses the direction. After an error the iterator is at
+/// its end.
 pub struct Pairs<'r, K: Key, V: Key>(pub(crate) Rows<'r, (K, V), ()>);
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
-    /// The values of a key, in order.
+    /// Returns the values of a key, in order.
     ///
     /// # Errors
     ///
-    /// [`Error::KeyTooLong`]; the iterator gives those of [`get`](Self::get).
+    /// [`Error::KeyTooLong`]; the iterator returns those of [`get`](Self::get).
     ///
     /// # Examples
     ///
@@ -60,16 +62,16 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         Ok(Values(self.prefix::<K, (K, V), ()>(table.table(), key)?))
     }
 
-    /// All pairs of a table, in order of keys and then of values.
+    /// Returns all pairs of a table, ordered by key and then by value.
     ///
     /// # Errors
     ///
-    /// As [`values`](Self::values).
+    /// Those of [`values`](Self::values).
     pub fn pairs<K: Key, V: Key>(&self, table: &Multi<K, V>) -> Result<Pairs<'_, K, V>, Error> {
         Ok(Pairs(self.range(table.table(), ..)?))
     }
 
-    /// Whether a key has a value. O(log n).
+    /// Returns whether a key has a value. O(log n).
     ///
     /// # Errors
     ///
@@ -85,8 +87,8 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
 }
 
 impl<M: ConstMachine> WriteTxn<'_, '_, M> {
-    /// The values of a key, in order, all of them read now. Until the transaction ends nobody
-    /// gives the key others, or takes these away. See [`ReadTxn::values`].
+    /// Returns the values of a key, in order. The call reads all of them. No other transaction can
+    /// add values to the key or remove values until this one ends. See [`ReadTxn::values`].
     ///
     /// # Errors
     ///
@@ -99,7 +101,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         Ok(Values(self.prefix::<K, (K, V), ()>(table.table(), key)?))
     }
 
-    /// Whether a key has a value. It stays so until the transaction ends.
+    /// Returns whether a key has a value. That does not change until the transaction ends.
     ///
     /// # Errors
     ///
@@ -113,7 +115,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         Ok(self.get(table.table(), (key, value))?.is_some())
     }
 
-    /// Gives a key one more value; returns false if the key has it. O(log n).
+    /// Adds a value to a key. Returns false if the key has it already. O(log n).
     ///
     /// # Errors
     ///
@@ -131,7 +133,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         }
     }
 
-    /// Takes a value from a key; returns whether it had it. O(log n).
+    /// Removes a value from a key. Returns whether the key had it. O(log n).
     ///
     /// # Errors
     ///
@@ -145,7 +147,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         self.remove(table.table(), (key, value))
     }
 
-    /// Takes all values from a key; returns how many there were. If it fails, none is taken.
+    /// Removes all values of a key. Returns their number. On an error, none is removed.
     ///
     /// # Errors
     ///
@@ -162,7 +164,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
 }
 
 impl<K: Key, V: Key> Values<'_, K, V> {
-    /// The values that were not taken yet, the last one first.
+    /// Reverses the direction: the remaining values, the last one first.
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())
@@ -178,7 +180,7 @@ impl<K: Key, V: Key> Iterator for Values<'_, K, V> {
 }
 
 impl<K: Key, V: Key> Pairs<'_, K, V> {
-    /// The pairs that were not taken yet, the last one first.
+    /// Reverses the direction: the remaining pairs, the last one first.
     #[must_use]
     pub fn rev(self) -> Self {
         Self(self.0.rev())

@@ -1,7 +1,7 @@
-//! Closures whose errors are the caller's own.
+//! Closures that return the caller's own error type.
 //!
-//! [`Store::write`] could have been one that takes any error type; but then the `?` in a closure
-//! whose type nobody names would not compile, and most closures are such.
+//! [`Store::write`] could accept any error type; but then `?` in a closure without a declared type
+//! would not compile, and most closures have none.
 
 use core::future::Future;
 
@@ -14,19 +14,20 @@ use crate::typed::WriteTxn;
 use crate::{Attempts, Error, Store, TxnOptions};
 
 impl<M: ConstMachine> Store<M> {
-    /// As [`write`](Self::write), with a closure whose errors are the caller's own. One that it
-    /// returns rolls the transaction back, and comes back as it is; but in
-    /// [`Mode::Full`](crate::Mode::Full) [`Error::ReadsUnknown`] comes back in its place if what
-    /// the transaction has read cannot be made durable, because that error may reveal it.
+    /// Runs a transaction as [`write`](Self::write) does, with a closure that returns the caller's
+    /// own error type. If the closure returns an error, the transaction is rolled back, and the
+    /// error is returned unchanged. In [`Mode::Full`](crate::Mode::Full), [`Error::ReadsUnknown`]
+    /// is returned instead if the data that the transaction has read cannot be made durable,
+    /// because the closure's error may reveal it.
     ///
-    /// Of deadlocks and of what else [is retryable](Error::is_retryable) the caller sees nothing:
-    /// the transaction knows that it failed so, and is run again, whatever the closure has made of
-    /// it. All other errors of the store are made the caller's by `From`.
+    /// The caller does not see deadlocks and other [retryable](Error::is_retryable) errors: the
+    /// transaction itself records them and is retried, whatever error the closure returns. All
+    /// other errors of the store are converted with `From`.
     ///
     /// # Errors
     ///
-    /// What the closure returns, of a transaction that did not fail so; those of
-    /// [`write`](Self::write), made the caller's.
+    /// The closure's error, unless the transaction failed with a retryable error; those of
+    /// [`write`](Self::write), converted.
     ///
     /// # Examples
     ///
@@ -68,31 +69,33 @@ impl<M: ConstMachine> Store<M> {
         self.write_with_as(&TxnOptions::default(), body).map(|done| done.value)
     }
 
-    /// As [`write_as`](Self::write_as), with a deadline, a level, a label, a mode.
+    /// Runs a transaction as [`write_as`](Self::write_as) does, with a deadline, an isolation
+    /// level, a label or a durability mode.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`write_as`](Self::write_as).
     pub fn write_with_as<R, E: From<Error>>(
         &self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         mut body: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, E>,
     ) -> Result<Attempts<R>, E> {
         let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
-            Attempts::run_as(worker, worker.locks()?, worker.slot(), patience, |txn| {
+            Attempts::run_as(worker, worker.locks()?, worker.slot(), options, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
         };
-        self.attempts(patience, run, |_, unsettled| unsettled.into())
+        self.attempts(options, run, |_, unsettled| unsettled.into())
     }
 
-    /// As [`write_async`](Self::write_async), with a closure whose errors are the caller's own: see
-    /// [`write_as`](Self::write_as).
+    /// Runs a transaction of a task as [`write_async`](Self::write_async) does, with a closure that
+    /// returns the caller's own error type; see [`write_as`](Self::write_as).
     ///
     /// # Errors
     ///
-    /// As there, and as [`write_async`](Self::write_async).
+    /// The closure's error, unless the transaction failed with a retryable error; those of
+    /// [`write_async`](Self::write_async), converted.
     pub async fn write_async_as<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
         body: impl FnMut(TransactionGuard<M>) -> F,
@@ -100,16 +103,17 @@ impl<M: ConstMachine> Store<M> {
         self.write_async_with_as(&TxnOptions::default(), body).await.map(|done| done.value)
     }
 
-    /// As [`write_async_as`](Self::write_async_as), with a deadline, a level, a label, a mode.
+    /// Runs a transaction of a task as [`write_async_as`](Self::write_async_as) does, with a
+    /// deadline, an isolation level, a label or a durability mode.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`write_async_as`](Self::write_async_as).
     pub async fn write_async_with_as<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         body: impl FnMut(TransactionGuard<M>) -> F,
     ) -> Result<Attempts<R>, E> {
-        self.attempts_async(patience, body, why_again, |_, unsettled| unsettled.into()).await
+        self.attempts_async(options, body, why_again, |_, unsettled| unsettled.into()).await
     }
 }

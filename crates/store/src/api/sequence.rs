@@ -1,9 +1,9 @@
-//! Sequences: numbers that no two callers get.
+//! Sequences: numbers that are unique across callers.
 //!
-//! A thread claims numbers in batches, each by a short transaction of its own on the sequence's
-//! row, and hands them out without touching anything shared. So there is no hot record, a number is
-//! given whether the transaction that asked for it commits or not, and there are gaps: what is left
-//! of a batch goes with its thread.
+//! A thread claims numbers in batches, each with a short transaction on the row of the sequence,
+//! and returns them without access to shared memory. So there is no hot record. A number is used up
+//! whether the transaction that requested it commits or not. Sequences have gaps: the rest of a
+//! batch is lost when its thread ends.
 
 use core::any::Any;
 use core::ops::Range;
@@ -16,12 +16,12 @@ use latchwork_machine::ConstMachine;
 use crate::names::kept;
 use crate::{Error, Store, Table};
 
-/// The table that has the next number of each sequence.
+/// The table with the next number of each sequence.
 const SEQUENCES: Table<&str, u64> = Table::new("latchwork sequences");
 
-/// A sequence of numbers, from 1 on: see [`Store::next_number`].
+/// A sequence of numbers that starts at 1: see [`Store::next_number`].
 ///
-/// A constant, as a [`Table`] is: programs that name the same one share it.
+/// Declared as a constant, as a [`Table`] is. Programs that name the same sequence share it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence {
     name: &'static str,
@@ -29,12 +29,12 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    /// The sequence of this name, which a thread claims 64 numbers of at a time.
+    /// Creates the sequence of this name. A thread claims 64 numbers at a time.
     pub const fn new(name: &'static str) -> Self {
         Self { name, batch: 64 }
     }
 
-    /// The sequence of a name that is made at run time: see [`Table::named`].
+    /// Creates the sequence of a name that is computed at run time: see [`Table::named`].
     ///
     /// # Examples
     ///
@@ -48,40 +48,40 @@ impl Sequence {
         Self::new(kept(name))
     }
 
-    /// The same, with so many numbers at a time: 1 leaves no gaps but those of deaths, and costs
-    /// each number a transaction.
+    /// Sets how many numbers are claimed at a time. With 1, only deaths leave gaps, and each number
+    /// costs a transaction.
     ///
     /// # Panics
     ///
-    /// If it is 0.
+    /// Panics if `batch` is 0.
     #[must_use]
     pub const fn batch(self, batch: u64) -> Self {
         assert!(batch > 0, "a batch of nothing");
         Self { batch, ..self }
     }
 
-    /// How many numbers are claimed at a time.
+    /// Returns how many numbers are claimed at a time.
     pub const fn batch_size(&self) -> u64 {
         self.batch
     }
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(&self) -> &'static str {
         self.name
     }
 }
 
-/// What a thread has claimed of a sequence and not given yet.
+/// The numbers of a sequence that a thread has claimed and not returned yet.
 struct Claimed {
-    /// The store as this process has it; nothing else is at that address while this is here.
+    /// The store's handle in this process. While this exists, no other object has its address.
     store: Weak<dyn Any>,
     left: Range<u64>,
 }
 
-/// What a thread has claimed: by the address of the store, and the name.
+/// The claims of a thread, by the address of the store and the name.
 struct Claims {
     all: BTreeMap<(usize, &'static str), Claimed>,
-    /// With so many it looks for those of stores that this process has closed.
+    /// At this number of claims, those of closed stores are removed.
     look: usize,
 }
 
@@ -103,19 +103,21 @@ thread_local! {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// A number that no other call gets, of any thread or process, now or later. A thread's
-    /// numbers rise; those of two threads are in no order. It is given at once, in a transaction of
-    /// its own, also in the closure of another one, and not taken back if that is rolled back.
+    /// Returns a number that no other call returns, of any thread or process, now or later. The
+    /// numbers of a thread increase; those of two threads are in no order. The number is claimed at
+    /// once, in a transaction of its own, also within the closure of another transaction. A
+    /// rollback of that transaction does not return the number.
     ///
-    /// The claim of a batch is durable before its first number is given, if the store's commits
-    /// are. In the other modes a crash of the machine may give a number again that no surviving
-    /// transaction has written; what the store has is never reused, for the claim comes before it
-    /// in the log.
+    /// If the store's commits are durable, the claim of a batch is durable before its first number
+    /// is returned. In other modes, a number may be returned again after a crash of the machine,
+    /// but only if no surviving transaction has written it: the claim precedes such transactions in
+    /// the log.
     ///
     /// # Errors
     ///
-    /// Those of [`write`](Self::write); [`Error::Engine`] at the end of the numbers. In a closure
-    /// of `write`, [`Error::CommitUnknown`] is said of the numbers: what it wrote is undone.
+    /// Those of [`write`](Self::write); [`Error::Engine`] if the sequence is exhausted. Within a
+    /// closure of `write`, [`Error::CommitUnknown`] refers to the claim of the numbers; the changes
+    /// of the closure are rolled back.
     ///
     /// # Examples
     ///
@@ -139,7 +141,7 @@ impl<M: ConstMachine> Store<M> {
     /// ```
     pub fn next_number(&self, sequence: &Sequence) -> Result<u64, Error> {
         let home = self.home();
-        // The child of a fork has its parent's claims in its memory, and must not use them.
+        // The child of a fork has copies of its parent's claims and must not use them.
         home.manager.region().check()?;
         let (store, name) = (Arc::as_ptr(home).addr(), sequence.name);
         let next = |claims: &mut Claims| claims.all.get_mut(&(store, name))?.left.next();
@@ -151,7 +153,7 @@ impl<M: ConstMachine> Store<M> {
         let number = left.next().ok_or_else(over)?;
         let home: Arc<dyn Any> = home.clone();
         let claimed = Claimed { store: Arc::downgrade(&home), left };
-        // A copy of the name: one in a library that is unloaded would be gone.
+        // Copy the name: the string of a library that is unloaded would no longer exist.
         CLAIMED.with_borrow_mut(|claims| claims.put(store, kept(name), claimed));
         Ok(number)
     }
@@ -170,7 +172,7 @@ impl<M: ConstMachine> Store<M> {
     }
 }
 
-/// What a sequence says at its end.
+/// Creates the error of an exhausted sequence.
 fn over() -> Error {
     Error::Engine("the sequence is at its end".to_owned())
 }

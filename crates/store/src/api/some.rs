@@ -1,4 +1,4 @@
-//! Reading a range by parts in a transaction that writes, as a cursor does.
+//! Reads a range in parts in a transaction that may write, as a cursor does.
 
 use core::ops::{Bound, RangeBounds};
 
@@ -12,15 +12,15 @@ use crate::{Error, Key, Table, Value};
 
 impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     /// Calls `each` for the first records of a range, or for the last ones backwards, until it
-    /// returns `false`: for `most` records, and more if other transactions have added some. Returns
-    /// whether that was the whole range.
+    /// returns `false`: for `most` records, or more if other transactions add some at the same
+    /// time. Returns whether that was the whole range.
     ///
-    /// A serializable transaction then holds the range as far as it was read, and not the rest, as
-    /// [`scan`](Self::scan) does. O(log n) and O(`most`).
+    /// A serializable transaction then holds the range as far as it was read, whereas
+    /// [`scan`](Self::scan) holds all of it. O(log n) and O(`most`).
     ///
     /// # Errors
     ///
-    /// Those of [`get`](Self::get); what `each` returns.
+    /// Those of [`get`](Self::get); errors that `each` returns.
     ///
     /// # Examples
     ///
@@ -70,8 +70,8 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         Ok(whole && !stopped)
     }
 
-    /// The key of the record of this number in a range, as it is now, without a lock; none if the
-    /// range has fewer.
+    /// Returns the key of the record with this number in a range, as of now and without a lock;
+    /// `None` if the range has fewer.
     fn key_of_number(
         &self,
         tree: u32,

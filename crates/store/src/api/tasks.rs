@@ -1,5 +1,5 @@
-//! Transactions of tasks: many on one thread, none of which blocks it while it waits for a lock or
-//! for the disk's sync.
+//! Transactions of tasks. Many tasks share a thread, and none blocks it while it waits for a lock
+//! or for the sync of the disk.
 
 use core::fmt;
 use core::future::{Future, poll_fn};
@@ -20,26 +20,27 @@ use crate::user::TaskClosure;
 use crate::wakers::locked;
 use crate::{Attempts, Error, Key, Level, Savepoint, Store, Table, TxnOptions, Value};
 
-/// A transaction of a task: see [`Store::write_async`] and [`Store::begin_async`]. Dropping it
-/// rolls it back.
+/// A transaction of a task: see [`Store::write_async`] and [`Store::begin_async`]. If it is
+/// dropped, it is rolled back.
 ///
-/// Its calls are futures that any executor polls, on any thread, one at a time. Each may be dropped
-/// before its end: the transaction is then as it was before the call.
+/// Its calls are futures that any executor can poll, on any thread, one call at a time. A call may
+/// be dropped before it completes; the transaction is then as it was before the call.
 ///
-/// What it has read is durable when [`commit`](Self::commit) or [`roll_back`](Self::roll_back) is
-/// ready, as of a [`Transaction`]. A drop does not wait for that.
+/// The data that it has read is durable when [`commit`](Self::commit) or
+/// [`roll_back`](Self::roll_back) is ready, as with a [`Transaction`]. A drop does not wait for
+/// that.
 pub struct AsyncTransaction<M: ConstMachine = Machine> {
     inner: Transaction<M>,
     /// How it waits for locks.
     wait: Wait,
-    /// Given back behind the transaction.
+    /// Returned after the transaction is dropped.
     _turn: Turn,
 }
 
-/// A transaction that [`Store::write_async`] lends to its closure, and has back when this is
+/// A transaction that [`Store::write_async`] lends to its closure, and takes back when this is
 /// dropped.
 pub struct TransactionGuard<M: ConstMachine = Machine> {
-    /// None at the end alone.
+    /// `None` only during the drop.
     tx: Option<AsyncTransaction<M>>,
     owner: Arc<Mutex<Option<AsyncTransaction<M>>>>,
 }
@@ -64,7 +65,7 @@ impl<M: ConstMachine> Drop for TransactionGuard<M> {
     }
 }
 
-/// Lets the other tasks of the thread go on.
+/// Lets the other tasks of the thread run.
 async fn yields() {
     let mut again = true;
     let once = poll_fn(|cx| match core::mem::take(&mut again) {
@@ -77,41 +78,42 @@ async fn yields() {
     once.await;
 }
 
-/// What a closure is told that still has its transaction when it has ended.
+/// Creates the error for a closure whose future ended and kept its transaction.
 fn kept() -> Error {
     Error::Engine("the closure has kept its transaction".to_owned())
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// As [`write`](Self::write), for a task: it runs a transaction until it commits, serializable,
-    /// and as durable as the store's mode says when the future is ready. While it waits for locks,
-    /// for the disk's sync and for its turn the thread is free for other tasks: a thousand of them
-    /// may be at work on one thread.
+    /// Runs a transaction for a task until it commits, as [`write`](Self::write) does. The
+    /// transaction is serializable; when the future is ready, it is as durable as the store's mode
+    /// says. During waits for a lock, the sync of the disk or admission, the thread is free for
+    /// other tasks. A thousand tasks can run on one thread.
     ///
-    /// Of the tasks of a process so many have a transaction at a time as a quarter of the store's
-    /// [`threads`](crate::Sizes::threads); the next ones wait for their turn. So a task that has
-    /// one does not begin another one inside. A call in the closure's future that wants what the
-    /// transaction has locked fails at once with [`Error::OwnTransaction`], as in
-    /// [`write`](Self::write).
+    /// A process admits as many transactions of tasks at a time as a quarter of the store's
+    /// [`threads`](crate::Sizes::threads); other tasks wait for admission. A task that has a
+    /// transaction must therefore not begin another one. If a call within the closure's future
+    /// needs a lock that the transaction holds, it fails at once with [`Error::OwnTransaction`], as
+    /// in [`write`](Self::write).
     ///
-    /// The closure has the transaction for as long as its future runs, and is called again, with a
-    /// new one, after a deadlock. It is no `AsyncFnMut`: a future that calls one is not `Send` as
-    /// soon as the closure borrows something (Rust 1.95), and could not be spawned.
+    /// The closure has the transaction while its future runs, and is called again with a new one
+    /// after a deadlock. The parameter is not an `AsyncFnMut`: a future that calls an `AsyncFnMut`
+    /// is not `Send` if the closure borrows something (Rust 1.95), and could not be spawned.
     ///
-    /// What blocks the thread still: reading a page that is not in memory, a full log, making a
-    /// table at its first use, undoing what dead processes have left of transactions whose locks it
-    /// waits for, and waiting for a thread slot, if all are held. Two threads of the process wait
-    /// for the disk and make checkpoints; they end when there is nothing to do.
+    /// These operations still block the thread: reading a page that is not in memory, waiting for
+    /// space in the log, creating a table at its first use, rolling back transactions of dead
+    /// processes whose locks it needs, and waiting for a thread slot if all are in use. Two
+    /// background threads of the process sync the disk and make checkpoints; they end when they are
+    /// idle.
     ///
     /// # Errors
     ///
-    /// As [`write`](Self::write); [`Error::Engine`] if the closure has kept the transaction, which
-    /// is rolled back when that is dropped.
+    /// Those of [`write`](Self::write); [`Error::Engine`] if the closure has kept the transaction,
+    /// which is rolled back when it is dropped.
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the transaction is rolled back; once it was committing, it may be
-    /// committed.
+    /// If the future is dropped, the transaction is rolled back; if the commit had begun, the
+    /// transaction may be committed.
     ///
     /// # Examples
     ///
@@ -152,30 +154,30 @@ impl<M: ConstMachine> Store<M> {
         self.write_async_with(&TxnOptions::default(), body).await.map(|done| done.value)
     }
 
-    /// As [`write_async`](Self::write_async), with a deadline, a level, a label, a mode. The time
-    /// counts from its turn on.
+    /// Runs a transaction as [`write_async`](Self::write_async) does, with a deadline, an isolation
+    /// level, a label or a durability mode. The time starts with its admission.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`write_async`](Self::write_async).
     pub async fn write_async_with<R, F: Future<Output = Result<R, Error>>>(
         &self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         body: impl FnMut(TransactionGuard<M>) -> F,
     ) -> Result<Attempts<R>, Error> {
-        self.attempts_async(patience, body, |returned, _| Ok(returned), Error::with_end).await
+        self.attempts_async(options, body, |returned, _| Ok(returned), Error::with_end).await
     }
 
-    /// `why` tells why a run failed, or gives back what is the caller's own: see `retry.rs`. `both`
-    /// is as in `Store::attempts`.
+    /// Runs the attempts. `why` returns why a run failed, or the caller's own error: see
+    /// `retry.rs`. `both` is as in `Store::attempts`.
     pub(crate) async fn attempts_async<R, E: From<Error>, F: Future<Output = Result<R, E>>>(
         &self,
-        patience: &TxnOptions,
+        options: &TxnOptions,
         mut body: impl FnMut(TransactionGuard<M>) -> F,
         why: impl Fn(E, Option<Error>) -> Result<Error, E>,
         both: impl Fn(E, Error) -> E,
     ) -> Result<Attempts<R>, E> {
-        let mut tx = self.begin_async_with(patience).await?;
+        let mut tx = self.begin_async_with(options).await?;
         let (mut runs, wait, owner) = (0, tx.wait, Arc::default());
         let user = tx.inner.user()?;
         loop {
@@ -209,29 +211,30 @@ impl<M: ConstMachine> Store<M> {
             }
             tx.restart()?;
             tx.wait = wait;
-            // What it failed of may be another task's of this thread, which is to go on.
+            // The lock that it did not get may belong to another task of this thread, which must
+            // run.
             yields().await;
         }
     }
 
-    /// A transaction of a task, which ends it: as [`begin`](Self::begin). Waits for its turn, see
-    /// [`write_async`](Self::write_async). A task that has two of them, and asks in one for what
-    /// the other has locked, waits for ever, because nothing says which task would end the other:
-    /// [`begin_async_with`](Self::begin_async_with) limits the wait.
+    /// Begins a transaction that a task ends; see [`begin`](Self::begin). Waits for admission, see
+    /// [`write_async`](Self::write_async). If a task has two of them and requests in one a lock
+    /// that the other holds, it waits forever, because the store cannot know which task would end
+    /// the other. [`begin_async_with`](Self::begin_async_with) limits the wait.
     ///
     /// # Errors
     ///
-    /// As [`begin`](Self::begin).
+    /// Those of [`begin`](Self::begin).
     pub async fn begin_async(&self) -> Result<AsyncTransaction<M>, Error> {
         self.take_turn(&TxnOptions::default(), true).await
     }
 
-    /// As [`begin_async`](Self::begin_async), with a level, a label, a mode, and a time after
-    /// which it waits for no lock any more, from its turn on.
+    /// Begins a transaction as [`begin_async`](Self::begin_async) does, with a level, a label, a
+    /// mode, and a time limit for waits, which starts with its admission.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`begin`](Self::begin).
     pub async fn begin_async_with(
         &self,
         options: &TxnOptions,
@@ -244,7 +247,7 @@ impl<M: ConstMachine> Store<M> {
         options: &TxnOptions,
         patient: bool,
     ) -> Result<AsyncTransaction<M>, Error> {
-        // In the child of a fork nobody would give it a turn.
+        // In the child of a fork, no thread would admit it.
         self.home().manager.region().check()?;
         let turn = self.turns().take().await;
         self.writable()?;
@@ -255,8 +258,8 @@ impl<M: ConstMachine> Store<M> {
     }
 }
 
-/// A call that is made again and again, and the locks that it has waited for. When it ends, or is
-/// dropped, those go that it does not keep.
+/// A call that is repeated, and the locks that it has waited for. When the call ends or is dropped,
+/// the locks that it does not keep are released.
 struct Waited<'t, M: ConstMachine> {
     tx: &'t mut AsyncTransaction<M>,
     locks: Vec<Awaited>,
@@ -266,8 +269,8 @@ impl<M: ConstMachine> Waited<'_, M> {
     async fn wait_for(&mut self, awaited: Box<Awaited>) -> Result<(), Error> {
         let wait = self.tx.wait;
         let txn = self.tx.inner.txn()?;
-        // SAFETY: the session is that of the transaction, which is borrowed for as long as the
-        // future lives, and is sent with what borrows it.
+        // SAFETY: the session is that of the transaction, which is borrowed as long as the future
+        // lives, and is sent together with what borrows it.
         let waiting = unsafe { txn.wait_for(&awaited, wait) };
         if let Err(failed) = waiting.await {
             return Err(self.tx.inner.txn()?.not_had(&awaited, failed));
@@ -287,12 +290,12 @@ impl<M: ConstMachine> Waited<'_, M> {
 
 impl<M: ConstMachine> Drop for Waited<'_, M> {
     fn drop(&mut self) {
-        // What does not go here goes with the transaction.
+        // Locks that remain are released at the end of the transaction.
         let _ = self.let_go();
     }
 }
 
-/// A table, and the bytes of a key of it.
+/// A table, and the bytes of a key in it.
 type Place = Result<(Asked, Vec<u8>), Error>;
 
 fn place<K: Key, V: Value>(table: &Table<K, V>, key: &K::Of<'_>) -> Place {
@@ -300,19 +303,20 @@ fn place<K: Key, V: Value>(table: &Table<K, V>, key: &K::Of<'_>) -> Place {
 }
 
 impl<M: ConstMachine> AsyncTransaction<M> {
-    /// The closure that has the transaction, for bindings of languages whose closures call it step
-    /// by step on the thread of a loop. While a part of the closure runs, a call that asks for a
-    /// lock of this transaction fails at once with [`Error::OwnTransaction`], as in
-    /// [`Store::write_async`]. Between the parts, a call that blocks the thread fails so.
+    /// Returns the closure that has the transaction, for bindings of languages whose closures call
+    /// it step by step on the thread of an event loop. While a part of the closure runs, a call
+    /// that needs a lock of this transaction fails at once with [`Error::OwnTransaction`], as in
+    /// [`Store::write_async`]. Between the parts, a call fails in that way if it would block the
+    /// thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Engine`] if the transaction is over.
+    /// [`Error::Engine`] if the transaction has ended.
     pub fn closure(&self) -> Result<TaskClosure<M>, Error> {
         self.inner.user().map(TaskClosure)
     }
 
-    /// Makes a call until it had all locks.
+    /// Repeats a call until it has all locks.
     async fn again<R>(
         &mut self,
         mut call: impl FnMut(&mut Own<M>) -> Result<R, Error> + Send,
@@ -320,12 +324,12 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         self.in_steps(|inner| inner.txn()?.step(&mut call)).await
     }
 
-    /// The tree of a table, which is made if it is not there.
+    /// Returns the tree of a table. Creates the table if it does not exist.
     async fn tree(&mut self, table: Asked) -> Result<u32, Error> {
         self.in_steps(|inner| inner.step_to_tree(&table)).await
     }
 
-    /// Takes a step until it had all locks.
+    /// Repeats a step until it has all locks.
     async fn in_steps<R>(
         &mut self,
         mut step: impl FnMut(&mut Transaction<M>) -> Result<Step<R>, Error> + Send,
@@ -340,7 +344,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// The same, of a key, in a table that is made if it is not there.
+    /// Repeats a call with a key until it has all locks. Creates the table if it does not exist.
     async fn at<R>(
         &mut self,
         place: Place,
@@ -351,11 +355,11 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         self.again(|txn| call(txn, tree, &key)).await
     }
 
-    /// As [`WriteTxn::get`].
+    /// Reads a value; see [`WriteTxn::get`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::get`].
     pub fn get<'a, K: Key, V: Value>(
         &'a mut self,
         table: &Table<K, V>,
@@ -368,11 +372,11 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// As [`WriteTxn::get_for_update`].
+    /// Reads a value that the transaction will write; see [`WriteTxn::get_for_update`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::get_for_update`].
     pub fn get_for_update<'a, K: Key, V: Value>(
         &'a mut self,
         table: &Table<K, V>,
@@ -385,11 +389,11 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// As [`WriteTxn::put`].
+    /// Writes a value; see [`WriteTxn::put`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::put`].
     pub fn put<'a, K: Key, V: Value>(
         &'a mut self,
         table: &Table<K, V>,
@@ -400,11 +404,11 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         async move { self.at(place, |txn, tree, key| txn.write_raw(tree, key, Some(&value))).await }
     }
 
-    /// As [`WriteTxn::insert`].
+    /// Writes a value if the record does not exist; see [`WriteTxn::insert`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::insert`].
     pub fn insert<'a, K: Key, V: Value>(
         &'a mut self,
         table: &Table<K, V>,
@@ -415,11 +419,11 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         async move { self.at(place, |txn, tree, key| txn.insert_raw(tree, key, &value)).await }
     }
 
-    /// As [`WriteTxn::remove`].
+    /// Removes a record; see [`WriteTxn::remove`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::remove`].
     pub fn remove<'a, K: Key, V: Value>(
         &'a mut self,
         table: &Table<K, V>,
@@ -438,11 +442,11 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// As [`WriteTxn::range`].
+    /// Returns the records of a range; see [`WriteTxn::range`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::range`].
     pub fn range<'k, K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -456,18 +460,18 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// Does something with the transaction as a closure of [`Store::write`] has it in hand: what
-    /// has no future of its own. The closure is run again whenever it meets a lock that is not
-    /// free, with what it had written undone; it must return the error that it met.
+    /// Runs a closure with the transaction, as [`Store::write`] does, for calls that have no future
+    /// of their own. If the closure meets a lock that is not free, its changes are rolled back, and
+    /// it is run again when the lock is granted. It must return the error that it met.
     ///
     /// # Errors
     ///
-    /// What the closure returns. There [`Error::Savepoint`] is what it gets that rolls back to a
-    /// savepoint from before: what that undoes could not be done again.
+    /// The closure's error. Within the closure, rolling back to a savepoint from before the call
+    /// returns [`Error::Savepoint`], because those changes could not be repeated.
     ///
     /// # Panics
     ///
-    /// If the closure does: as [`Transaction::with`].
+    /// Panics if the closure panics; see [`Transaction::with`].
     pub async fn with<R>(
         &mut self,
         mut work: impl FnMut(&mut WriteTxn<'_, '_, M>) -> Result<R, Error> + Send,
@@ -485,40 +489,42 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// As [`WriteTxn::savepoint`]. It waits for a lock only behind a
-    /// [last write](WriteTxn::put_final), which is written first.
+    /// Creates a savepoint; see [`WriteTxn::savepoint`]. It waits for a lock only after a [last
+    /// write](WriteTxn::put_final), which it carries out first.
     ///
     /// # Errors
     ///
-    /// If it could not be begun again; those of the parts.
+    /// Those of [`WriteTxn::savepoint`]; [`Error::Engine`] if the transaction could not be
+    /// restarted.
     pub async fn savepoint(&mut self) -> Result<Savepoint, Error> {
         self.again(|txn| txn.savepoint()).await
     }
 
-    /// As [`WriteTxn::roll_back_to`].
+    /// Rolls back to a savepoint; see [`WriteTxn::roll_back_to`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`WriteTxn::roll_back_to`].
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
         self.inner.roll_back_to(savepoint)
     }
 
-    /// The level that it runs at.
+    /// Returns the isolation level.
     pub fn level(&self) -> Level {
         self.inner.level()
     }
 
-    /// Commits: as durable as the mode says when the future is ready. Returns the position of the
-    /// commit in the log; none if nothing was written. As [`Transaction::commit`].
+    /// Commits. When the future is ready, the commit is as durable as the mode says. Returns the
+    /// position of the commit in the log, or `None` if nothing was written.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Transaction::commit`].
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, it is committed or rolled back: which of them is not told.
+    /// If the future is dropped, the transaction is either committed or rolled back; the caller
+    /// does not learn which.
     pub async fn commit(mut self) -> Result<Option<u64>, Error> {
         match self.end().await {
             Ok(at) => self.settle(at).await.map(|()| at),
@@ -531,7 +537,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         self.again(|txn| txn.end()).await
     }
 
-    /// Waits until what was committed, or read, is as durable as it is to be.
+    /// Waits until the commit, or the data that was read, is as durable as the mode says.
     async fn settle(mut self, at: Option<u64>) -> Result<(), Error> {
         let (store, mode) = (self.inner.store().clone(), self.inner.mode());
         let settles = store.settles(at, mode)?;
@@ -543,10 +549,10 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         let unsettled = |why| Error::unsettled(at, why);
         let batch = match store.background().settle(newest, mode) {
             Ok(batch) => batch,
-            // There is no thread for it: this one waits.
+            // No thread can be started for it, so this one waits.
             Err(_) => return worker.log.commit(newest, mode).map_err(|why| unsettled(why.into())),
         };
-        // Another task has its turn while this one waits.
+        // Another task is admitted while this one waits.
         drop(self);
         match batch {
             Some(batch) => batch.ended().await.map_err(unsettled),
@@ -554,17 +560,17 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// Undoes all that it has written, lets go of its locks, and waits as
-    /// [`Transaction::roll_back`] does, without blocking the thread.
+    /// Rolls back all changes and releases the locks, and waits as [`Transaction::roll_back`] does,
+    /// without blocking the thread.
     ///
     /// # Errors
     ///
-    /// As [`Transaction::roll_back`].
+    /// Those of [`Transaction::roll_back`].
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped, the transaction is rolled back, and what it has read may not be
-    /// durable.
+    /// If the future is dropped, the transaction is rolled back, and the data that it has read may
+    /// not be durable.
     pub async fn roll_back(mut self) -> Result<(), Error> {
         let undone = self.inner.undo();
         let settled = self.settle(None).await;
@@ -575,8 +581,8 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// Rolls it back as [`roll_back`](Self::roll_back) does, and returns the error to end with: the
-    /// error `own` may reveal what the transaction has read.
+    /// Rolls back as [`roll_back`](Self::roll_back) does, and returns the error to end with,
+    /// because `own` may reveal data that the transaction has read.
     async fn end_with<E: From<Error>>(self, own: E, both: impl FnOnce(E, Error) -> E) -> E {
         match self.roll_back().await {
             Ok(()) => own,
@@ -585,11 +591,12 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// Rolls it back, and begins it anew, as old as it was: see [`Transaction::restart`].
+    /// Rolls the transaction back and begins it again with the same age; see
+    /// [`Transaction::restart`].
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`Transaction::restart`].
     pub fn restart(&mut self) -> Result<(), Error> {
         self.inner.restart()?;
         self.wait = self.inner.wait();

@@ -1,5 +1,5 @@
-//! What recovery learns from the log as it reads it: which transactions have no end, which pages
-//! may have been in hand, and which are nobody's.
+//! The analysis pass of recovery: the transactions without an end, the pages that may have had
+//! intents, and the free pages.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,27 @@ use crate::files::restore_transactions::Slots;
 use crate::files::space::{GROUP, first_of, free_of};
 use crate::tables::CATALOG;
 
-/// A page that is not as the log left it before a record that changes it.
+/// A page whose state before a record differs from what the log expects.
 pub(crate) struct Stale {
-    /// The record.
+    /// The position of the record.
     pub(crate) at: Lsn,
-    /// The tree whose page it is, if it can be read, and is older; none if it cannot be read.
+    /// The tree of the page, if it can be read and is older; `None` if it cannot be read.
     pub(crate) of: Option<u32>,
 }
 
-/// What the log says so far.
+/// The state of the log as read so far.
 #[derive(Default)]
 pub(crate) struct Analysis {
     /// The transactions of each slot.
     pub(crate) slots: Slots,
-    /// Of each group of pages by which record a page was last said to be nobody's.
+    /// By group of pages: the last record that says that a page is free.
     freed: BTreeMap<u64, Box<[Lsn]>>,
-    /// Pages that were made or unlinked, and that no later record leads to, with their trees.
+    /// Pages that were created or unlinked, and to which no later record links, with their trees.
     pub(crate) in_hand: BTreeMap<u64, u32>,
 }
 
 impl Analysis {
-    /// Takes a record in, whose bytes may be damaged: then that is found when it is redone.
+    /// Processes a record. Its bytes may be damaged, which is found when it is redone.
     pub(crate) fn note(&mut self, entry: &EntryView<'_>) {
         let flags = entry.head.flags;
         self.slots.note(entry);
@@ -43,7 +43,7 @@ impl Analysis {
         }
     }
 
-    /// Which pages may have been in hand.
+    /// Updates which pages may have intents.
     fn note_page(&mut self, entry: &EntryView<'_>) {
         let (tree, page) = (entry.head.aux, entry.head.page);
         match Change::decode(entry.payload) {
@@ -69,11 +69,11 @@ impl Analysis {
         }
     }
 
-    /// Which pages were taken, and which are free.
+    /// Updates which pages were taken, and which are free.
     fn note_map(&mut self, key: &[u8], before: &[u8], value: &[u8], lsn: Lsn) {
         let Some(first) = first_of(key) else { return };
-        // Of those that are free nearly all were before: they are compared in order, and no more
-        // is looked at than the record is about.
+        // Nearly all of the free pages were free before. Both are compared in order, so that only
+        // the pages that the record changes need work.
         let mut free = free_of(first, value).peekable();
         for page in free_of(first, before) {
             while free.next_if(|next| *next < page).is_some() {}
@@ -90,7 +90,7 @@ impl Analysis {
         group[(page % GROUP) as usize] = lsn;
     }
 
-    /// The first page that is not as the log left it, at its end.
+    /// Returns the error of the first page that is not as the log left it at its end.
     pub(crate) fn is_sound(&self, stale: &BTreeMap<u64, Stale>, file: u16) -> Result<(), Error> {
         let freed =
             |page: u64| self.freed.get(&(page / GROUP)).map(|of| of[(page % GROUP) as usize]);

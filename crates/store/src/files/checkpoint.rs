@@ -1,23 +1,23 @@
-//! Checkpoints: pages go out, the redo point moves up, the log is recycled.
+//! Checkpoints: pages are written, the redo point advances, the log is recycled.
 //!
-//! A thread that begins a transaction, and finds that enough was logged since the last checkpoint,
-//! makes one. No other thread stops.
+//! A thread that begins a transaction makes a checkpoint if enough was logged since the last one.
+//! No other thread stops.
 //!
-//! | step | what | who is killed after it leaves |
+//! | step | action | state after a death |
 //! |---|---|---|
-//! | sign | the catalog says where the log ends: `signature.rs` | nothing |
-//! | mark | pages that change from here on are logged whole first | nothing |
-//! | end | transactions open for too long are undone: `undo_ownership.rs` | a sweep ends it |
-//! | sync | all pages go out whose first change is before the mark | nothing |
-//! | flush | the ends of those that have ended since the mark are durable | nothing |
-//! | control | redo begins at the mark, or before it where a transaction is open | the redo point |
-//! | recycle | the log before it goes, as far as no snapshot may need it | segments for the next |
-//! | punch | free pages give their room back to the file system | their room |
+//! | sign | the catalog records the end of the log: `signature.rs` | nothing to do |
+//! | mark | pages that change from here on are logged completely first | nothing to do |
+//! | end | transactions open for too long are undone: `undo_ownership.rs` | a sweep completes it |
+//! | sync | all pages are written whose first change is before the mark | nothing to do |
+//! | flush | the ends of transactions that have ended since the mark are durable | nothing to do |
+//! | control | redo starts at the mark, or earlier for an open transaction | the old redo point |
+//! | recycle | the log before it is released, except for snapshots | segments for the next one |
+//! | punch | the space of free pages is returned to the file system | the space is kept |
 //!
-//! When one is due, what the dead have is swept, were it the claim on the checkpoint itself: a
-//! thread that died between two transactions, with a copy, a snapshot or a page in hand, keeps the
-//! log and has no lock that anybody might wait for. A thread of the store does it: it may take long
-//! to undo what a dead one wrote, and nobody waits for that.
+//! When a checkpoint is due, dead threads are swept, including a thread that held the claim on the
+//! checkpoint. A thread that died between two transactions, with a copy, a snapshot or a page
+//! intent, retains the log and has no lock for which another thread might wait. A background thread
+//! sweeps, because the rollback may take long, and no thread waits for it.
 
 use core::time::Duration;
 
@@ -32,7 +32,7 @@ use crate::files::session::StoreSession;
 use crate::files::shared::Shared;
 use crate::files::tree_journal::IMAGE;
 
-/// How long a thread naps that waits for another one's checkpoint.
+/// How long a thread sleeps between checks of another thread's checkpoint.
 const NAP: Duration = Duration::from_millis(2);
 
 /// The right to make a checkpoint.
@@ -43,13 +43,13 @@ struct Claim<'h, M: ConstMachine> {
 
 impl<M: ConstMachine> Drop for Claim<'_, M> {
     fn drop(&mut self) {
-        // It fails in the child of a fork alone, which has claimed nothing.
+        // It fails only in the child of a fork, which has claimed nothing.
         let _ = self.shared.checkpoint_over(self.slot);
     }
 }
 
-/// Where the log ends for good: stamps have room for positions below 2^52 bytes, and transactions
-/// that are open may log 1 TiB more.
+/// The last position for new transactions: stamps have room for positions below 2^52 bytes, and
+/// open transactions may log 1 TiB more.
 const LAST_POSITION: u64 = (1 << 52) - (1 << 40);
 
 fn has_positions(end: u64) -> Result<(), Error> {
@@ -57,7 +57,7 @@ fn has_positions(end: u64) -> Result<(), Error> {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Makes a checkpoint if one is due and nobody makes it.
+    /// Makes a checkpoint if one is due and no thread makes it.
     #[inline]
     pub(crate) fn checkpoint_if_due(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         let budget = self.sizes.log_budget;
@@ -65,7 +65,7 @@ impl<M: ConstMachine> StoreInner<M> {
             return Ok(());
         }
         match self.checkpoint(worker) {
-            // The transaction that is to begin is none the worse. It is tried again in a while.
+            // The transaction that is about to begin is not affected. Try again later.
             Err(why) if why.is_no_space() => {
                 let soon = self.log.end().0.saturating_sub(budget - budget / 16);
                 self.shared.checkpoint_made(Lsn(soon))
@@ -74,12 +74,12 @@ impl<M: ConstMachine> StoreInner<M> {
         }
     }
 
-    /// Whether a checkpoint is due, and no living thread makes it. Asked before each transaction
-    /// that may write.
+    /// Returns whether a checkpoint is due and no living thread makes it. Called before each
+    /// transaction that may write.
     ///
     /// # Errors
     ///
-    /// [`Error::LogPositions`]: the log may grow no more. Those of the parts.
+    /// [`Error::LogPositions`] if the log cannot grow any more; errors of the store's parts.
     #[inline]
     pub(crate) fn is_checkpoint_due(&self) -> Result<bool, Error> {
         if !self.shared.is_due(self.sizes.log_budget)? || self.is_being_checkpointed()? {
@@ -93,7 +93,8 @@ impl<M: ConstMachine> StoreInner<M> {
         Ok(by.is_some_and(|(_, slot)| !self.manager.region().is_dead(slot)))
     }
 
-    /// Makes a checkpoint. False if another thread makes one, which may have begun long ago.
+    /// Makes a checkpoint. Returns false if another thread makes one, which may have begun long
+    /// ago.
     pub(crate) fn checkpoint(&self, worker: &StoreSession<M>) -> Result<bool, Error> {
         let Some(_claim) = self.claim_checkpoint(worker.log.slot())? else { return Ok(false) };
         worker.look_at_pieces();
@@ -101,10 +102,11 @@ impl<M: ConstMachine> StoreInner<M> {
         self.make_checkpoint(worker, self.sizes.history).map(|()| true)
     }
 
-    /// Makes a checkpoint that begins from now on, and behind what the dead have: waits for another
-    /// thread that makes one, however long it takes.
-    pub(crate) fn checkpoint_anew(&self, worker: &StoreSession<M>) -> Result<(), Error> {
-        // What cannot be undone keeps the log, and is told by those who want it.
+    /// Makes a checkpoint that begins from now on and includes what dead threads left. Waits for
+    /// another thread that makes one, however long that takes.
+    pub(crate) fn checkpoint_now(&self, worker: &StoreSession<M>) -> Result<(), Error> {
+        // A transaction that cannot be rolled back retains the log; threads that need its locks
+        // report it.
         let _ = self.sweep();
         let word = M::U32;
         while !self.checkpoint(worker)? {
@@ -117,18 +119,18 @@ impl<M: ConstMachine> StoreInner<M> {
         Ok(())
     }
 
-    /// Takes the right to make a checkpoint, until what is returned is dropped.
+    /// Takes the right to make a checkpoint, until the returned value is dropped.
     fn claim_checkpoint(&self, slot: u32) -> Result<Option<Claim<'_, M>>, Error> {
         if let Some((claim, holder)) = self.shared.checkpointer()? {
-            // One that is nobody's: damaged memory may say so.
+            // The slot may belong to no thread, because of damaged memory.
             let over = || self.shared.end_claim(claim);
             self.manager.region().while_free(holder, over)?.transpose()?;
         }
         Ok(self.shared.claim_checkpoint(slot)?.then_some(Claim { shared: &self.shared, slot }))
     }
 
-    /// Makes a checkpoint that keeps so many bytes of log for open transactions, by the thread that
-    /// has the right to, or is alone.
+    /// Makes a checkpoint that keeps this many bytes of log for open transactions. The calling
+    /// thread has the right to, or is alone.
     pub(crate) fn make_checkpoint(
         &self,
         worker: &StoreSession<M>,
@@ -145,7 +147,7 @@ impl<M: ConstMachine> StoreInner<M> {
             return Err(why);
         }
         worker.count(Count::Checkpoints, 1);
-        // Free pages that cannot be punched keep their room.
+        // Free pages that cannot be punched keep their space.
         let punched = self.punch_some(worker).unwrap_or(0);
         worker.count(Count::Punched, punched);
         worker.publish();
@@ -155,17 +157,17 @@ impl<M: ConstMachine> StoreInner<M> {
 
     fn make_one(&self, worker: &StoreSession<M>, history: u64) -> Result<(), Error> {
         let signed = match self.sign(worker) {
-            // A checkpoint gives segments back, so it must not need one. What the last one has
-            // signed is still what the pages are, though longer ago.
+            // A checkpoint releases segments, so it must not need one. The signature of the last
+            // checkpoint still applies to the pages, though it is older.
             Err(why) if why.is_no_space() => worker.signed().ok().flatten().ok_or(why)?,
             signed => signed?,
         };
-        // Some pages are made before the mark and after they were counted.
+        // Some pages are created after they are counted and before the mark.
         let pages = self.pool.pages(self.file)? + u64::from(self.sizes.threads);
         let image = u64::from(self.file.page_bytes()) + IMAGE;
         let marks = || worker.log.mark_with(image, pages).map_err(Error::from);
         let mark = match marks() {
-            // What undoing the old ones takes is set aside, and then they keep no log.
+            // The log space for their rollback is reserved, and afterwards they retain no log.
             Err(why) if why.is_no_space() => {
                 let least = self.log.end().0.saturating_sub(history);
                 if self.end_old(worker, least) { marks()? } else { return Err(why) }
@@ -182,30 +184,32 @@ impl<M: ConstMachine> StoreInner<M> {
             if first != Lsn::NEVER {
                 redo = redo.min(first);
             }
-            // What the log says of pages in hand is needed to give them back.
+            // The log about pages with intents is needed to free them.
             if let Some(since) = self.shared.held_since(slot)? {
                 redo = redo.min(Lsn(since));
             }
         }
         // A bound may be older than what the last checkpoint gave up: its thread read the log's end
-        // before that, and stored it after. What that one logs comes behind the mark of then.
+        // before that, and stored it after. The log records of that thread come after the mark of
+        // that checkpoint.
         redo = redo.max(self.log.redo());
-        // What has ended since the mark has its end in the log by now. It is made durable, or a
-        // crash could leave a transaction without an end, and redo begin behind a part of it.
+        // The ends of transactions that have ended since the mark are in the log by now. They must
+        // be durable, or a crash could leave a transaction without an end and redo could begin
+        // after a part of it.
         worker.log.flush(Lsn(self.log.end().0.saturating_sub(1)))?;
         worker.log.checkpoint(Checkpoint { lsn: signed, redo, clean: false })?;
-        // Snapshots that need more than the history may have get an error.
+        // Snapshots that need more than the allowed history get an error.
         worker.log.recycle(Lsn(self.shared.needed()?.max(least).min(redo.0)))?;
         Ok(())
     }
 
-    /// Undoes transactions that keep the log from before `least`, if they are between two calls.
-    /// Whether there was one.
+    /// Rolls back transactions that retain the log before `least`, if they are between two calls.
+    /// Returns whether there was one.
     fn end_old(&self, worker: &StoreSession<M>, least: u64) -> bool {
         let mut any = false;
         for slot in (0..self.log.slots_high()).filter(|slot| *slot != worker.log.slot()) {
             if let Ok(slot) = u16::try_from(slot) {
-                // What cannot be undone is kept, and its own thread tries again.
+                // If the rollback fails, the transaction remains, and its own thread tries again.
                 any |= worker.end_old(slot, least).is_ok_and(|ended| ended);
             }
         }
@@ -224,7 +228,7 @@ mod tests {
     use crate::files::inner::stage::begin;
     use crate::{Error, Stamp};
 
-    /// One that another thread makes may have begun before the last change.
+    /// A checkpoint that another thread makes may have begun before the last change.
     #[test]
     fn a_checkpoint_is_made_behind_that_of_another_thread() {
         let (_region, home) = begin();
@@ -237,7 +241,7 @@ mod tests {
                 assert!(!home.checkpoint(&own).unwrap(), "the other has the right still");
                 comes.wait();
                 let before = home.disk.calls();
-                home.checkpoint_anew(&own).unwrap();
+                home.checkpoint_now(&own).unwrap();
                 (home.disk.calls() - before)[Operation::Sync]
             });
             comes.wait();
@@ -246,7 +250,7 @@ mod tests {
         });
     }
 
-    /// A slot that nobody has, or that is none.
+    /// The slot has no thread, or does not exist.
     #[test]
     fn damaged_memory_gives_nobody_the_right_to_a_checkpoint() {
         let (_region, home) = begin();

@@ -1,14 +1,14 @@
-//! Deciding about a prepared transaction, by any thread.
+//! Deciding a prepared transaction, by any thread.
 //!
-//! The thread claims the retained slot, and is then the transaction's own: it logs the commit, or
-//! undoes the records, and lets the locks go.
+//! The thread claims the retained slot and then owns the transaction: it logs the commit, or rolls
+//! back the records, and releases the locks.
 //!
-//! | step | who is killed after it leaves |
+//! | step | state after a death |
 //! |---|---|
 //! | claim the slot | a dead thread's slot, which the sweep retains again |
-//! | log the commit | a committed owner: the sweep lets the locks go |
-//! | or log the first record that undoes | a transaction that the sweep undoes |
-//! | let the locks go, free the slot | nothing |
+//! | log the commit | a committed owner, whose locks the sweep releases |
+//! | or log the first record of the rollback | a transaction that the sweep rolls back |
+//! | release the locks, free the slot | nothing to do |
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
@@ -25,15 +25,16 @@ use crate::files::session::{Leave, SMALL, StoreSession};
 use crate::files::undo::{NAPS, pause};
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Takes a prepared transaction to decide about it. Waits for a thread that is preparing or
-    /// deciding it. If what is returned is dropped, it is prepared still.
+    /// Takes a prepared transaction to decide it. Waits for a thread that is preparing or deciding
+    /// it. If the returned session is dropped, the transaction is still prepared.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPrepared`]; those of the parts.
+    /// [`Error::NotPrepared`]; errors of the store's parts.
     pub(crate) fn take_prepared(self: &Arc<Self>, gid: &[u8]) -> Result<StoreSession<M>, Error> {
         let region = self.manager.region();
-        // The child of a fork sees no slots, and must not say that there is no such transaction.
+        // The child of a fork sees no slots, and must not report that the transaction does not
+        // exist.
         region.check()?;
         let mut waits = 0;
         loop {
@@ -41,7 +42,7 @@ impl<M: ConstMachine> StoreInner<M> {
                 self.slot_of(gid)?.ok_or_else(|| Error::NotPrepared { gid: gid.to_vec() })?;
             if let Some(thread) = region.claim_retained(slot)? {
                 let worker = StoreSession::of_retained(self.clone(), thread)?;
-                // It may have been decided since, and the slot be another's.
+                // It may have been decided since, and the slot reused.
                 if self.prepared_in(slot)?.is_some_and(|found| found.gid == gid) {
                     return Ok(worker);
                 }
@@ -51,11 +52,11 @@ impl<M: ConstMachine> StoreInner<M> {
         }
     }
 
-    /// The slot whose transaction is prepared under this id. Waits for a thread that just appends
-    /// to a slot's: it may be deciding this one, and die before it has.
+    /// Returns the slot whose transaction is prepared under this id. Waits for a thread that
+    /// appends to a slot's transaction: it may be deciding this one, and die before it has.
     ///
-    /// O(1) where an earlier walk of this process has seen it, else O(slots): so to decide about
-    /// all that are prepared takes one walk.
+    /// O(1) if an earlier search of this process has seen the transaction, otherwise O(slots). So
+    /// deciding all prepared transactions takes one search.
     pub(crate) fn slot_of(&self, gid: &[u8]) -> Result<Option<u32>, Error> {
         let known = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = known().remove(gid);
@@ -69,7 +70,7 @@ impl<M: ConstMachine> StoreInner<M> {
             match self.prepared_once_appended(slot, its.is_some()) {
                 Ok(Some(found)) if found == gid => its = Some(slot),
                 Ok(found) => all.extend(found.map(|found| (found, slot))),
-                // It may be of any other transaction.
+                // The error may concern any other transaction.
                 Err(why) => unread = unread.and(Err(why)),
             }
         }
@@ -80,8 +81,8 @@ impl<M: ConstMachine> StoreInner<M> {
         Ok(its)
     }
 
-    /// The id under which a slot's transaction is prepared. Waits for a thread that just appends to
-    /// it, unless it is told not to.
+    /// Returns the id under which a slot's transaction is prepared. Waits for a thread that appends
+    /// to it, unless `at_once`.
     fn prepared_once_appended(&self, slot: u32, at_once: bool) -> Result<Option<Vec<u8>>, Error> {
         let mut waits = 0;
         loop {
@@ -107,12 +108,14 @@ impl<M: ConstMachine> StoreInner<M> {
         Ok(())
     }
 
-    /// Whether to wait on for a dead slot that a sweep has not freed.
+    /// Returns an error unless the caller should keep waiting for a dead slot that a sweep has not
+    /// freed.
     fn may_go_on(&self, slot: u32, why: Option<Error>, waits: u32) -> Result<(), Error> {
         let own = match &why {
-            // That of another is no matter here: a living thread may just sweep this one.
+            // The error of another slot does not matter: a living thread may be sweeping this one.
             Some(Error::NotUndone { .. }) => self.why_not_undone(slot),
-            // So it may; and one that is stopped while it hands a latch over goes on some time.
+            // The same applies here; and a thread that is stopped while it hands over a latch will
+            // continue at some time.
             None | Some(Error::Region(Repair(Layer::Tree) | Handed(_))) => None,
             why => why.clone(),
         };
@@ -129,7 +132,7 @@ impl<M: ConstMachine> StoreInner<M> {
     }
 }
 
-/// Dropped, it leaves the slot to a sweep.
+/// Leaves the slot to a sweep when it is dropped.
 struct Abandons<'w, M: ConstMachine>(&'w StoreSession<M>);
 
 impl<M: ConstMachine> Drop for Abandons<'_, M> {
@@ -139,12 +142,12 @@ impl<M: ConstMachine> Drop for Abandons<'_, M> {
 }
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Commits the prepared transaction of the slot; returns the position of the commit record.
+    /// Commits the prepared transaction of the slot. Returns the position of the commit record.
     pub(crate) fn commit_prepared(&self) -> Result<u64, Error> {
         self.decided(|| self.log_commit())
     }
 
-    /// Undoes the prepared transaction of the slot; returns where the log ends then.
+    /// Rolls back the prepared transaction of the slot. Returns the end of the log after it.
     pub(crate) fn roll_back_prepared(&self) -> Result<u64, Error> {
         self.decided(|| self.undo_prepared())
     }
@@ -165,7 +168,8 @@ impl<M: ConstMachine> StoreSession<M> {
         let mut chain = Chain { slot: self.slot(), last: at, committed: 0 };
         while at != 0 {
             at = match self.undo(&mut chain, at) {
-                // Another thread undoes it from here on: it keeps too much of the log.
+                // Another thread continues the rollback, because the transaction retains too much
+                // log.
                 Err(Error::TransactionTooOld) => 0,
                 undone => undone.map_err(|why| self.not_undone(at, why))?,
             };
@@ -174,8 +178,9 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(self.home.log.end().0 - 1)
     }
 
-    /// Decides, and does what follows: the locks go, or the transaction is prepared still, or the
-    /// slot is left to a sweep, which does the rest: so it is if the decision panics.
+    /// Runs a decision and its consequences: the locks are released, or the transaction is still
+    /// prepared, or the slot is left to a sweep, which does the rest; the last also if the decision
+    /// panics.
     fn decided(&self, decide: impl FnOnce() -> Result<u64, Error>) -> Result<u64, Error> {
         let panicked = Abandons(self);
         let end = decide();
@@ -184,7 +189,7 @@ impl<M: ConstMachine> StoreSession<M> {
         let released = match (&end, undecided) {
             (_, Ok(Some(_))) => return end,
             (Ok(_), Ok(None)) => self.locks()?.release_left(),
-            // Or nobody knows whether it is prepared still: the sweep looks again.
+            // It is unknown whether it is still prepared; the sweep checks again.
             (Err(_), Ok(None)) | (_, Err(_)) => {
                 self.leave(Leave::Abandoned);
                 return end;

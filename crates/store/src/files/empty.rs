@@ -1,4 +1,4 @@
-//! A leaf that a thread has noted, to look at it later: `empty_pages.rs`.
+//! A leaf that a thread has noted, to check it later: `empty_pages.rs`.
 
 /// A leaf that may be empty.
 #[derive(Clone, Debug)]

@@ -1,15 +1,14 @@
-//! Leaves that have become empty are unlinked, by the threads that emptied them or came by, and by
-//! those that make checkpoints.
+//! Unlinking empty leaves, by the threads that emptied or visited them, and by threads that make
+//! checkpoints.
 //!
-//! A record that was removed stays as a ghost while a snapshot may see it, so the thread that
-//! removes the last one of a leaf cannot unlink it yet. It notes the leaf's key in its own memory,
-//! and looks again after later commits, when everybody sees that the ghost is one. A thread that
-//! scans over a leaf of old ghosts notes it, too: so the leaves that a thread had noted which is
-//! dead are found by the next that comes by. One that undoes leaves what it notes to its process,
-//! as one does that ends: it may not commit again for long. What is left to the process is looked
-//! at by the next checkpoint.
+//! A removed record stays as a ghost while a snapshot may see it, so the thread that removes the
+//! last record of a leaf cannot unlink the leaf yet. It notes the leaf's key in its own memory, and
+//! checks it again after later commits, when every snapshot sees the removal. A thread that scans a
+//! leaf of old ghosts notes it as well; this also finds the leaves that a dead thread had noted. A
+//! thread that rolls back, or ends, passes its notes to its process, because it may not commit
+//! again for long. The next checkpoint checks the notes of the process.
 //!
-//! Nothing depends on it: a note that is lost, or wrong, costs a page or a look.
+//! Correctness does not depend on the notes: a lost or wrong note costs a page or a check.
 
 use core::ops::Bound;
 use std::sync::PoisonError;
@@ -23,25 +22,26 @@ use crate::files::session::StoreSession;
 use crate::files::tree_journal::Part;
 use crate::long::PIECES;
 
-/// How many leaves a thread notes at most.
+/// Maximum number of notes of a thread.
 const NOTES: usize = 1 << 14;
-/// How many leaves of pieces are scanned in a checkpoint.
+/// How many leaves of pieces a checkpoint scans.
 const LOOKS: usize = 256;
-/// How many more for each that is empty; in all at most as many as can be noted, which is more than
+/// How many more for each empty one. The total is at most the number of notes, which exceeds what
 /// 256 MiB of log, an interval of checkpoints, can have filled and emptied.
 const EACH: usize = 4;
-/// How many leaves are looked at after a commit, and how many pages unlinked, at most; but for
-/// twice as many as it has emptied itself, or they would become ever more.
+/// Maximum number of leaves checked and pages unlinked after a commit; at least twice as many as
+/// the thread has emptied itself, so that the notes do not accumulate.
 const FEW: usize = 4;
-/// A leaf that begins with so many ghosts is cleared: a scan from the end of a queue passes them.
+/// A leaf that begins with this many ghosts is cleared, because a scan from the end of a queue
+/// passes over them.
 const MANY: usize = 32;
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Notes that a leaf has no record any more.
+    /// Notes that a leaf has no records.
     pub(crate) fn is_empty_at(&self, tree: u32, key: &[u8], at: u64) {
         let mut empty = self.empty.borrow_mut();
-        // Of more than these the last one stays: from there unlinking goes on to the left, to the
-        // next inner page at least. A scan finds the rest, or a look at the pieces.
+        // Beyond this number the last note stays: unlinking continues to its left, at least to the
+        // next inner page. A scan finds the rest, or the check of the pieces.
         if empty.len() >= NOTES {
             empty.pop_back();
         }
@@ -49,10 +49,10 @@ impl<M: ConstMachine> StoreSession<M> {
         self.emptied.set(self.emptied.get() + 1);
     }
 
-    /// Notes a leaf that a scan came by, if it had nothing but ghosts, or many of them first.
+    /// Notes a leaf that a scan visited, if it contains only ghosts or begins with many.
     #[inline]
     pub(crate) fn passed(&self, tree: u32, batch: &Batch) {
-        // Nearly always the first record says no, as it does of those that are to be passed.
+        // Usually the first record excludes it; so do records that are passed directly.
         if !batch.is_to_pass() && batch.get(0).is_none_or(|row| row.ghost) {
             self.passed_ghosts(tree, batch);
         }
@@ -67,7 +67,7 @@ impl<M: ConstMachine> StoreSession<M> {
         if count < MANY.min(batch.len())
             && batch.iter().take(MANY).filter(|row| row.ghost).count() == MANY
         {
-            // They may be old by now.
+            // They may have become old.
             count = leading(shared.forgotten_soon().unwrap_or(0));
         }
         if count < MANY && !(batch.is_to_the_end() && count == batch.len()) {
@@ -81,8 +81,8 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Looks at all leaves that were noted, by ended threads of this process, too, and unlinks
-    /// those that are empty. As [`tidy`](Self::tidy).
+    /// Checks all noted leaves, including those noted by ended threads of this process, and unlinks
+    /// empty ones; see [`tidy`](Self::tidy).
     pub(crate) fn tidy_all(&self) {
         let mut left = self.home.empty.lock().unwrap_or_else(PoisonError::into_inner);
         self.empty.borrow_mut().append(&mut left);
@@ -91,14 +91,14 @@ impl<M: ConstMachine> StoreSession<M> {
         self.tidy_some(usize::MAX);
     }
 
-    /// Looks at some of the leaves that were noted, and unlinks those that are empty. Called with
-    /// no page in hand and no lock that others wait for.
+    /// Checks some noted leaves and unlinks empty ones. The caller has no page intents, and no lock
+    /// for which others wait.
     #[inline]
     pub(crate) fn tidy(&self) {
         if !self.empty.borrow().is_empty() {
             self.tidy_some(FEW.max(2 * self.emptied.take()));
         }
-        // A page that could not be given back: it keeps the log, and a slot has room for few.
+        // A page that could not be freed: it retains the log, and a slot has few intents.
         if let Ok(Some(_)) = self.home.shared.held_since(u32::from(self.slot())) {
             let _ = self.settle_all(self.slot(), self.roots_left.get());
         }
@@ -106,7 +106,7 @@ impl<M: ConstMachine> StoreSession<M> {
 
     #[cold]
     fn tidy_some(&self, count: usize) {
-        // What fails here concerns nobody: the leaf is as it was.
+        // A failure has no effect: the leaf stays as it was.
         let Ok(forgotten) = self.home.shared.forgotten() else { return };
         let mut left = count as u64;
         while left > 0 {
@@ -119,20 +119,20 @@ impl<M: ConstMachine> StoreSession<M> {
                 let _ = self.with(leaf.tree, Part::System, |tree| tree.clear(&leaf.key));
             }
             left = left.saturating_sub(unlinked.max(1));
-            // One look may go on to the left without an end where all is empty: the next commit
-            // takes it up there.
+            // If everything is empty, one check could continue to the left without limit: the next
+            // commit continues there.
             if left == 0 && unlinked > 0 {
                 self.empty.borrow_mut().push_front(leaf);
             }
         }
     }
 
-    /// Scans some leaves of the tree of pieces, so that those are noted which a thread emptied that
-    /// died: nobody else scans there. More of them, where it finds some. Called in a checkpoint.
+    /// Scans some leaves of the tree of pieces, to note leaves that a dead thread emptied, because
+    /// no other thread scans there. Scans more if it finds some. Called by a checkpoint.
     pub(crate) fn look_at_pieces(&self) {
         let shared = &self.home.shared;
         let Ok(mut from) = shared.looked() else { return };
-        // What became old since is not passed over as young.
+        // Recompute the position, so that leaves that became old are not skipped.
         let _ = shared.look_again();
         let (mut batch, noted) = (self.spare(), self.empty.borrow().len());
         let mut looks = 0;
@@ -142,7 +142,7 @@ impl<M: ConstMachine> StoreSession<M> {
             from.clear();
             match (scanned, batch.next()) {
                 (Ok(()), Some(next)) => from.extend_from_slice(next),
-                // The next look begins in front.
+                // The next check begins with the first piece.
                 _ => {
                     from.extend_from_slice(&1u64.to_be_bytes());
                     break;
@@ -153,9 +153,9 @@ impl<M: ConstMachine> StoreSession<M> {
         self.keep(batch);
     }
 
-    /// Leaves what was noted to the process.
+    /// Passes the notes to the process.
     pub(crate) fn leave_notes(&self) {
-        // In the child of a fork a thread that is not there may have the mutex.
+        // In the child of a fork, a thread that does not exist may hold the mutex.
         if self.home.manager.region().check().is_err() {
             return;
         }

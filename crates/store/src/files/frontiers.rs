@@ -1,4 +1,5 @@
-//! The words that snapshots and the recycling of the log agree by, alone: for models of them.
+//! The words through which snapshots and the recycling of the log are coordinated, separately, for
+//! models of them.
 
 use latchwork_log::{Log, Lsn, Mode};
 use latchwork_machine::ConstMachine;
@@ -7,13 +8,14 @@ use latchwork_region::Region;
 use crate::Error;
 use crate::files::shared::Shared;
 
-/// What a store's processes share of its frontiers, without a store.
+/// The shared frontiers of a store, without a store.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Frontiers<M: ConstMachine>(Shared<M>);
 
 impl<M: ConstMachine> Frontiers<M> {
-    /// Those of a log, which is empty or finished; `mode` is the store's.
+    /// Creates them for a log that is empty or whose transactions have all ended; `mode` is the
+    /// store's.
     ///
     /// # Errors
     ///
@@ -24,7 +26,8 @@ impl<M: ConstMachine> Frontiers<M> {
         Ok(Self(shared))
     }
 
-    /// A snapshot's position, and before where all is finished.
+    /// Returns the position of a new snapshot, and the position before which all transactions have
+    /// ended.
     ///
     /// # Errors
     ///
@@ -33,12 +36,12 @@ impl<M: ConstMachine> Frontiers<M> {
         self.0.remember(slot)
     }
 
-    /// Ends it.
+    /// Ends the snapshot of a slot.
     pub fn forget(&self, slot: u16) {
         self.0.forget(slot);
     }
 
-    /// From where on snapshots need the log.
+    /// Returns the position from which snapshots need the log.
     ///
     /// # Errors
     ///
@@ -47,7 +50,7 @@ impl<M: ConstMachine> Frontiers<M> {
         self.0.needed()
     }
 
-    /// Moves the second of what [`remember`](Self::remember) says up as far as it may.
+    /// Raises the second position that [`remember`](Self::remember) returns as far as possible.
     ///
     /// # Errors
     ///
@@ -56,7 +59,7 @@ impl<M: ConstMachine> Frontiers<M> {
         self.0.raise_low()
     }
 
-    /// Shows a commit that does not wait for the disk, in a store whose commits do.
+    /// Makes a commit visible that does not wait for the disk, in a store whose commits do.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! A store as one process has it: region, log, pool, locks, and the repairs that it registers.
+//! A store in one process: region, log, pool, locks, and the repairs that it registers.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
@@ -17,56 +17,56 @@ use crate::files::empty::EmptyLeaf;
 use crate::files::shared::Shared;
 use crate::user::{Used, User};
 
-/// How a store's parts are made: see [`Options`](crate::Options) for what keeps its sizes.
+/// Sizes and modes of a store: see [`Options`](crate::Options) for which of them can change.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Bytes of pages that are kept in memory: 1 MiB at least; 64 MiB by default. Memory is taken
-    /// as it is used. Of several processes that have a store open the one that asks for most
-    /// counts.
+    /// Size of the page cache in bytes: at least 1 MiB; default 64 MiB. Memory is allocated as it
+    /// is used. If several processes have a store open, the largest request counts.
     pub cache: u64,
-    /// Bytes up to which the cache may grow while the store is open, if another process asks for
-    /// more than the first one did: 4 GiB by default, and never less than `cache`. Each process
-    /// sets as many addresses aside, and a byte of memory is used for each page.
+    /// Size in bytes to which the cache may grow while the store is open, if another process
+    /// requests more than the first one: default 4 GiB, and never less than `cache`. Each process
+    /// reserves this much address space, and a byte of memory is used for each page.
     pub cache_max: u64,
-    /// Bytes of a page of a store that is made anew: 4,096 to 65,536, a power of two; 8,192 by
-    /// default.
+    /// Page size of a new store in bytes: a power of two from 4,096 to 65,536; default 8,192.
     pub page: u32,
-    /// Bytes of the log's buffer: 1 MiB at least, a power of two; 16 MiB by default. Memory is
-    /// taken as it is used.
+    /// Size of the log buffer in bytes: a power of two of at least 1 MiB; default 16 MiB. Memory is
+    /// allocated as it is used.
     pub log_buffer: u64,
-    /// Bytes of a segment of the log, a file, not less than its buffer; 64 MiB by default. A store
-    /// keeps what it was made with. Its first segment has 512 KiB, and the next ones double until
-    /// they have this size.
+    /// Size of a log segment (a file) in bytes, not less than the log buffer; default 64 MiB. A
+    /// store keeps the size that it was created with. Its first segment has 512 KiB, and the next
+    /// ones double until they have this size.
     pub log_segment: u64,
-    /// A checkpoint is made when so many bytes were logged: 256 MiB by default. After a crash of
-    /// the machine about as many are redone.
+    /// A checkpoint is made after this many bytes of log; default 256 MiB. After a crash of the
+    /// machine about this much is redone.
     pub log_budget: u64,
-    /// Bytes of log that snapshots and open transactions may keep. Behind that the oldest snapshot
-    /// gets [`Error::SnapshotTooOld`] when it needs an old version, and an open transaction is
-    /// rolled back, which gets [`Error::TransactionTooOld`]. Not less than `log_budget`; 4 GiB by
-    /// default.
+    /// Maximum bytes of log that snapshots and open transactions may retain. Beyond that, the
+    /// oldest snapshot gets [`Error::SnapshotTooOld`] when it needs an old version, and an open
+    /// transaction is rolled back and gets [`Error::TransactionTooOld`]. Not less than
+    /// `log_budget`; default 4 GiB.
     pub history: u64,
-    /// Bytes that locks may take, of 150 or so each, and 200 KiB for each thread that writes or has
-    /// a transaction open: 64 MiB, which is enough for 300 threads, to 64 GiB; 16 GiB by default.
-    /// Each process sets as many addresses aside, and no memory.
+    /// Maximum bytes of memory for locks, of about 150 each, and 200 KiB for each thread that
+    /// writes or has a transaction open: 64 MiB, which suffices for 300 threads, to 64 GiB; default
+    /// 16 GiB. Each process reserves this much address space, and no memory.
     pub locks: u64,
-    /// How many thread slots there are for all processes: 2 to 16,000, 512 by default. Each thread
-    /// that has used the store has one until it ends, and each [`Transaction`](crate::Transaction)
-    /// and kept snapshot one of its own; a thread has another while it makes a table, and may have
-    /// one while a call is in the closure of another. A process keeps up to 64 for the next of
-    /// these, or an eighth of all if that is less, which other processes do not get.
+    /// Number of thread slots for all processes: 2 to 16,000; default 512. Each thread that has
+    /// used the store has a slot until it ends, and each [`Transaction`](crate::Transaction) and
+    /// kept snapshot has one of its own. A thread uses another one while it creates a table, and
+    /// may use another one for a call within the closure of a transaction. A process keeps up to 64
+    /// unused slots for reuse, or an eighth of all if that is less; other processes cannot use
+    /// these.
     pub threads: u32,
-    /// When commits return that do not say otherwise: by default when they are durable. In
-    /// [`Mode::Periodic`] the first commit after that time syncs, and nothing does in a pause: the
-    /// last commits before one are durable when [`Store::sync`](crate::Store::sync) was called, or
-    /// a checkpoint made, as the last process that closes the store does.
+    /// When commits return, unless their transaction says otherwise; by default, when they are
+    /// durable. In [`Mode::Periodic`] the first commit after that period syncs. Nothing syncs
+    /// during a pause: the last commits before it become durable with a call of
+    /// [`Store::sync`](crate::Store::sync) or a checkpoint, which the last process that closes the
+    /// store makes.
     pub mode: Mode,
 }
 
 impl Default for Sizes {
-    /// 64 MiB of pages of 8 KiB, a log buffer of 16 MiB, segments of 64 MiB, a checkpoint each
-    /// 256 MiB, 4 GiB of history, 16 GiB for locks, 512 threads, and commits that return when they
-    /// are durable.
+    /// 64 MiB of pages of 8 KiB, a log buffer of 16 MiB, segments of 64 MiB, a checkpoint after
+    /// each 256 MiB of log, 4 GiB of history, 16 GiB for locks, 512 threads, and commits that
+    /// return when they are durable.
     fn default() -> Self {
         Self {
             cache: 64 << 20,
@@ -110,97 +110,99 @@ impl Sizes {
         if self.history < self.log_budget {
             return wrong("history: not less than log_budget");
         }
-        // A thread that writes to a new table needs another slot to make it.
+        // A thread that writes to a new table needs another slot to create it.
         if !(2..=16_000).contains(&self.threads) {
             return wrong("threads: 2 to 16,000");
         }
         Ok(())
     }
 
-    /// How the region is made.
+    /// Returns the options of the region.
     pub(crate) fn region(&self) -> latchwork_region::Options {
         latchwork_region::Options {
             threads: self.threads,
-            // A thread of a program keeps the one that it once waited in, and a thread slot is used
-            // by many of them in turn. One that gets none waits nevertheless, awake now and then.
+            // A thread of a program keeps the waiter slot in which it first waited, and many
+            // threads use a thread slot in turn. A thread without a waiter slot still waits, by
+            // waking up periodically.
             waiters: (8 * self.threads).clamp(4096, latchwork_machine::MAX_SLOTS),
             limit: self.locks,
             ..latchwork_region::Options::default()
         }
     }
 
-    /// Bytes of memory that processes share, about.
+    /// Returns the approximate size in bytes of the shared memory.
     pub(crate) fn memory(&self) -> u64 {
         self.cache + self.cache / 64 + self.log_buffer + (16 << 20)
     }
 
-    /// Frames for so many bytes of pages.
+    /// Returns the number of frames for this many bytes of pages.
     pub(crate) fn frames_for(&self, bytes: u64) -> u32 {
         (bytes / u64::from(self.page)).max(64) as u32
     }
 }
 
-/// Why a transaction was not undone, and its first record: it may have been undone since.
+/// Why a transaction was not rolled back, and its first record, by which a later rollback is
+/// detected.
 #[derive(Clone)]
 pub(crate) struct Stuck {
     pub(crate) first: Lsn,
     pub(crate) why: Error,
 }
 
-/// The parts.
+/// The parts of a store in this process.
 pub(crate) struct StoreInner<M: ConstMachine> {
     pub(crate) manager: Manager<M>,
     pub(crate) log: Log<M>,
     pub(crate) pool: Pool<M>,
     pub(crate) shared: Shared<M>,
     pub(crate) file: FileId,
-    /// Bytes of key and value together that a record may have.
+    /// Maximum length in bytes of key and value of a record together.
     pub(crate) record_max: usize,
     pub(crate) sizes: Sizes,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) folder: PathBuf,
-    /// Why transactions of dead slots could not be undone, when it was tried last.
+    /// Why transactions of dead slots could not be rolled back in the last attempt.
     pub(crate) stuck: Mutex<BTreeMap<u32, Stuck>>,
-    /// Leaves that may be empty, of sessions that are over.
+    /// Leaves that may be empty, noted by sessions that have ended.
     pub(crate) empty: Mutex<VecDeque<EmptyLeaf>>,
-    /// What tables are called, by their trees: those that this process has used.
+    /// The names of tables by tree, for tables that this process has used.
     pub(crate) names: RwLock<HashMap<u32, String>>,
-    /// The slots of prepared transactions, by their ids, as this process saw them when it last
-    /// looked for one: each may have been decided since.
+    /// The slots of prepared transactions by id, as of the last search of this process. They may
+    /// have been decided since.
     pub(crate) prepared: Mutex<HashMap<Vec<u8>, u32>>,
-    /// What of its calls to the disk this process has counted in shared memory.
+    /// The disk calls that this process has added to the counts in shared memory.
     pub(crate) published: Mutex<Calls>,
-    /// Who uses the transactions of this process's thread slots.
+    /// Which threads use the transactions of this process's thread slots.
     pub(crate) users: Mutex<HashMap<u32, Arc<User<M>>>>,
     /// Registered with the region for as long as this lives.
     pub(crate) _undo: Arc<dyn Repair<M>>,
 }
 
-/// Bytes that a new thread maps besides its stack, and some more.
+/// Upper bound of the bytes that a new thread maps in addition to its stack.
 const THREAD: usize = 1 << 20;
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Who uses the transaction of a thread slot.
+    /// Returns how the calling thread relates to the transaction of a thread slot.
     pub(crate) fn used(&self, slot: u32) -> Used {
         let users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
         users.get(&slot).map_or(Used::ByAnother, |user| user.used())
     }
 
-    /// Whether this process has the addresses that a thread with such a stack needs. Rust's library
-    /// maps memory in the new thread itself, for its handler of stack overflows, and ends the
-    /// process where there is none; so this is asked before. Another thread of the program that
-    /// maps the last addresses in between is not accounted for.
+    /// Checks that this process has the address space for a thread with such a stack. Rust's
+    /// library maps memory in the new thread itself, for its handler of stack overflows, and aborts
+    /// the process if that fails; so this is checked first. If another thread maps the last
+    /// addresses in between, the check does not help.
     pub(crate) fn has_room_for_thread(&self, stack: usize) -> Result<(), Error> {
         Ok(self.manager.region().has_addresses((stack + THREAD) as u64)?)
     }
 
-    /// The table that has the tree, as errors name it.
+    /// Returns the name of the table of a tree, for error texts.
     pub(crate) fn table(&self, tree: u32) -> String {
         let names = self.names.read().unwrap_or_else(PoisonError::into_inner);
         names.get(&tree).cloned().unwrap_or_else(|| of_tree(tree))
     }
 
-    /// Has errors name a table so.
+    /// Sets the name of a tree's table, for error texts.
     pub(crate) fn name_table(&self, tree: u32, name: &str) {
         let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
         names.insert(tree, name.to_owned());

@@ -1,24 +1,24 @@
-//! What records of the log are to a store.
+//! The kinds of log records of a store.
 //!
-//! | record | kind | marks | `prev` |
+//! | record | kind | flags | `prev` |
 //! |---|---|---|---|
-//! | a change of a record | `CHANGE` | `LAST` if it commits | the transaction's record before |
-//! | what undoes one | `CHANGE` | `CLR`; `SYSTEM` for a dead thread | what is undone next |
-//! | a change of a page's form | `CHANGE` | `SYSTEM` | none |
-//! | a commit | `COMMIT` | `LAST` | the transaction's record before |
-//! | the end of what was undone | `END` | `SYSTEM` | none |
-//! | locks of one that is prepared | `LOCKS` | | the transaction's record before |
-//! | a transaction is prepared | `PREPARE` | | the transaction's record before |
+//! | a change of a record | `CHANGE` | `LAST` if it commits | the transaction's previous record |
+//! | the rollback of a change | `CHANGE` | `CLR`; `SYSTEM` by others | the next to roll back |
+//! | a change of a page's structure | `CHANGE` | `SYSTEM` | none |
+//! | a commit | `COMMIT` | `LAST` | the transaction's previous record |
+//! | the end of a rollback | `END` | `SYSTEM` | none |
+//! | locks of a prepared transaction | `LOCKS` | | the transaction's previous record |
+//! | a transaction is prepared | `PREPARE` | | the transaction's previous record |
 //!
-//! `aux` is the tree. What commits leads by `older` to the slot's commit before.
+//! `aux` is the tree. In a record that commits, `older` is the slot's previous commit.
 
 /// A change of a page.
 pub(crate) const CHANGE: u8 = 1;
-/// A transaction is committed.
+/// The commit of a transaction.
 pub(crate) const COMMIT: u8 = 2;
-/// All of a transaction is undone.
+/// The end of the rollback of a transaction.
 pub(crate) const END: u8 = 3;
-/// A transaction is prepared: it is neither committed nor undone until it is decided.
+/// A transaction is prepared: neither committed nor rolled back until it is decided.
 pub(crate) const PREPARE: u8 = 4;
-/// What a transaction has locked that is about to be prepared.
+/// The locks of a transaction that is about to be prepared.
 pub(crate) const LOCKS: u8 = 5;

@@ -1,10 +1,10 @@
-//! What a thread counts for [`Store::metrics`](crate::Store::metrics): words of its slot, behind
-//! the lines of `shared.rs`.
+//! Counts of a thread for [`Store::metrics`](crate::Store::metrics): words of its slot, after the
+//! lines of `shared.rs`.
 //!
 //! Only the thread that has the slot writes them, so a count is a load and a store on a line that
-//! no other thread writes. They outlive the thread and its process: the next thread that has the
-//! slot adds to them. A process that is killed loses what it had not published, at most the counts
-//! of its last sixteen commits in each thread.
+//! no other thread writes. They outlive the thread and its process: the next thread with the slot
+//! adds to them. A killed process loses the counts that it had not published, at most those of the
+//! last sixteen commits of each thread.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -14,11 +14,11 @@ use latchwork_machine::{Clock, ConstMachine, Word};
 use crate::Error;
 use crate::files::shared::{LINE, METER, SLOTS, Shared};
 
-/// The upper bounds of the buckets of commits, in microseconds. One more bucket has the rest.
+/// The upper bounds of the buckets of commits, in microseconds. One more bucket counts the rest.
 pub(crate) const BOUNDS: [u64; 11] =
     [50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 100_000, 1_000_000];
 
-/// Reasons for which a transaction was rolled back, in the order of their words.
+/// Reasons of rollbacks, in the order of their words.
 pub(crate) const REASONS: [&str; 6] =
     ["deadlock", "timeout", "too_old", "no_space", "rejected", "other"];
 
@@ -43,19 +43,19 @@ pub(crate) enum Count {
 
 const _: () = assert!((Count::Punched as u64) < METER);
 
-/// What a worker has published of its session of the lock manager.
+/// The counts of its lock session that a worker has published.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Locked {
     pub(crate) waits: u64,
     pub(crate) ns: u64,
 }
 
-/// Nanoseconds on the clock that never goes back.
+/// Returns the monotonic clock in nanoseconds.
 pub(crate) fn now<M: ConstMachine>() -> u64 {
     M::now(Clock::Monotonic)
 }
 
-/// The reason of a transaction that was rolled back: its word, behind the first.
+/// Returns the index of the reason of a rollback.
 pub(crate) fn reason(why: Option<&Error>) -> u64 {
     match why {
         None | Some(Error::Rejected(_)) => 4,
@@ -77,7 +77,7 @@ impl<M: ConstMachine> Shared<M> {
         self.word(SLOTS + self.slots * LINE + slot * METER + word)
     }
 
-    /// Adds to a word of a slot, by the thread that has it.
+    /// Adds to a word of a slot. Called by the thread that has the slot.
     pub(crate) fn add(&self, slot: u16, word: u64, n: u64) {
         if n != 0
             && let Ok(word) = self.meter(u64::from(slot), word)
@@ -87,7 +87,7 @@ impl<M: ConstMachine> Shared<M> {
         }
     }
 
-    /// The sums of all slots' words.
+    /// Returns the sums over all slots.
     pub(crate) fn metered(&self) -> Result<[u64; METER as usize], Error> {
         let mut sums = [0_u64; METER as usize];
         for slot in 0..self.slots.min(u64::from(self.log.slots_high())) {

@@ -1,22 +1,22 @@
-//! Pages in hand: which pages a thread has that no page of a tree leads to, by its slot.
+//! Page intents: pages of a thread to which no page of a tree links, recorded in its slot.
 //!
-//! A thread that makes a page, or unlinks one, says so in its slot's line before the log has
-//! anything of it, and takes it back when a page leads there, or the page is free. What a thread
-//! that dies leaves in its line is looked at by the sweep: a page to which its tree does not lead
-//! is given back. Nothing else happens to a page meanwhile: what is in a hand is not unlinked, so
-//! what the tree says stays so until the line is cleared.
+//! A thread that creates or unlinks a page records an intent in its slot's line before the log
+//! contains anything about it, and clears it when a page links to it or it is free. The sweep
+//! checks the intents of a dead thread: it frees a page to which its tree does not link. A page
+//! with an intent is not unlinked, so the result of that check remains valid until the intent is
+//! cleared.
 //!
-//! After a crash of the machine the lines are gone, and the log says which pages were in hand: a
-//! checkpoint keeps it from before the first record that is about one.
+//! After a crash of the machine the lines are lost, and the log tells which pages had intents: a
+//! checkpoint retains it from before the first record about such a page.
 //!
 //! ```text
-//! in a slot's lines   word 3         where the log was before the first of them, or zero
+//! in a slot's lines   word 3         the log's end before the first of them, or zero
 //!                     word 8 .. 15   a page: tree 32 │ root 1 │ goes 1 │ page 29 │ 1, or zero
 //! ```
 //!
-//! Six are the most at once: the root of a table whose loading failed, two pages that it had taken,
-//! the page that goes while its tree is dismantled, and two for the root of the catalog, which may
-//! have to be split to say that this one is free.
+//! At most six exist at once: the root of a table whose load failed, two pages that the load had
+//! taken, the page being freed while its tree is dismantled, and two for the root of the catalog,
+//! which may have to be split to mark this page as free.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -26,28 +26,28 @@ use crate::Error;
 use crate::files::shared::{LINE, SLOTS, Shared};
 
 const SINCE: u64 = 3;
-/// In the slot's second line: others read it where the first says that something is in hand.
+/// In the slot's second line: others read it if the first one says that there are intents.
 const HANDS: u64 = 8;
-/// How many pages a thread has in hand at most.
+/// Maximum number of intents of a thread.
 const COUNT: u64 = LINE - HANDS;
 
-/// A page in hand.
+/// A page with an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InHand {
-    /// The tree that it is to be of, or was.
+    /// The tree to which it will belong, or belonged.
     pub(crate) tree: u32,
     pub(crate) page: u64,
     pub(crate) what: What,
 }
 
-/// What a page in hand is.
+/// The kind of a page with an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// One that is made for its tree, or was unlinked from it.
+    /// A page that was created for its tree, or unlinked from it.
     Page,
-    /// The root of a tree whose table is being made. It is written: a sweep asks it for its pages.
+    /// The root of a tree whose table is being created. It is written: a sweep follows its links.
     Root,
-    /// One of a tree that nobody knows, and that is dismantled.
+    /// A page of a tree without a name that is being dismantled.
     Goes,
 }
 
@@ -78,7 +78,7 @@ impl InHand {
 }
 
 impl<M: ConstMachine> Shared<M> {
-    /// Whether a slot has room for another page in hand.
+    /// Returns whether a slot has room for another intent.
     pub(crate) fn has_hand(&self, slot: u16) -> Result<bool, Error> {
         let line = SLOTS + u64::from(slot) * LINE + HANDS;
         for word in 0..COUNT {
@@ -90,7 +90,7 @@ impl<M: ConstMachine> Shared<M> {
         Ok(false)
     }
 
-    /// Takes a page in hand. False if the slot has no room for another.
+    /// Records an intent. Returns false if the slot has no room for another.
     pub(crate) fn hold(&self, slot: u16, held: InHand) -> Result<bool, Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         let since = self.word(line + SINCE)?;
@@ -112,7 +112,7 @@ impl<M: ConstMachine> Shared<M> {
         Ok(false)
     }
 
-    /// Says what a page that is in hand is from now on.
+    /// Changes the kind of a page with an intent.
     pub(crate) fn hold_as(&self, slot: u16, held: InHand) -> Result<(), Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         for word in 0..COUNT {
@@ -126,7 +126,7 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
-    /// Lets go of a page that is in hand.
+    /// Clears the intent on a page.
     pub(crate) fn let_go(&self, slot: u16, page: u64) -> Result<(), Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         let mut left = false;
@@ -145,8 +145,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
-    /// Keeps the log no longer for a slot that has nothing in hand: its thread died between taking
-    /// a page and saying since when, or the other way round.
+    /// Stops retaining the log for a slot without intents: its thread died between recording an
+    /// intent and recording its start, or the other way round.
     pub(crate) fn if_empty_handed(&self, slot: u16) -> Result<(), Error> {
         match self.hand(slot)?.is_empty() {
             // No page has this number.
@@ -155,12 +155,12 @@ impl<M: ConstMachine> Shared<M> {
         }
     }
 
-    /// What a slot has in hand.
+    /// Returns the intents of a slot.
     pub(crate) fn hand(&self, slot: u16) -> Result<Vec<InHand>, Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         // Relaxed: the slot's own, or the region has claimed it. For `is_held`, the latches of the
-        // page that leads to the one that is asked about: a thread that linked that one had said
-        // before that it has it.
+        // page that leads to the one that is asked about: a thread that linked that page had
+        // recorded the intent before.
         if self.word(line + SINCE)?.load(Relaxed) == 0 {
             return Ok(Vec::new());
         }
@@ -172,7 +172,7 @@ impl<M: ConstMachine> Shared<M> {
         Ok(held)
     }
 
-    /// From where on the log is about pages that a slot has in hand.
+    /// Returns the position from which the log is about pages with intents of a slot.
     pub(crate) fn held_since(&self, slot: u32) -> Result<Option<u64>, Error> {
         if u64::from(slot) >= self.slots {
             return Ok(None);
@@ -182,10 +182,10 @@ impl<M: ConstMachine> Shared<M> {
         Ok((since != 0).then_some(since))
     }
 
-    /// Whether a slot has this page in hand.
+    /// Returns whether a slot has an intent on this page.
     pub(crate) fn is_held(&self, page: u64) -> Result<bool, Error> {
-        // A thread that made a page had its slot before the page was linked. What a sweeper gives
-        // back it has in hand, too.
+        // A thread that created a page had its slot before the page was linked. A sweeper also has
+        // intents on the pages that it frees.
         for slot in self.log.each_slot().filter_map(|slot| u16::try_from(slot).ok()) {
             if self.hand(slot)?.iter().any(|held| held.page == page) {
                 return Ok(true);
@@ -200,7 +200,7 @@ mod tests {
     use super::{InHand, LINE, SINCE, SLOTS, What};
     use crate::files::inner::stage::begin;
 
-    /// A thread reads the log's end, and says it after a checkpoint that gave up the log there.
+    /// A thread reads the log's end, and stores it after a checkpoint that gave up the log there.
     #[test]
     fn a_bound_that_is_late_takes_no_redo_point_back() {
         let (_region, home) = begin();
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(home.log.redo(), redo, "it is kept from the last one on");
     }
 
-    /// A sweeper that dies leaves its hand, and the next one must not give the same page back.
+    /// A sweeper that dies leaves its intents, and the next one must not free the same page.
     #[test]
     fn what_a_sweeper_has_in_hand_is_held() {
         let (region, home) = begin();

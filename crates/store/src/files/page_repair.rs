@@ -1,5 +1,5 @@
-//! The questions of the pool: the log durable up to a record, and a page made anew that a death
-//! left half changed, or that the disk has lost.
+//! Callbacks of the pool: flushing the log up to a record, and rebuilding a page that a death left
+//! half changed or that the disk has lost.
 
 use core::fmt::Display;
 use std::collections::BTreeSet;
@@ -32,8 +32,8 @@ fn say(why: impl Display) -> String {
 }
 
 impl<M: ConstMachine> WriteAhead for Ahead<M> {
-    /// Nearly always a load: pages that go out were changed long ago. Else the thread takes a
-    /// slot of its own, for its session may be in use further up.
+    /// Usually only a load, because pages that are written were changed long ago. Otherwise the
+    /// thread takes a slot of its own, because its session may be in use by a caller.
     fn flush(&self, lsn: u64) -> Result<(), Cause> {
         if self.log.flushed().0 > lsn {
             return Ok(());
@@ -50,11 +50,12 @@ impl<M: ConstMachine> WriteAhead for Ahead<M> {
     }
 }
 
-/// Makes pages anew from the log.
+/// Rebuilds pages from the log.
 pub(crate) struct PageRepairs<M: ConstMachine> {
     log: Log<M>,
     shared: Shared<M>,
-    /// Damaged pages that the log does not have whole behind this redo point: looked for once.
+    /// Damaged pages that the log does not contain completely after this redo point: searched for
+    /// once.
     unknown: Mutex<(Lsn, BTreeSet<u64>)>,
 }
 
@@ -64,7 +65,7 @@ impl<M: ConstMachine> PageRepairs<M> {
         Self { log: log.clone(), shared: shared.clone(), unknown }
     }
 
-    /// The pages that were looked for in vain behind this redo point.
+    /// Returns the pages that were searched for in vain after this redo point.
     fn unknown(&self, redo: Lsn) -> MutexGuard<'_, (Lsn, BTreeSet<u64>)> {
         let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
         if unknown.0 != redo {
@@ -77,8 +78,8 @@ impl<M: ConstMachine> PageRepairs<M> {
         self.log.read(Lsn(lsn)).map(link).map_err(say)
     }
 
-    /// The newest record of the page: the one that was begun with, or the last that the dead
-    /// thread appended if it is one of this page, or else the last that the log has of the page.
+    /// Returns the newest record of the page: the one given, or the dead thread's last record if it
+    /// concerns this page, or else the last record of the page in the log.
     fn newest(&self, lost: &Lost) -> Result<u64, String> {
         if lost.lsn != 0 {
             return Ok(lost.lsn);
@@ -89,15 +90,16 @@ impl<M: ConstMachine> PageRepairs<M> {
         }
     }
 
-    /// The same, of a page whose change the thread of a slot had begun that is dead. Its last
-    /// record says what it has logged of the page, for it held the page up to its death: that
-    /// record, an image perhaps behind which the change did not come; or nothing, if it is of
-    /// another page, or older than what the page had. But of a thread that died in an append its
-    /// last record is not known: none is, or that of another thread is in its place.
+    /// Returns the newest record of a page whose change was begun by the thread of a slot that is
+    /// now dead. The thread held the page until its death, so its last record decides: if it
+    /// concerns this page, it is the newest one (perhaps an image that the change did not follow).
+    /// If it concerns another page, or is older than the page, nothing was logged. But if the
+    /// thread died in an append, its last record is not known: it does not exist, or another
+    /// thread's record is in its place.
     fn newest_by(&self, slot: u32, lost: &Lost) -> Result<u64, String> {
         let newest = self.log.newest_of(slot).map_err(say)?;
         let scan = || self.newest_of(lost.page, lost.lsn_before).map_err(say);
-        // A page that is made anew had nothing before, and its number may have had.
+        // A page that is created again had no contents, but its number may have had.
         if newest == Lsn::NEVER || lost.lsn_before == 0 {
             return scan();
         }
@@ -105,11 +107,11 @@ impl<M: ConstMachine> PageRepairs<M> {
             return Ok(lost.lsn_before);
         }
         let entry = match self.log.read(newest) {
-            // It was long before.
+            // The record is too old.
             Err(LogError::Gone { .. }) => return scan(),
             read => read.map_err(say)?,
         };
-        // A thread that undoes for another names the slot of that one.
+        // A thread that rolls back for another thread names the other's slot.
         let by_another = entry.head.flags.has(Flags::CLR | Flags::SYSTEM);
         match u32::from(entry.slot) == slot && entry.head.kind == CHANGE {
             true if entry.head.page == lost.page => Ok(newest.0),
@@ -118,12 +120,12 @@ impl<M: ConstMachine> PageRepairs<M> {
         }
     }
 
-    /// The last record of the page that the log has behind a place: a record, or where redo would
-    /// begin, for there a record begins in any case. The page's latch is held, so there is none
-    /// behind where the log ends now.
+    /// Returns the last record of the page in the log after a position, which is that of a record,
+    /// or the redo point, where a record begins in any case. The page's latch is held, so no record
+    /// follows the current end of the log.
     ///
-    /// Each record's checksum is looked at: a page that is made anew without one of its changes
-    /// would be a lie.
+    /// Each record's checksum is verified: a page that is rebuilt without one of its changes would
+    /// be wrong.
     fn newest_of(&self, page: u64, known: u64) -> Result<u64, LogError> {
         let (mut newest, end) = (known, self.log.end());
         let is_its = |head: &Head| head.kind == CHANGE && head.page == page;
@@ -138,7 +140,7 @@ impl<M: ConstMachine> PageRepairs<M> {
             }
             old = piece;
         }
-        // What is in no file yet.
+        // The part that is in no file yet.
         for entry in self.log.scan(pieces.position()) {
             let entry = entry?;
             if entry.lsn >= end {
@@ -151,7 +153,8 @@ impl<M: ConstMachine> PageRepairs<M> {
         Ok(newest)
     }
 
-    /// The page as its record at `newest` left it, from `base` or from where the log has it whole.
+    /// Builds the page as of its record at `newest`, from `base` or from its last complete image in
+    /// the log.
     fn made(
         &self,
         page: u64,
@@ -174,7 +177,7 @@ impl<M: ConstMachine> PageRepairs<M> {
     }
 }
 
-/// A record of the log as the tree's recovery has it.
+/// Converts a log record for the tree's recovery.
 pub(crate) fn link(entry: Entry) -> Link {
     Link {
         lsn: entry.lsn.0,
@@ -185,7 +188,7 @@ pub(crate) fn link(entry: Entry) -> Link {
     }
 }
 
-/// Whether an image of the page is in the log: what a chain can begin with.
+/// Returns whether the change contains the whole page, so that a chain can begin with it.
 fn has_whole(change: &Change<'_>) -> bool {
     change.before(latchwork_tree::Role::Own, 1).is_none()
 }
@@ -195,15 +198,15 @@ impl<M: ConstMachine> Rebuild for PageRepairs<M> {
         loop {
             let redo = self.log.redo();
             match self.newest(lost).and_then(|newest| self.made(lost.page, newest, base, into)) {
-                // A checkpoint has ended meanwhile, and what was to be read is gone: once more.
+                // A checkpoint has ended in between and released the records: try again.
                 Err(_) if self.log.redo() != redo => {}
                 made => return made,
             }
         }
     }
 
-    /// Reads the log from where redo would begin. Not while the store is recovered: then each page
-    /// that has changes in the log is made anew by them, whatever the disk has.
+    /// Reads the log from the redo point. Not during recovery, which rebuilds each page that has
+    /// changes in the log from them, whatever the disk contains.
     fn rebuild_damaged(&self, _: u16, page: u64, into: &mut [u64]) -> Option<u64> {
         if !self.shared.is_recovered().ok()? {
             return None;

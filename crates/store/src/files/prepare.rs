@@ -1,4 +1,4 @@
-//! Prepared transactions: those that are neither committed nor undone until somebody decides.
+//! Prepared transactions: neither committed nor rolled back until a thread decides.
 //!
 //! ```text
 //!            PREPARE in the log                       COMMIT in the log
@@ -8,21 +8,22 @@
 //!     └───────────────────────────────▶ undone
 //! ```
 //!
-//! The log alone says it: a transaction is prepared as long as its last record is a `PREPARE`. So
-//! a thread that dies while it prepares or decides leaves one state or the next, and so does a
-//! crash. Its thread slot is *retained* with all that is in it: log records, locks, what is set
-//! aside for its end. A sweep that finds the slot of a dead thread in this state retains it again.
+//! The log alone records the state: a transaction is prepared as long as its last record is a
+//! `PREPARE`. So a thread that dies while it prepares or decides leaves one state or the next, and
+//! so does a crash. Its thread slot is *retained* with its log records, its locks, and its
+//! reservation for its end. A sweep that finds the slot of a dead thread in this state retains it
+//! again.
 //!
 //! | record | payload |
 //! |---|---|
-//! | `LOCKS`, as many as it takes | 0; of each lock its mode (1), length (2), name |
-//! | | of each range its kind and 128 (1), then keyspace, first key, and the key behind, each as |
+//! | `LOCKS`, as many as needed | 0; for each lock its mode (1), length (2), name |
+//! | | for each range its kind plus 128 (1), then keyspace, first key, and end key, each as |
 //! | | length (2), which is 65,535 for none, and bytes |
-//! | `PREPARE` | 0; when, in milliseconds since 1970 (8); the id |
+//! | `PREPARE` | 0; the time, in milliseconds since 1970 (8); the id |
 //!
-//! All locks are written, not those of its records alone: what it has read must not change before
-//! it commits, for a snapshot between the two would be the state of no serial order. The id itself
-//! is locked, as a key of no tree: so no two have the same.
+//! All locks are logged, including those of reads: what the transaction has read must not change
+//! before it commits, or a snapshot between the two would be the state of no serial order. The id
+//! itself is locked, as a key of no tree, so that no two transactions have the same.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,37 +38,37 @@ use crate::files::inner::StoreInner;
 use crate::files::kinds::{END, LOCKS, PREPARE};
 use crate::files::session::{SMALL, StoreSession};
 
-/// Bytes of one record of locks, about.
+/// Approximate size of a lock record in bytes.
 const PART: usize = 16 << 10;
-/// Marks a range, and a key that is none.
+/// Flags a range; and the length of an absent key.
 const RANGE: u8 = 128;
 const NONE: u16 = u16::MAX;
 const MODES: [Mode; 6] = [IS, IX, S, SIX, U, X];
 
-/// A prepared transaction, as the log has it.
+/// A prepared transaction in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) slot: u16,
     pub(crate) gid: Vec<u8>,
     /// Milliseconds since 1970.
     pub(crate) when: u64,
-    /// Its first record, and the one that says that it is prepared.
+    /// The positions of its first record and of the `PREPARE` record.
     pub(crate) first: u64,
     pub(crate) at: u64,
 }
 
-/// What the last record of a slot's transaction says.
+/// The kind of the last record of a slot's transaction.
 #[derive(Debug)]
 pub(crate) enum Look {
     Prepared(Found),
-    /// It is being appended, and is in the log or not if its thread dies now.
+    /// It is being appended; if its thread dies now, it may or may not be in the log.
     Appending,
-    /// There is none, or it is another.
+    /// No record, or one of another kind.
     Other,
 }
 
 impl Found {
-    /// None if the record is another.
+    /// Decodes the record; `None` if it is of another kind.
     pub(crate) fn of(first: Lsn, entry: &Entry) -> Option<Self> {
         let (when, gid) = entry.payload.get(1..)?.split_first_chunk()?;
         let (when, gid) = (u64::from_le_bytes(*when), gid.to_vec());
@@ -77,12 +78,12 @@ impl Found {
 }
 
 fn put(to: &mut Vec<u8>, bytes: &[u8]) {
-    // Names and keys are shorter: the lock manager has bounds.
+    // Names and keys are shorter: the lock manager limits them.
     to.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
     to.extend_from_slice(bytes);
 }
 
-/// What is locked, as payloads of records.
+/// Encodes the locks as payloads of records.
 fn parts(held: &Held) -> Vec<Vec<u8>> {
     let mut parts = vec![vec![0]];
     let mut part = |write: &dyn Fn(&mut Vec<u8>)| {
@@ -112,7 +113,7 @@ fn parts(held: &Held) -> Vec<Vec<u8>> {
     parts
 }
 
-/// Takes bytes from the front; none where there is no key.
+/// Consumes bytes from the front; the inner `None` stands for an absent key.
 fn take(from: &mut &[u8]) -> Option<Option<Vec<u8>>> {
     let (length, rest) = from.split_first_chunk()?;
     let length = u16::from_le_bytes(*length);
@@ -125,7 +126,7 @@ fn take(from: &mut &[u8]) -> Option<Option<Vec<u8>>> {
     Some((length != NONE).then(|| bytes.to_vec()))
 }
 
-/// What one record says is locked; none if it is damaged.
+/// Decodes the locks in a record; `None` if it is damaged.
 pub(crate) fn locks_of(payload: &[u8], held: &mut Held) -> Option<()> {
     let mut from = payload.get(1..)?;
     while let Some((what, rest)) = from.split_first() {
@@ -151,8 +152,8 @@ impl<M: ConstMachine> StoreSession<M> {
         held: &Held,
     ) -> Result<u64, Error> {
         for part in parts(held) {
-            // With the first record of one that has written nothing, for its end: it may come to be
-            // rolled back where the next record has no room.
+            // The first record of a transaction without changes reserves space for its end, because
+            // the transaction may be rolled back if the next record has no room.
             let aside = if chain.last == 0 { SMALL } else { 0 };
             chain.last = self.append_part(chain, LOCKS, &part, aside)?;
         }
@@ -160,8 +161,8 @@ impl<M: ConstMachine> StoreSession<M> {
         let mut payload = vec![0];
         payload.extend_from_slice(&(now.as_millis() as u64).to_le_bytes());
         payload.extend_from_slice(gid);
-        // For its commit, which must not fail for want of space. Its id is locked, so this is not
-        // its first record.
+        // Reserves space for its commit, which must not fail for lack of space. Its id is locked,
+        // so this is not its first record.
         chain.last = self.append_part(chain, PREPARE, &payload, SMALL)?;
         Ok(chain.last)
     }
@@ -182,7 +183,7 @@ impl<M: ConstMachine> StoreSession<M> {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// The prepared transaction of a slot; none if its transaction is not prepared, or is just
+    /// Returns the prepared transaction of a slot; `None` if its transaction is not prepared, or is
     /// being decided.
     pub(crate) fn prepared_in(&self, slot: u32) -> Result<Option<Found>, Error> {
         Ok(match self.look_at(slot)? {
@@ -191,10 +192,10 @@ impl<M: ConstMachine> StoreInner<M> {
         })
     }
 
-    /// What the last record of a slot's transaction says.
+    /// Returns the kind of the last record of a slot's transaction.
     pub(crate) fn look_at(&self, slot: u32) -> Result<Look, Error> {
         let (first, last) = self.log.open_of(slot)?;
-        // The slot says so before the log's end does.
+        // The slot shows a commit before the log's end does.
         let commits = first != Lsn::NEVER && last == Lsn::NEVER;
         if commits || last >= self.log.end() {
             return Ok(Look::Appending);
@@ -204,23 +205,24 @@ impl<M: ConstMachine> StoreInner<M> {
         }
         let has_moved = || Ok::<bool, Error>(self.log.open_of(slot)?.1 != last);
         match self.log.read(last) {
-            // A thread died as it appended for the slot, and another record came to that place.
+            // A thread died during an append for the slot, and another record came to that place.
             Ok(entry) if u32::from(entry.slot) != slot && has_moved()? => Ok(Look::Appending),
             Ok(entry) => Ok(match Found::of(first, &entry) {
                 Some(found) if !self.has_ended(slot, last)? => Look::Prepared(found),
                 _ => Look::Other,
             }),
-            // It has ended meanwhile.
+            // It has ended in between.
             Err(_) if has_moved()? => Ok(Look::Other),
             Err(why) => Err(why.into()),
         }
     }
 
-    /// Whether the end of a rollback is in the log, though its slot has a last record still: the
-    /// thread that forgets it is at that, or dead. With no change to undo, nothing else tells.
+    /// Returns whether the end of a rollback is in the log although its slot still has a last
+    /// record: the thread that clears it is doing so, or is dead. If there was no change to roll
+    /// back, nothing else shows the end.
     fn has_ended(&self, slot: u32, last: Lsn) -> Result<bool, Error> {
         let newest = self.log.newest_of(slot)?;
-        // Where a thread died as it appended for this slot, it is a record of another.
+        // If a thread died during an append for this slot, it is a record of another.
         Ok(newest > last
             && self
                 .log
@@ -228,16 +230,17 @@ impl<M: ConstMachine> StoreInner<M> {
                 .is_ok_and(|entry| entry.head.kind == END && u32::from(entry.slot) == slot))
     }
 
-    /// All prepared transactions but those that a living thread is just preparing or deciding, in
-    /// the order in which they were prepared. Those of the dead are among them that a thread of
-    /// another process is just sweeping: a thread that decides about one waits for that.
+    /// Returns all prepared transactions, except transactions that a living thread is preparing or
+    /// deciding, in the order in which they were prepared. Includes those of dead threads that
+    /// another process is sweeping: a thread that decides one waits for that.
     pub(crate) fn all_prepared(&self) -> Result<Vec<Found>, Error> {
         let (mut all, region) = (Vec::new(), self.manager.region());
         // The child of a fork sees no slots.
         region.check()?;
         for slot in 0..self.log.slots_high() {
             let is_left = || region.is_retained(slot) || region.is_dead(slot);
-            // What living threads have open is not read. Twice: the slot may be another's by then.
+            // Transactions of living threads are not read. Checked twice, because the slot may
+            // change its owner.
             if is_left()
                 && let Some(found) = self.prepared_in(slot)?
                 && is_left()

@@ -1,4 +1,4 @@
-//! When a thread counts: see `meter.rs` for where.
+//! Publishing the counts of a thread; `meter.rs` describes where they are stored.
 
 use latchwork_disk::Operation;
 use latchwork_log::{Error as LogError, Lsn, Mode};
@@ -11,9 +11,9 @@ use crate::files::meter::{BOUNDS, Count, Locked, now, reason};
 use crate::files::session::StoreSession;
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Adds what this process has asked of the disk since this was called last to a slot's words.
+    /// Adds this process's disk calls since the last call of this to a slot's words.
     fn publish_calls(&self, slot: u16) {
-        // Another thread has it: it publishes them, or the next that comes by.
+        // Another thread holds it, and publishes them, or the next caller does.
         let Ok(mut published) = self.published.try_lock() else { return };
         let calls = self.disk.calls();
         let new = calls - *published;
@@ -35,8 +35,8 @@ impl<M: ConstMachine> StoreSession<M> {
         self.home.shared.add(self.slot(), count as u64, n);
     }
 
-    /// Waits until what lies before `newest` is as durable as the mode says, and counts how long
-    /// that took a commit at this position.
+    /// Waits until the log before `newest` is as durable as the mode says. If `at` is a commit,
+    /// counts the time as its duration.
     ///
     /// # Errors
     ///
@@ -66,14 +66,14 @@ impl<M: ConstMachine> StoreSession<M> {
         self.count(Count::CommitNs, ns);
     }
 
-    /// Counts a transaction that was rolled back, and why.
+    /// Counts a rollback and its reason.
     #[cold]
     pub(crate) fn count_abort(&self, why: Option<&Error>) {
         self.home.shared.add(self.slot(), Count::Aborts as u64 + reason(why), 1);
         self.publish();
     }
 
-    /// Adds what the thread and its process have counted in their own memory to the slot's words.
+    /// Adds the counts in the memory of the thread and its process to the slot's words.
     pub(crate) fn publish(&self) {
         self.home.publish_calls(self.slot());
         let Ok(locks) = self.locks() else { return };

@@ -1,4 +1,4 @@
-//! Records, by way of a tree and of the log: what transactions and snapshots ask for.
+//! The engine of transactions and snapshots: records in a tree and in the log.
 
 use core::ops::Bound;
 
@@ -17,7 +17,7 @@ use crate::user::Used;
 use crate::{Commits, Error, Stamp};
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Does something with a tree, whose changes are logged so.
+    /// Runs a closure with a tree whose changes are logged as `part` says.
     #[inline]
     pub(crate) fn with<R>(
         &self,
@@ -27,12 +27,13 @@ impl<M: ConstMachine> StoreSession<M> {
     ) -> R {
         let scribe = TreeJournal::new(self, tree, part);
         let done = work(&Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe));
-        // What is not given back is in hand, and looked at when the slot is used next.
+        // Pages that are not returned keep their intents, which are resolved when the slot is used
+        // next.
         let _ = scribe.give_back();
         done
     }
 
-    /// Undoes one record of a transaction: see [`Engine::undo`].
+    /// Rolls back one record of a transaction: see [`Engine::undo`].
     pub(crate) fn undo_one(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
         let entry = self.log.log().read(Lsn(at))?;
         if changes_nothing(&entry) {
@@ -61,9 +62,9 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(next)
     }
 
-    /// The transaction's last record up to this one that is to be undone. The record of an undo
-    /// leads to it over all that an undo before has logged: else undoing to one savepoint again and
-    /// again would walk over all of that each time.
+    /// Returns the transaction's last record, up to this one, that must be rolled back. The log
+    /// record of a rollback points there and skips earlier rollbacks; otherwise repeated rollbacks
+    /// to one savepoint would visit all of them each time.
     fn change_upto(&self, mut at: u64) -> Result<u64, Error> {
         while at != 0 {
             let entry = self.log.log().read(Lsn(at))?;
@@ -86,8 +87,8 @@ impl<M: ConstMachine> StoreSession<M> {
     }
 }
 
-/// Whether a transaction's record is no change to be undone: it undid one, or says that the
-/// transaction was prepared.
+/// Returns whether a transaction's record needs no rollback: it is a rollback itself, or prepares
+/// the transaction.
 fn changes_nothing(entry: &Entry) -> bool {
     entry.head.flags.has(Flags::CLR) || entry.head.kind != CHANGE
 }
@@ -107,11 +108,11 @@ impl<M: ConstMachine> Commits for StoreSession<M> {
         if let Some(commit) = kept? {
             return Ok(commit);
         }
-        // Longer ago than the slot remembers: each commit leads to the one before.
+        // Older than the slot's list: each commit points to the previous one.
         while oldest > at {
             oldest = match log.read(Lsn(oldest)) {
                 Ok(entry) => entry.head.older.0,
-                // With it all before it is gone, which a reader of that is told.
+                // All earlier records are gone as well; a reader of them gets an error.
                 Err(LogError::Gone { .. }) => return Ok(0),
                 Err(why) => return Err(why.into()),
             };
@@ -124,15 +125,16 @@ impl<M: ConstMachine> Commits for StoreSession<M> {
         if at < low {
             return true;
         }
-        // What committed since says nothing: what was read may have been taken back before.
+        // Later commits do not count: the changes that were read may have been rolled back before
+        // them.
         let before = |_, commit: Lsn| (commit.0 < end).then_some(at <= commit.0);
         let kept = self.log.log().commits_of(u32::from(stamp.slot()), before);
         kept.is_ok_and(|finished| finished == Some(true))
     }
 }
 
-/// A write that has failed, or panicked. Its record may be in the log nevertheless: when this is
-/// dropped, the chain has that record, so that it is undone with the others, or is known to have
+/// A write that has failed or panicked. Its record may still be in the log. When this is dropped,
+/// `chain` gets that record, so that it is rolled back with the others, or is known to have
 /// committed the transaction.
 struct UnfinishedWrite<'a, M: ConstMachine> {
     worker: &'a StoreSession<M>,
@@ -147,7 +149,7 @@ impl<M: ConstMachine> Drop for UnfinishedWrite<'_, M> {
                 (chain.last, chain.committed) = (0, at);
                 worker.committed(at);
             }
-            // If its memory is damaged, the next call tells.
+            // If the memory is damaged, the next call reports it.
             _ => {
                 let open = worker.home.log.open_of(u32::from(chain.slot));
                 chain.last = open.map_or(chain.last, |(_, last)| last.0.max(chain.last));
@@ -242,7 +244,7 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
             _ => return lost("its stamp leads to no write"),
         };
         if entry.head.aux == CATALOG && tree != CATALOG && there.is_none() {
-            // The stamp of a table that was loaded: its name's record.
+            // The stamp of a table that was loaded: the record of its name.
             return Ok(Version::default());
         }
         if entry.head.aux != tree || of != key {
@@ -261,7 +263,7 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
         how: How,
     ) -> Result<Wrote, Error> {
         if tree != CATALOG {
-            // The record is locked: no migration moves it from now on.
+            // The record is locked, so no migration can move it from now on.
             self.same_tables()?;
         }
         let _work = self.enter()?;
@@ -281,7 +283,7 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
         let written = match written {
             Err(TreeError::Refused) => return Ok(Wrote::Claimed),
             Err(TreeError::Kept) => return Ok(Wrote::Long),
-            // A key that is not there needs no record of its own to be removed.
+            // Removing an absent record needs no log record.
             Err(TreeError::Missing) if value.is_none() && !how.last => return Ok(Wrote::Done),
             Err(TreeError::Missing) if value.is_none() => {
                 if chain.last != 0 {
@@ -289,7 +291,7 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
                 }
                 return Ok(Wrote::Done);
             }
-            // It is in the log, so it is done: the page is made anew when it is met.
+            // It is in the log, so it is committed: the page is rebuilt when it is next used.
             Err(_) if chain.committed != 0 => return Ok(Wrote::Done),
             Err(why) => return Err(why.into()),
             Ok(written) => written,
@@ -329,8 +331,8 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
 
     #[inline]
     fn still_open(&self) -> Result<(), Error> {
-        // After the read: who reads what was undone finds that its turn was taken before. A look is
-        // none the worse for it.
+        // After the read: a thread that reads rolled back data finds that its turn was taken
+        // before. A check by another thread (`Looks`) does not matter.
         match self.home.shared.turn(self.slot())?.now() {
             State::Idle | State::Looks(_) => Ok(()),
             _ => Err(Error::TransactionTooOld),

@@ -1,28 +1,29 @@
-//! After a crash of the machine: the log says what the pages do not have.
+//! Recovery after a crash of the machine: the log contains the changes that the pages lack.
 //!
-//! | step | what |
+//! | step | action |
 //! |---|---|
-//! | look | whether the pages are there, and those of this log: `signature.rs` |
-//! | read | the log from the redo point on, once: `analysis.rs` keeps what it says |
-//! | redo | each change of a page that the page does not have: `redo.rs` |
-//! | signature | the same once more |
-//! | again | slots of transactions without an end, but some: `restore_transactions.rs` |
-//! | space | what was in hand is given back |
-//! | checkpoint | so that it is not done again |
-//! | undo | the transactions that are not prepared, by the first sweep of the open store |
+//! | check | the pages exist and belong to this log: `signature.rs` |
+//! | read | the log is read once from the redo point on: `analysis.rs` keeps the results |
+//! | redo | each change that a page lacks: `redo.rs` |
+//! | signature | the check is repeated |
+//! | restore | slots of most transactions without an end: `restore_transactions.rs` |
+//! | space | pages with intents are freed |
+//! | checkpoint | so that recovery is not repeated |
+//! | rollback | transactions that are not prepared, by the first sweep of the open store |
 //!
-//! A page that cannot be read, because a write of it was torn, is made by the first record that has
-//! it whole: there is one, for each page is logged whole when it changes first after a checkpoint.
+//! A page that cannot be read, because a write of it was torn, is rebuilt by the first record that
+//! contains it completely. Such a record exists, because each page is logged completely when it
+//! first changes after a checkpoint.
 //!
-//! That one may lie before the redo point, if an open transaction or a page in hand keeps that from
-//! before the mark. Such a page was written by the checkpoint, but for one that was unlinked or
-//! freed before: nobody writes that again, and on disk it is as old as it may be, or was never
-//! there. So what is wrong with a page is told at the end only, if no later record has it whole or
-//! says that it is nobody's. That is judged by the records' places: pages are redone by several
-//! threads, none of which knows how far the others have come.
+//! That record may lie before the redo point, if an open transaction or a page intent keeps the
+//! redo point before the mark. The checkpoint wrote such a page, unless it was unlinked or freed
+//! before: such a page is not written again, and its contents on the disk are arbitrarily old, or
+//! were never written. So a fault of a page is reported only at the end, if no later record
+//! contains the page completely or frees it. The positions of the records decide, because several
+//! threads redo pages, and none of them knows how far the others have come.
 //!
-//! A crash on the way leaves log and pages as any other does. A region whose recovery died is not
-//! used again.
+//! A crash during recovery leaves log and pages like any other crash. A region whose recovery died
+//! is not used again.
 
 use std::sync::Arc;
 
@@ -41,14 +42,14 @@ use crate::long::PIECES;
 use crate::tables::CATALOG;
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Makes the store what its log says, and says that it can be used. So many threads redo.
+    /// Recovers the store from its log, and marks it as usable. This many threads redo.
     pub(crate) fn recover(self: &Arc<Self>, lanes: usize) -> Result<(), Error> {
         let (_span, from) = (events::recovery(), now::<M>());
         self.has_its_pages()?;
         let mut analysis = Analysis::default();
         let stale = self.redo(lanes, &mut analysis)?;
         analysis.is_sound(&stale, self.file.number())?;
-        // One of a sweeper's: the others may be those of prepared transactions.
+        // A sweeper's slot: the other slots may belong to prepared transactions.
         let worker = StoreSession::of_sweeper(self.clone(), self.manager.region().sweeper()?)?;
         self.is_signed(&worker)?;
         let low = self.restore_open(&worker, &mut analysis.slots)?;
@@ -61,20 +62,20 @@ impl<M: ConstMachine> StoreInner<M> {
         self.rewrite_last_page()?;
         let end = self.log.end();
         self.shared.recovered(low.unwrap_or(end), end, self.sizes.mode)?;
-        // What is not undone yet is not undone for the log that it keeps, either.
+        // Do not roll back open transactions because of the log that they retain.
         self.make_checkpoint(&worker, u64::MAX)?;
-        // A process may have died before it punched them, and a crash may have left half of one.
+        // A process may have died before it punched them, and a crash may have left half of a page.
         worker.count(Count::Punched, self.punch_all(&worker).unwrap_or(0));
         let read = end.0.saturating_sub(self.log.recovered().redo.0);
         events::recovered(read, now::<M>().saturating_sub(from));
         Ok(())
     }
 
-    /// Writes the last page of the file once more, as it is. The next checkpoint signs how long the
-    /// file is. If a sync of the file had failed, and the machine ran on, that length may be the
-    /// system's alone: room for pages that are not made yet is in no record, so redo writes none of
-    /// it. That checkpoint makes it durable: it has the page of its signature to write, or signs
-    /// nothing. A page that cannot be read stays as it is.
+    /// Rewrites the last page of the file unchanged. The next checkpoint signs the length of the
+    /// file. If a sync of the file had failed and the machine ran on, that length may exist only in
+    /// the system's cache: space for pages that do not exist yet is in no record, so redo does not
+    /// write it. That checkpoint makes it durable: it must write the page of its signature, or
+    /// signs nothing. A page that cannot be read is left as it is.
     fn rewrite_last_page(&self) -> Result<(), Error> {
         let data = self.disk.open(&self.folder.join("data"), Open::WRITE)?;
         let length = data.length()?;
@@ -88,7 +89,7 @@ impl<M: ConstMachine> StoreInner<M> {
 }
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Makes one of the trees that have no name: its root is the next page.
+    /// Creates one of the trees without a name, whose root is the next page.
     fn make_tree(&self, number: u32) -> Result<(), Error> {
         let scribe = TreeJournal::new(self, number, Part::System);
         let tree = Tree::create(&self.handle, self.home.file, &scribe)?;

@@ -1,18 +1,19 @@
-//! Redo: each change of a page that the page does not have is done again.
+//! Redo: repeats each change that a page lacks.
 //!
-//! Pages are redone apart from each other: a record changes one page, by what that page has. So the
-//! log is read once, by one thread, in pieces of some megabytes; each of several *lanes*, threads
-//! that do the work, has its share of the pages, and of each piece it does the records of these. It
-//! does them in the order of pages, and of each page in that of the log: so a page is found and
-//! latched once for all of its records in a piece, its lines are in the processor's cache, and
-//! pages that are not in memory are read from the file in order. (One thread in the log's order
-//! took 12 s for 1 GiB, most of it for the log's records, one read each, and for cache misses.)
+//! Pages are redone independently: a record changes one page, depending on the contents of that
+//! page. So one thread reads the log once, in pieces of some megabytes. Each of several *lanes*,
+//! which are threads that do the work, has its share of the pages, and redoes the records of these
+//! in each piece. It does so in the order of pages, and for each page in the order of the log. So a
+//! page is looked up and latched once for all of its records in a piece, its lines stay in the
+//! processor's cache, and pages that are not in memory are read from the file in order. (One thread
+//! in the log's order took 12 s for 1 GiB, most of it for single reads of log records and cache
+//! misses.)
 //!
-//! The thread that reads looks at all records in order, for what is told across pages; what is
-//! wrong with a page is kept with the record's place, and judged when both are known.
+//! The reading thread sees all records in order, to collect what concerns several pages. A fault of
+//! a page is kept with the record's position, and judged when both are known.
 //!
-//! With one lane all is done by the calling thread, and calls of the disk come in an order that
-//! depends on nothing but the log.
+//! With one lane, the calling thread does everything, and the order of disk calls depends only on
+//! the log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::resume_unwind;
@@ -30,29 +31,29 @@ use crate::files::analysis::{Analysis, Stale, wrong};
 use crate::files::inner::StoreInner;
 use crate::files::kinds::CHANGE;
 
-/// The most lanes: with more the thread that reads would be the slowest.
+/// Maximum number of lanes: with more, the reading thread would be the slowest.
 const LANES: usize = 8;
-/// Bytes of a lane's stack.
+/// Stack size of a lane in bytes.
 const STACK: usize = 1 << 20;
-/// Pieces that wait for a lane.
+/// Pieces that are queued for a lane.
 const AHEAD: usize = 2;
-/// Pages that follow each other and are of one lane: they are read from the file together.
+/// Consecutive pages of the same lane, which are read from the file together.
 const RUN: u64 = 16;
 
-/// How many threads redo in a process that has the machine's processors.
+/// Returns how many threads redo in a process that can use all processors.
 pub(crate) fn lanes() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(LANES)
 }
 
-/// A lane's records of a piece: pages, and places in the piece.
+/// A lane's records of a piece: pages, and positions in the piece.
 type Share = Vec<(u64, u32)>;
 
-/// What a lane is given: a piece, and its share.
+/// A piece and a lane's share of it.
 type Job = (Arc<Piece>, Share);
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Does what the pages do not have. Returns those that are not as the log left them, and that
-    /// no later record has whole.
+    /// Redoes the changes that the pages lack. Returns the pages that are not as the log left them
+    /// and that no later record contains completely.
     pub(crate) fn redo(
         &self,
         lanes: usize,
@@ -66,9 +67,9 @@ impl<M: ConstMachine> StoreInner<M> {
             for _ in 0..lanes.min(LANES) {
                 let (give, jobs) = sync_channel(AHEAD);
                 let lane = thread::Builder::new().name("latchwork-redo".into());
-                // Whatever the program's own threads have.
+                // Independent of the stack size of the program's own threads.
                 let lane = lane.stack_size(STACK);
-                // With as many threads as the system lets this process have.
+                // Uses as many threads as the system allows.
                 let Ok(()) = self.has_room_for_thread(STACK) else { break };
                 let Ok(lane) = lane.spawn_scoped(scope, move || self.lane(jobs)) else { break };
                 all.push((give, lane));
@@ -78,7 +79,7 @@ impl<M: ConstMachine> StoreInner<M> {
             }
             let read = self.share_out(all.len(), analysis, &mut |lane, job| {
                 let give: &SyncSender<Job> = &all[lane].0;
-                // A lane that takes no more says why when it is joined.
+                // A lane that has stopped reports why when it is joined.
                 give.send(job).map_err(|_| Error::Engine("redo has stopped".to_owned()))
             });
             let (gives, lanes): (Vec<_>, Vec<_>) = all.into_iter().unzip();
@@ -91,7 +92,7 @@ impl<M: ConstMachine> StoreInner<M> {
         })
     }
 
-    /// The same, by this thread alone.
+    /// Redoes all pages in this thread.
     fn redo_alone(&self, analysis: &mut Analysis) -> Result<BTreeMap<u64, Stale>, Error> {
         let thread = self.manager.region().sweeper()?;
         let mut lane = Lane::new(self, self.pool.handle(&thread)?);
@@ -109,7 +110,7 @@ impl<M: ConstMachine> StoreInner<M> {
         let mut pieces = self.log.pieces(self.log.recovered().redo)?;
         let mut given: VecDeque<Arc<Piece>> = VecDeque::new();
         loop {
-            // The memory of one that all lanes are done with.
+            // Reuse the memory of a piece that all lanes have finished.
             let done = given.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some());
             let old = if done { given.pop_front().and_then(Arc::into_inner) } else { None };
             let Some(piece) = pieces.next_piece(old.unwrap_or_default())? else { return Ok(()) };
@@ -122,7 +123,7 @@ impl<M: ConstMachine> StoreInner<M> {
                         let lane = entry.head.page / RUN % lanes as u64;
                         shares[lane as usize].push((entry.head.page, place));
                     }
-                    // No lane looks at it.
+                    // No lane uses it.
                     _ => _ = piece.entry(place)?,
                 }
             }
@@ -133,7 +134,7 @@ impl<M: ConstMachine> StoreInner<M> {
         }
     }
 
-    /// A lane, in a thread of its own.
+    /// Runs a lane, in a thread of its own.
     fn lane(&self, jobs: Receiver<Job>) -> Result<BTreeMap<u64, Stale>, Error> {
         let thread = self.manager.region().sweeper()?;
         let mut lane = Lane::new(self, self.pool.handle(&thread)?);
@@ -156,14 +157,14 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
         Self { home, handle, stale: BTreeMap::new() }
     }
 
-    /// Does a share of a piece.
+    /// Redoes a share of a piece.
     fn redo_all(&mut self, piece: &Piece, mut share: Share) -> Result<(), Error> {
-        // The places are in the log's order.
+        // The positions are in the log's order.
         share.sort_unstable();
         for run in share.chunk_by(|one, other| one.0 / RUN == other.0 / RUN) {
             let pages = run.chunk_by(|one, other| one.0 == other.0);
             if pages.clone().count() as u64 > RUN / 2 {
-                // What cannot be read has its error below.
+                // A page that cannot be read is reported below.
                 let first = run[0].0;
                 let _ = self.handle.prefetch(self.home.file, first, RUN - first % RUN);
             }
@@ -174,7 +175,7 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
         Ok(())
     }
 
-    /// Does the records of one page.
+    /// Redoes the records of one page.
     fn redo_page(&mut self, piece: &Piece, records: &[(u64, u32)]) -> Result<(), Error> {
         let (mut held, mut again) = (None, false);
         for (number, place) in records {
@@ -193,8 +194,8 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
                 },
             };
             if page.lsn() >= lsn.0 {
-                // It is written once more all the same: that it can be read does not say that it is
-                // on the disk, if a sync failed and the machine has run on.
+                // It is written once more even so: that it can be read does not mean that it is on
+                // the disk, if a sync failed and the machine has run on.
                 if !core::mem::replace(&mut again, true) {
                     page.begin(page.lsn());
                     page.commit_and_keep();
@@ -212,8 +213,8 @@ impl<'h, 't, M: ConstMachine> Lane<'h, 't, M> {
     }
 }
 
-/// Takes a page that a record changes, or makes it if the record has it whole. None if it cannot be
-/// read and the record does not have it whole.
+/// Returns a page that a record changes; creates it if the record contains it completely. `None` if
+/// it cannot be read and the record does not contain it.
 fn take<'h, 't, M: ConstMachine>(
     handle: &'h Handle<'t, M>,
     file: FileId,

@@ -1,21 +1,23 @@
-//! Transactions without an end after a crash of the machine: each has its slot again, its place in
-//! the log, its locks, and what is set aside for its end. One that is prepared is as it was then.
-//! Any other is a dead thread's, which the next sweep undoes: so the store opens before that, and a
-//! record that cannot be undone stops nobody but those who want it.
+//! Restores transactions without an end after a crash of the machine. Each gets back its slot, its
+//! place in the log, its locks, and its reservation for its end. A prepared transaction is restored
+//! completely. Any other is treated as a dead thread's, which the next sweep rolls back. So the
+//! store opens before the rollback, and a record that cannot be rolled back affects only the
+//! transactions that need it.
 //!
-//! The slot has the number that it had, for the stamps in the pages name it. What was committed
-//! behind the first record of such a transaction is told by the slots' lists of commits, for `low`
-//! stays before that record: so these are made again, too.
+//! A transaction keeps its slot number, because the stamps in the pages name it. `low` stays before
+//! its first record, and for commits after that record visibility depends on the slots' lists of
+//! commits, so those are restored as well.
 //!
-//! A prepared transaction has logged its locks. One that is to be undone needs those of what it has
-//! written, and they are told by its records. It is undone at once where this does not do:
+//! A prepared transaction has logged its locks. A transaction that must be rolled back needs the
+//! locks of its changes, which its records name. It is rolled back at once if this is not possible:
 //!
-//! - its slot, or one that has committed since, is none that a thread may have now;
-//! - it has made a table: what is in hand is given back next, as the catalog says;
-//! - it was just at the pieces of a long value: the record that has them is locked, and is named by
-//!   the records behind them alone;
-//! - those that are shorter have a quarter of all thread slots, or have written [`LEFT_RECORDS`]
-//!   records: those who come are to find slots and room for locks, and to wait for a moment only;
+//! - its slot, or the slot of a later commit, is not available to threads now;
+//! - it has created a table: page intents are resolved next, according to the catalog;
+//! - it was writing the pieces of a long value: the record that refers to them is locked, but only
+//!   the records after the pieces name it;
+//! - shorter transactions already occupy a quarter of all thread slots, or have written
+//!   [`LEFT_RECORDS`] records: new threads must find slots and room for locks, and wait only
+//!   briefly;
 //! - the lock manager has no room for its locks.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -39,11 +41,11 @@ use crate::long::PIECES;
 use crate::refusal::Refusal;
 use crate::tables::CATALOG;
 
-/// How many records those may have written that are left to a sweep, together. They take half a
-/// second to undo, and some 13 MB of locks.
+/// How many records the transactions may have written in total that are left to a sweep. Their
+/// rollback takes half a second, and their locks some 13 MB.
 const LEFT_RECORDS: usize = 100_000;
 
-/// How many changes of one are told apart: a megabyte.
+/// How many changes of a transaction are recorded separately: a megabyte.
 const CHANGES: usize = 1 << 16;
 
 /// A transaction without an end, as far as the log was read.
@@ -55,17 +57,17 @@ pub(crate) struct Open {
     had: Had,
 }
 
-/// What its records say that it had.
+/// The state of a transaction according to its records.
 #[derive(Debug, Default)]
 struct Had {
-    /// How many records it has written, those that it wrote again counted in.
+    /// How many records it has written, with repetitions.
     records: usize,
-    /// The names of their locks, and how long they are; of no more than can be left to a sweep.
+    /// The names of their locks, and the lengths of the names; no more than can be left to a sweep.
     written: Vec<([u8; LOCK_NAME], u8)>,
-    /// The payloads of what it has logged of its locks.
+    /// The payloads of its lock records.
     locks: Vec<Vec<u8>>,
-    /// Its changes that are not undone, or some beside each other, and what undoing them may take
-    /// of the log.
+    /// Its changes that are not rolled back, some of them merged, and how much log their rollback
+    /// may take.
     changes: Vec<(Lsn, u64)>,
     made_table: bool,
     /// Whether its last change is one of a piece of a long value.
@@ -81,12 +83,12 @@ impl Had {
         (self.made_table, self.at_pieces) = (false, false);
     }
 
-    /// What its end may take of the log.
+    /// Returns how much log its end may take.
     fn aside(&self) -> u64 {
         2 * SMALL + self.changes.iter().map(|(_, bytes)| bytes).sum::<u64>()
     }
 
-    /// The locks that it has logged, as a prepared one has: all of them.
+    /// Returns the locks that it has logged; a prepared transaction has logged all.
     fn logged(&self) -> Result<Held, Error> {
         let mut held = Held::default();
         let what = "the locks of a prepared transaction";
@@ -102,7 +104,7 @@ impl Had {
         match entry.head.kind {
             LOCKS => self.locks.push(entry.payload.to_vec()),
             CHANGE if !entry.head.flags.has(Flags::CLR) => {
-                // What is damaged is told when it is redone.
+                // Damage is reported when the record is redone.
                 let undo = Change::decode(entry.payload).and_then(|change| change.undo());
                 let bytes = undo.as_ref().map_or(0, Change::bytes).max(ASIDE_LEAST);
                 self.note_change(entry.lsn, bytes);
@@ -115,7 +117,7 @@ impl Had {
                     self.note_lock(tree, key);
                 }
             }
-            // It leads to what is undone next: all behind that is undone.
+            // It points to the next record to roll back; all later ones are rolled back.
             CHANGE => {
                 let undone = |(lsn, _): &mut (Lsn, u64)| *lsn > entry.head.prev;
                 while self.changes.pop_if(undone).is_some() {}
@@ -126,7 +128,7 @@ impl Had {
 
     fn note_change(&mut self, lsn: Lsn, bytes: u64) {
         if self.changes.len() == CHANGES {
-            // Two become one, which counts until both are undone.
+            // Merge pairs. A pair counts until both changes are rolled back.
             let pair = |two: &[(Lsn, u64)]| (two[0].0, two.iter().map(|(_, bytes)| bytes).sum());
             self.changes = self.changes.chunks(2).map(pair).collect();
         }
@@ -142,13 +144,13 @@ impl Had {
     }
 }
 
-/// The transactions of each slot, as the log says so far.
+/// The transactions of each slot, as far as the log was read.
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     open: BTreeMap<u16, Open>,
-    /// First record and commit of the last ones.
+    /// First record and commit of the last transactions.
     commits: BTreeMap<u16, VecDeque<(Lsn, Lsn)>>,
-    /// Memory for the next ones.
+    /// Buffers for reuse.
     spare: Vec<Had>,
 }
 
@@ -177,13 +179,13 @@ impl Slots {
         }
     }
 
-    /// Takes out those that are, or are not, prepared.
+    /// Removes and returns the transactions that are, or are not, prepared.
     fn take(&mut self, prepared: bool) -> Vec<(u16, Open)> {
         self.open.extract_if(.., |_, open| open.prepared == prepared).collect()
     }
 
-    /// How many thread slots there are to be for these transactions to have theirs: what was
-    /// committed behind the first of them is of some slot, too.
+    /// Returns how many thread slots these transactions need: theirs, and those of the commits
+    /// after the first of them.
     fn needed(&self, open: &[(u16, Open)]) -> u32 {
         let Some(low) = first_of(open) else { return 0 };
         let since = |list: &VecDeque<(Lsn, Lsn)>| list.back().is_some_and(|last| last.1 >= low);
@@ -193,18 +195,19 @@ impl Slots {
     }
 }
 
-/// The first record of all these.
+/// Returns the first record of all these transactions.
 fn first_of(open: &[(u16, Open)]) -> Option<Lsn> {
     open.iter().map(|(_, open)| open.first).min()
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Gives transactions without an end what they had, and undoes those at once that cannot wait
-    /// for a sweep. Returns the first record of all that are left.
+    /// Restores the transactions without an end, and rolls back at once the ones that cannot wait
+    /// for a sweep. Returns the first record of the remaining ones.
     ///
     /// # Errors
     ///
-    /// [`Refusal::Threads`], [`Refusal::Locks`]; those of the parts. Then the store is not opened.
+    /// [`Refusal::Threads`], [`Refusal::Locks`]; errors of the store's parts. The store is not
+    /// opened then.
     pub(crate) fn restore_open(
         self: &Arc<Self>,
         worker: &StoreSession<M>,
@@ -217,7 +220,7 @@ impl<M: ConstMachine> StoreInner<M> {
         if needed > self.sizes.threads {
             return Err(threads(needed));
         }
-        // One that is only undone may be of a slot that is a sweeper's now.
+        // A transaction that is only rolled back may use a slot that now belongs to sweepers.
         let undone = at_once.iter().map(|(slot, _)| u32::from(*slot) + 1).max().unwrap_or(0);
         if undone > self.log.threads() {
             return Err(threads(undone));
@@ -250,7 +253,7 @@ impl<M: ConstMachine> StoreInner<M> {
         Ok(low)
     }
 
-    /// Gives a transaction its slot. False if it is to be undone at once.
+    /// Restores a transaction in its slot. Returns false if it must be rolled back at once.
     fn restore_one(
         self: &Arc<Self>,
         worker: &StoreSession<M>,
@@ -264,7 +267,7 @@ impl<M: ConstMachine> StoreInner<M> {
         worker.log.restore_open(u32::from(slot), open.first, open.last, had.aside())?;
         let thread = self.manager.region().thread_at(u32::from(slot))?;
         let thread = thread.ok_or_else(|| Error::Engine(format!("slot {slot} is in use")))?;
-        // Dropped, it leaves the slot as it is.
+        // Dropping it leaves the slot as it is.
         let kept = StoreSession::of_retained(self.clone(), thread)?;
         let label = if open.prepared { "prepared" } else { "open at the crash" };
         let options = OwnerOptions { label, ..OwnerOptions::default() };
@@ -284,7 +287,7 @@ impl<M: ConstMachine> StoreInner<M> {
             kept.leave(Leave::Free);
             return Ok(false);
         } else {
-            // As that of a dead thread.
+            // Left like the transaction of a dead thread.
             kept.leave(Leave::Abandoned);
         }
         owner.keep();

@@ -1,4 +1,5 @@
-//! A thread at work in a store: its slot, and what it has of log, pool and locks.
+//! The session of a thread in a store: its slot, and its sessions of the log, the pool and the
+//! locks.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -22,31 +23,31 @@ use crate::files::undo_ownership::State;
 use crate::user::User;
 use crate::wakers::locked;
 
-/// Bytes of a record without a payload, and some.
+/// Upper bound of the bytes of a record without a payload.
 pub(crate) const SMALL: u64 = 128;
-/// After how many of its commits a thread looks whether `low` can move.
+/// The number of commits of a thread after which it tries to raise `low`.
 const COMMITS_A_LOOK: u32 = 16;
 
-/// Where a worker's thread slot is.
+/// The owner of a worker's thread slot.
 enum Place<M: ConstMachine> {
-    /// In its session of the lock manager.
+    /// The session of the lock manager.
     Locks(Rc<Locks<M>>),
-    /// A sweeper's, which locks nothing.
+    /// A sweeper, which takes no locks.
     Sweeper(Rc<Thread<M>>),
 }
 
-/// What becomes of a worker's slot at its end.
+/// The fate of a worker's slot when the worker is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leave {
-    /// The next thread has it.
+    /// The next thread can use it.
     Free,
-    /// A transaction of it could not be undone: the slot is left to a sweep.
+    /// A transaction of it could not be rolled back: the slot is left to a sweep.
     Abandoned,
     /// A transaction of it is prepared: the slot is left to the thread that decides.
     Retained,
 }
 
-/// A worker's thread slot.
+/// The thread slot of a worker.
 struct Own<M: ConstMachine> {
     place: Place<M>,
     leave: Cell<Leave>,
@@ -62,7 +63,8 @@ impl<M: ConstMachine> Own<M> {
 }
 
 impl<M: ConstMachine> Drop for Own<M> {
-    /// Comes after the worker's handle and its session of the log, and before that of the locks.
+    /// Dropped after the worker's handle and its session of the log, and before its session of the
+    /// locks.
     fn drop(&mut self) {
         match self.leave.get() {
             Leave::Free => {}
@@ -72,40 +74,40 @@ impl<M: ConstMachine> Drop for Own<M> {
     }
 }
 
-/// A thread at work. It has a thread slot of the region until it is dropped.
+/// A thread's session in a store. It occupies a thread slot of the region until it is dropped.
 pub(crate) struct StoreSession<M: ConstMachine> {
-    /// Of the slot that `own` has: dropped before that.
+    /// Belongs to the slot in `own`, and is dropped before it.
     pub(crate) handle: Handle<'static, M>,
     pub(crate) log: LogSession<M>,
     own: Own<M>,
     pub(crate) home: Arc<StoreInner<M>>,
-    /// How many migrations had begun when the tables that its transaction uses were looked up.
+    /// How many migrations had begun when the tables of its transaction were looked up.
     pub(crate) tables_at: Cell<u64>,
-    /// Who uses its transaction.
+    /// Which thread uses its transaction.
     pub(crate) user: Arc<User<M>>,
-    /// Where the slot committed last.
+    /// The position of the slot's last commit.
     pub(crate) last_commit: Cell<u64>,
-    /// Whether its slot has a root in hand of which no transaction goes on.
+    /// Whether its slot has an intent on a root whose transaction has ended.
     pub(crate) roots_left: Cell<bool>,
     commits: Cell<u32>,
-    /// What it has published of its locks: `meter.rs`.
+    /// The counts of its locks that it has published: `meter.rs`.
     pub(crate) locked: Cell<Locked>,
-    /// `low` and the log's end from before the thread read last: what was finished then is so in
-    /// what it read.
+    /// `low` and the log's end before the thread's last read. Transactions that had ended then had
+    /// also ended for that read.
     read_at: Cell<(u64, u64)>,
-    /// Memory for the next record of the log, and for what it says.
+    /// Buffers for the next log record and its payload.
     pub(crate) record: RefCell<Record>,
     pub(crate) payload: RefCell<Vec<u8>>,
-    /// And for the next scan.
+    /// Buffer for the next scan.
     pub(crate) batch: Cell<Batch>,
     /// Leaves that may be empty.
     pub(crate) empty: RefCell<VecDeque<EmptyLeaf>>,
-    /// How many were noted since it was looked at some.
+    /// How many were noted since some were last checked.
     pub(crate) emptied: Cell<usize>,
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// A thread at work.
+    /// Creates a session of the calling thread.
     pub(crate) fn worker(self: &Arc<Self>) -> Result<StoreSession<M>, Error> {
         StoreSession::new(self.clone(), self.manager.session()?)
     }
@@ -116,14 +118,14 @@ impl<M: ConstMachine> StoreSession<M> {
         Self::on(home, Place::Locks(Rc::new(locks)), Leave::Free)
     }
 
-    /// A worker on the slot of a prepared transaction, which is left as it is when the worker is
-    /// dropped, unless that is [told](Self::leave) otherwise.
+    /// Creates a session on the slot of a prepared transaction. The drop leaves the slot as it is,
+    /// unless [`leave`](Self::leave) changes that.
     pub(crate) fn of_retained(home: Arc<StoreInner<M>>, thread: Thread<M>) -> Result<Self, Error> {
         let locks = home.manager.session_on(thread);
         Self::on(home, Place::Locks(Rc::new(locks)), Leave::Retained)
     }
 
-    /// A worker that undoes what others wrote.
+    /// Creates a session that rolls back transactions of other slots.
     pub(crate) fn of_sweeper(home: Arc<StoreInner<M>>, thread: Thread<M>) -> Result<Self, Error> {
         Self::on(home, Place::Sweeper(Rc::new(thread)), Leave::Free)
     }
@@ -137,7 +139,7 @@ impl<M: ConstMachine> StoreSession<M> {
         let handle = home.pool.handle(thread)?;
         let log = home.log.session(thread)?;
         if matches!(own.place, Place::Locks(_)) {
-            // Of a transaction that the slot's last owner forgot.
+            // The word may be left by a transaction of the slot's last owner.
             let turn = home.shared.turn(log.slot() as u16)?;
             let _ = turn.pass(State::Ended, State::Idle) || turn.pass(State::Left, State::Idle);
         }
@@ -163,12 +165,12 @@ impl<M: ConstMachine> StoreSession<M> {
             empty: RefCell::default(),
             emptied: Cell::default(),
         };
-        // What the slot's last owner could not give back, one that swept, too.
+        // Resolve page intents that the slot's last owner, or a sweep, could not resolve.
         let _ = worker.settle_all(worker.slot(), true);
         Ok(worker)
     }
 
-    /// Bytes of the log's credit that it keeps when it does nothing.
+    /// Returns how many bytes of log credit it keeps while idle.
     #[inline]
     pub(crate) fn kept_credit(&self) -> u64 {
         self.log.log().portion()
@@ -179,7 +181,7 @@ impl<M: ConstMachine> StoreSession<M> {
         self.log.slot() as u16
     }
 
-    /// Its session of the lock manager.
+    /// Returns its session of the lock manager.
     pub(crate) fn locks(&self) -> Result<&Locks<M>, Error> {
         match &self.own.place {
             Place::Locks(locks) => Ok(locks),
@@ -187,8 +189,8 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Says that a transaction of the slot could not be undone: the worker begins no other one, and
-    /// when it is dropped its slot is left to a sweep, as that of a dead thread.
+    /// Records that a transaction of the slot could not be rolled back: the worker begins no other
+    /// one, and when it is dropped its slot is left to a sweep, like that of a dead thread.
     pub(crate) fn give_up(&self) {
         self.leave(Leave::Abandoned);
     }
@@ -197,18 +199,19 @@ impl<M: ConstMachine> StoreSession<M> {
         self.own.leave.get() == Leave::Abandoned
     }
 
-    /// Says what becomes of the slot.
+    /// Sets what happens to the slot.
     pub(crate) fn leave(&self, leave: Leave) {
         self.own.leave.set(leave);
     }
 
-    /// Whether the slot is the next thread's when the worker is dropped.
+    /// Returns whether the next thread can use the slot when the worker is dropped.
     pub(crate) fn is_free(&self) -> bool {
         self.own.leave.get() == Leave::Free
     }
 
-    /// Says that the thread is about to read records, and will ask which of them are finished. A
-    /// transaction that is undone between the two is finished then, and what was read is not.
+    /// Called before the thread reads records and asks which of their writers have ended. A
+    /// transaction that is rolled back between the two has ended then, although the read data was
+    /// not committed.
     pub(crate) fn about_to_read(&self) -> Result<(), Error> {
         let low = self.home.shared.low()?;
         self.read_at.set((low, self.home.log.end().0));
@@ -219,18 +222,18 @@ impl<M: ConstMachine> StoreSession<M> {
         self.read_at.get()
     }
 
-    /// Says that the tables that the transaction uses were looked up just now.
+    /// Records that the tables of the transaction have just been looked up.
     pub(crate) fn tables_are_found(&self) -> Result<(), Error> {
         self.tables_at.set(self.home.shared.migrations()?);
         Ok(())
     }
 
-    /// Whether transactions hold ranges of a tree.
+    /// Returns whether transactions hold ranges of a tree.
     pub(crate) fn has_claims(&self, tree: u32) -> Result<bool, Error> {
         Ok(self.locks()?.keyspace_claims(&tree.to_be_bytes())?.count()? != 0)
     }
 
-    /// Logs something that is no change of a page.
+    /// Appends a log record that is not a change of a page.
     pub(crate) fn note(&self, slot: u16, head: &Head) -> Result<Lsn, Error> {
         self.log.reserve(SMALL)?;
         let mut record = self.record.borrow_mut();
@@ -238,13 +241,13 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(self.log.append(&mut record)?)
     }
 
-    /// The slot's commit, if it has made one that this worker does not know of.
+    /// Returns the slot's last commit, if this worker does not know it.
     pub(crate) fn committed_since(&self) -> Result<Option<u64>, Error> {
         let newest = self.log.log().commits_of(self.log.slot(), |_, commit| Some(commit.0))?;
         Ok(newest.filter(|newest| *newest != self.last_commit.get()))
     }
 
-    /// Does what follows a commit, which is in the log whatever comes of this.
+    /// Called after a commit, which is in the log regardless of errors here.
     pub(crate) fn committed(&self, at: u64) {
         self.last_commit.set(at);
         let commits = self.commits.get() + 1;
@@ -255,9 +258,9 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Logs that all of a slot's transaction is undone, and forgets it.
+    /// Logs the end of the rollback of a slot's transaction, and clears its state.
     pub(crate) fn end(&self, slot: u16) -> Result<(), Error> {
-        // This worker may not come by again for long.
+        // This worker may not commit again for long.
         self.leave_notes();
         self.log.take_aside(u32::from(slot), SMALL, 0)?;
         let head = Head { kind: END, flags: Flags::SYSTEM, ..Head::default() };
@@ -276,7 +279,7 @@ impl<M: ConstMachine> Drop for StoreSession<M> {
     fn drop(&mut self) {
         self.leave_notes();
         self.publish();
-        // In the child of a fork a thread that is not there may have the mutex.
+        // In the child of a fork, a thread that does not exist may hold the mutex.
         if self.home.manager.region().check().is_ok() {
             locked(&self.home.users).remove(&self.log.slot());
         }

@@ -1,27 +1,29 @@
-//! What all processes share of a store beside its log, its pool and its locks: an area of the
+//! The shared state of a store in addition to its log, its pool and its locks: an area of the
 //! region.
 //!
 //! ```text
-//! word 0    whether the store is recovered, and whether snapshots see only what is durable; the
+//! word 0    whether the store is recovered, and whether snapshots see durable commits only; the
 //!           version of this layout; and how many migrations of tables have begun
-//! word 8    low: all that was written before it is finished
-//! word 16   visible: up to where commits show that do not wait for the disk
+//! word 8    low: all changes before it belong to finished transactions
+//! word 16   visible: up to where commits are visible that do not wait for the disk
 //! word 24   the thread that makes a checkpoint: its slot's number plus one
 //! word 32   where the last checkpoint was made
-//! word 40   from before where the log may be given up
-//! word 48   how many transactions of the dead were undone; and from which piece of a long value on
-//!           the next checkpoint looks for leaves that are empty: `empty_pages.rs`
-//! word 56   before where no snapshot needs old versions, as was found last; and where the log was
-//! word 64   two lines for each thread slot: its snapshot's `low`, plus one, or zero; what a sweep
-//!           is to undo next of its transaction; who is at work on that; the pages that it has in
-//!           hand, and since when: `page_intents.rs`
-//! then      five lines for each thread slot: what its threads have counted, `meter.rs`
+//! word 40   the position before which the log may be given up
+//! word 48   how many transactions of dead threads were rolled back; and the piece of a long value
+//!           from which the next checkpoint looks for empty leaves: `empty_pages.rs`
+//! word 56   the position before which no snapshot needs old versions, as last computed; and the
+//!           end of the log at that time
+//! word 64   two lines for each thread slot: its snapshot's `low` plus one, or zero; the next
+//!           record of its transaction that a sweep must roll back; which thread works on the
+//!           transaction; its page intents, and since when: `page_intents.rs`
+//! then      five lines for each thread slot: the counts of its threads, `meter.rs`
 //! ```
 //!
-//! Each word has a line of its own. A snapshot is told in its slot's line, so that the history that
-//! it needs is kept: the thread stores there, passes a light barrier, and looks whether the log
-//! from there on may be given up already. The thread that recycles says from where on it keeps the
-//! log, passes the heavy barrier, and looks at all lines: so one of the two sees the other.
+//! Each word has a cache line of its own. A snapshot is announced in its slot's line, so that the
+//! history that it needs is kept: the thread stores there, passes a light barrier, and checks
+//! whether the log from there on may have been given up already. The thread that recycles the log
+//! stores from where on it keeps the log, passes the heavy barrier, and reads all lines: so one of
+//! the two sees the other.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -33,8 +35,9 @@ use crate::Error;
 use crate::files::undo_ownership::{State, Turn};
 use crate::stamp::Stamp;
 
-/// Of what is below, and in the lines of the slots: counted up with each change. And with each of
-/// the pool's: this is looked at first, and the memory kept.
+/// Version of this layout and of the slots' lines; incremented with each change. Incremented as
+/// well with the pool's layout, because this version is checked first and the memory is kept on an
+/// error.
 const LAYOUT: u64 = 5;
 
 const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
@@ -47,7 +50,7 @@ const VISIBLE: u64 = 16;
 const CHECKPOINTER: u64 = 24;
 const CHECKPOINT_AT: u64 = 32;
 const GIVEN_UP: u64 = 40;
-/// How often a snapshot looks for a position that is not given up yet.
+/// How often a snapshot tries to find a position that is not given up.
 const LOOKS: u32 = 1 << 20;
 const UNDONE: u64 = 48;
 const LOOKED_NUMBER: u64 = 49;
@@ -56,23 +59,23 @@ const FORGOTTEN: u64 = 56;
 const LOOKED_AT: u64 = 57;
 pub(crate) const SLOTS: u64 = 64;
 pub(crate) const LINE: u64 = 16;
-/// Words of a slot behind the lines, for what its threads count: `meter.rs`.
+/// Words of a slot after the lines, with the counts of its threads: `meter.rs`.
 pub(crate) const METER: u64 = 40;
-/// How often it is looked what snapshots need, in bytes of log.
+/// How often the needs of snapshots are recomputed, in bytes of log.
 const LOOK: u64 = 64 << 10;
 const LOOK_SOON: u64 = 8 << 10;
 /// In a slot's line.
 const UNDO: u64 = 1;
 const TURN: u64 = 2;
 
-/// In place of where the last checkpoint was made: the next one is due.
+/// Instead of the position of the last checkpoint: the next one is due.
 const DUE: u64 = u64::MAX;
 /// In the first word: the store can be used ...
 const RECOVERED: u64 = 1;
-/// ... and commits are seen when they are durable, or said not to wait for that.
+/// ... and commits are visible when they are durable, or do not wait for that.
 const DURABLE: u64 = 2;
 
-/// The area, and what of the log decides which commits are seen.
+/// The area, and the log, which decides which commits are visible.
 #[derive(Debug)]
 pub(crate) struct Shared<M: ConstMachine> {
     area: Area<M>,
@@ -87,11 +90,11 @@ impl<M: ConstMachine> Clone for Shared<M> {
 }
 
 impl<M: ConstMachine> Shared<M> {
-    /// Of as many thread slots as the log has.
+    /// Opens the area, with as many thread slots as the log has.
     ///
     /// # Errors
     ///
-    /// `Version` of memory that a program of another version made.
+    /// `Version` if a program of another version created the memory.
     pub(crate) fn open(region: &Region<M>, log: &Log<M>) -> Result<Self, Error> {
         let slots = u64::from(log.threads());
         let bytes = (SLOTS + slots * (LINE + METER)) * 8;
@@ -116,7 +119,7 @@ impl<M: ConstMachine> Shared<M> {
         }
     }
 
-    /// Address, length and name of each line, for reports on cache lines.
+    /// Returns address, length and name of each line, for reports on cache lines.
     pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let names = [
             (STATE, "state"),
@@ -145,11 +148,11 @@ impl<M: ConstMachine> Shared<M> {
         Ok(self.area.word(at)?)
     }
 
-    /// The piece at which the next look for empty leaves begins. In new memory it is anywhere: one
-    /// that always began in front would come no further in a store that is closed after each few
-    /// checkpoints.
+    /// Returns the piece from which the next search for empty leaves starts. In new memory the
+    /// start is arbitrary: if it were always the first piece, the search would not advance in a
+    /// store that is closed after every few checkpoints.
     pub(crate) fn looked(&self) -> Result<Vec<u8>, Error> {
-        // Relaxed, both, here and below: a wrong place to begin is a place.
+        // Relaxed, both, here and below: any place is valid as a start.
         let mut number = self.word(LOOKED_NUMBER)?.load(Relaxed);
         let index = self.word(LOOKED_INDEX)?.load(Relaxed) as u32;
         if number == 0 {
@@ -162,8 +165,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok([&number.to_be_bytes()[..], &index.to_be_bytes()[..]].concat())
     }
 
-    /// Says where the next look begins: at the key of a piece, or what of it tells it from the one
-    /// before.
+    /// Records where the next search starts: at the key of a piece, or at a prefix of it that
+    /// distinguishes it from the previous one.
     pub(crate) fn looked_upto(&self, key: &[u8]) -> Result<(), Error> {
         let mut whole = [0; 16];
         let given = key.len().min(12);
@@ -179,15 +182,16 @@ impl<M: ConstMachine> Shared<M> {
         Ok(self.word(STATE)?.load(Acquire) & RECOVERED != 0)
     }
 
-    /// Whether commits are seen only when they are durable: as the process said that recovered it.
+    /// Returns whether only durable commits are visible, as configured by the process that
+    /// recovered the store.
     #[inline(always)]
     fn is_durable(&self) -> Result<bool, Error> {
         // Relaxed: it does not change once the store is recovered.
         Ok(self.word(STATE)?.load(Relaxed) & DURABLE != 0)
     }
 
-    /// Says that the store is recovered, with a log that ends at `end`, and that all that was
-    /// written before `low` is finished.
+    /// Records that the store is recovered, with a log that ends at `end`, and that all changes
+    /// before `low` belong to finished transactions.
     pub(crate) fn recovered(&self, low: Lsn, end: Lsn, mode: Mode) -> Result<(), Error> {
         let durable = if mode == Mode::Full { DURABLE } else { 0 };
         self.word(LOW)?.store(low.0, Relaxed);
@@ -198,31 +202,32 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
-    /// How many migrations have begun. A session that has found a table looks it up again when
-    /// this is another number.
+    /// Returns how many migrations have begun. A session looks its tables up again when this number
+    /// has changed.
     ///
-    /// Relaxed is enough: a thread that sees a row that a migration has moved, or gets the lock
-    /// of one, has it from the commit of that, which follows the store of the number.
+    /// Relaxed is enough: a thread that sees a row that a migration has moved, or gets the lock of
+    /// one, has it from the commit of that, which follows the store of the number.
     #[inline]
     pub(crate) fn migrations(&self) -> Result<u64, Error> {
         Ok(self.word(MIGRATIONS)?.load(Relaxed))
     }
 
-    /// Has all sessions look up their tables again.
+    /// Makes all sessions look up their tables again.
     pub(crate) fn migration_begins(&self) -> Result<(), Error> {
         self.word(MIGRATIONS)?.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    /// Before which position of the log everything is finished. A lower one is right, too.
+    /// Returns a position before which all changes belong to finished transactions. A lower
+    /// position is also correct.
     #[inline]
     pub(crate) fn low(&self) -> Result<u64, Error> {
-        // Acquire: synchronizes with the AcqRel of the update: `visible` is loaded after it, and
-        // is not less than it was then.
+        // Acquire: synchronizes with the AcqRel of the update: `visible` is loaded after it, and is
+        // not less than it was then.
         Ok(self.word(LOW)?.load(Acquire))
     }
 
-    /// Commits at or before this position are seen by a snapshot that is taken now.
+    /// Returns the position up to which commits are visible to a snapshot taken now.
     #[inline]
     pub(crate) fn visible(&self) -> Result<u64, Error> {
         let end = match self.is_durable()? {
@@ -233,8 +238,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(end.saturating_sub(1))
     }
 
-    /// The newest commit of a store whose commits wait for the disk, if snapshots do not see it
-    /// yet: the thread that logged it makes it durable, unless it is dead.
+    /// Returns the newest commit of a store whose commits wait for the disk, if snapshots do not
+    /// see it yet. The thread that logged it makes it durable, unless it is dead.
     pub(crate) fn unseen(&self) -> Result<Option<Lsn>, Error> {
         if !self.is_durable()? || self.log.flushed() >= self.log.end() {
             return Ok(None);
@@ -243,7 +248,7 @@ impl<M: ConstMachine> Shared<M> {
         Ok(newest.filter(|commit| commit.0 > seen))
     }
 
-    /// Shows a commit that does not wait for the disk, in a store whose commits do.
+    /// Makes a commit visible that does not wait for the disk, in a store whose commits do.
     pub(crate) fn show(&self, commit: Lsn) -> Result<(), Error> {
         if self.is_durable()? {
             raise::<M>(self.word(VISIBLE)?, commit.0 + 1);
@@ -251,8 +256,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(())
     }
 
-    /// Looks at all slots, and moves `low` up to the first record of a transaction that a snapshot
-    /// may not see.
+    /// Checks all slots, and raises `low` to the first record of a transaction that a snapshot may
+    /// not see.
     pub(crate) fn raise_low(&self) -> Result<u64, Error> {
         let visible = self.visible()?;
         let mut low = visible + 1;
@@ -261,7 +266,7 @@ impl<M: ConstMachine> Shared<M> {
             if first != Lsn::NEVER {
                 low = low.min(first.0);
             }
-            // Those that are committed and not seen yet.
+            // Transactions that are committed and not visible yet.
             let mut unseen = 0;
             self.log.commits_of(slot, |first, commit| {
                 if commit.0 <= visible {
@@ -272,7 +277,7 @@ impl<M: ConstMachine> Shared<M> {
                 None
             })?;
             if unseen >= COMMITS - 1 {
-                // There may be more, which the list has no room for.
+                // There may be more, for which the list has no room.
                 return self.low();
             }
         }
@@ -280,8 +285,8 @@ impl<M: ConstMachine> Shared<M> {
         self.low()
     }
 
-    /// A snapshot's position and `low`, told in the slot's line: the log is kept from `low` on
-    /// until [`forget`](Self::forget).
+    /// Returns the position and `low` of a new snapshot, and announces it in the slot's line: the
+    /// log is kept from `low` on until [`forget`](Self::forget).
     #[inline]
     pub(crate) fn remember(&self, slot: u16) -> Result<(u64, u64), Error> {
         let line = self.word(SLOTS + u64::from(slot) * LINE)?;
@@ -296,7 +301,7 @@ impl<M: ConstMachine> Shared<M> {
             }
         }
         line.store(0, Release);
-        // What is given up is never beyond `low` for so long.
+        // The given-up position is never beyond `low` for so long.
         let what = "position up to which snapshots are given up";
         Err(latchwork_region::Error::Corrupt { what, at: GIVEN_UP * 8 }.into())
     }
@@ -309,16 +314,17 @@ impl<M: ConstMachine> Shared<M> {
         }
     }
 
-    /// Notes that a dead slot's transaction is undone but for the record at `next` and those before
-    /// it, so that the next sweep goes on there.
+    /// Records that a dead slot's transaction is rolled back except for the record at `next` and
+    /// those before it, so that the next sweep continues there.
     pub(crate) fn undone_upto(&self, slot: u16, next: u64) -> Result<(), Error> {
-        // Relaxed: the sweeper's claim on the slot orders; what is undone twice is undone.
+        // Relaxed: the sweeper's claim on the slot orders; rolling a record back twice is harmless.
         self.word(SLOTS + u64::from(slot) * LINE + UNDO)?.store(next, Relaxed);
         Ok(())
     }
 
-    /// Where to go on with a transaction that has these first and last records: at the last, or
-    /// where a sweep has stopped. What an earlier transaction of the slot left lies before `first`.
+    /// Returns where to continue the rollback of a transaction with these first and last records:
+    /// at the last, or where a sweep stopped. A position that an earlier transaction of the slot
+    /// left lies before `first`.
     pub(crate) fn undo_from(&self, slot: u16, first: u64, last: u64) -> Result<u64, Error> {
         let next = self.word(SLOTS + u64::from(slot) * LINE + UNDO)?.load(Relaxed);
         Ok(if (first..last).contains(&next) { next } else { last })
@@ -328,7 +334,7 @@ impl<M: ConstMachine> Shared<M> {
         Ok(Turn { word: self.word(SLOTS + u64::from(slot) * LINE + TURN)? })
     }
 
-    /// The slots whose transaction this thread has taken, or looks at.
+    /// Returns the slots whose transaction this thread has taken or is inspecting.
     pub(crate) fn taken_by(&self, taker: u32) -> Result<Vec<u16>, Error> {
         let mut all = Vec::new();
         for slot in 0..self.slots.min(1 << 15) as u16 {
@@ -339,12 +345,13 @@ impl<M: ConstMachine> Shared<M> {
         Ok(all)
     }
 
-    /// From where on snapshots need the log, those that are taken from now on counted in.
+    /// Returns the position from which snapshots need the log, including snapshots taken from now
+    /// on.
     pub(crate) fn needed(&self) -> Result<u64, Error> {
         let mut needed = self.raise_low()?;
         raise::<M>(self.word(GIVEN_UP)?, needed);
         if !M::heavy_barrier() {
-            // Nobody can tell who is about to take a snapshot: all is kept.
+            // Without the barrier, a snapshot in progress cannot be detected: keep everything.
             return Ok(0);
         }
         for slot in 0..self.slots {
@@ -357,11 +364,11 @@ impl<M: ConstMachine> Shared<M> {
         Ok(needed)
     }
 
-    /// How many snapshots there are, and from where on the oldest of them needs the log.
+    /// Returns the number of snapshots, and the position from which the oldest one needs the log.
     pub(crate) fn snapshots(&self) -> Result<(u64, Option<u64>), Error> {
         let (mut count, mut oldest) = (0, None);
         for slot in 0..self.slots {
-            // Relaxed: it is looked at, and nothing is done about it.
+            // Relaxed: for information only.
             if let Some(low) = self.word(SLOTS + slot * LINE)?.load(Relaxed).checked_sub(1) {
                 count += 1;
                 oldest = Some(oldest.map_or(low, |oldest: u64| oldest.min(low)));
@@ -370,13 +377,14 @@ impl<M: ConstMachine> Shared<M> {
         Ok((count, oldest))
     }
 
-    /// What was removed before this position is removed for every snapshot, those that are taken
-    /// from now on counted in. Found anew now and then; what was found once stays true.
+    /// Returns a position: a record that was removed before it is removed for every snapshot,
+    /// including those taken from now on. Recomputed at intervals; an older result stays correct.
     pub(crate) fn forgotten(&self) -> Result<u64, Error> {
         self.forgotten_within(LOOK)
     }
 
-    /// The same, found anew more often: for a thread that would go past many records otherwise.
+    /// Returns that position, recomputed more often: for a thread that would otherwise pass over
+    /// many records.
     pub(crate) fn forgotten_soon(&self) -> Result<u64, Error> {
         self.forgotten_within(LOOK_SOON)
     }
@@ -393,19 +401,19 @@ impl<M: ConstMachine> Shared<M> {
         Ok(word.load(Acquire))
     }
 
-    /// The same, as it was found last.
+    /// Returns that position as last computed.
     pub(crate) fn forgotten_before(&self) -> Result<u64, Error> {
         // Acquire: as above.
         Ok(self.word(FORGOTTEN)?.load(Acquire))
     }
 
-    /// Finds that position anew.
+    /// Recomputes that position.
     pub(crate) fn look_again(&self) -> Result<(), Error> {
         raise::<M>(self.word(FORGOTTEN)?, self.needed()?);
         Ok(())
     }
 
-    /// Counts a transaction of the dead that was undone.
+    /// Counts a rolled back transaction of a dead thread.
     pub(crate) fn count_undone(&self) -> Result<(), Error> {
         // Relaxed: a count.
         self.word(UNDONE)?.fetch_add(1, Relaxed);
@@ -423,15 +431,15 @@ impl<M: ConstMachine> Shared<M> {
         Ok(claim.compare_exchange(0, u64::from(slot) + 1, Acquire, Relaxed).is_ok())
     }
 
-    /// The claim on that right, as it is in memory, and the slot that it names. Damaged memory may
-    /// name none that there is.
+    /// Returns the claim on that right as stored, and the slot that it names. In damaged memory the
+    /// slot may not exist.
     pub(crate) fn checkpointer(&self) -> Result<Option<(u64, u32)>, Error> {
-        // Relaxed: the thread that has it may give it back at once.
+        // Relaxed: the thread that has it may release it at once.
         let claim = self.word(CHECKPOINTER)?.load(Relaxed);
         Ok(claim.checked_sub(1).map(|slot| (claim, u32::try_from(slot).unwrap_or(u32::MAX))))
     }
 
-    /// Gives it back; does nothing if the slot has not got it.
+    /// Releases the right, unless the slot does not have it.
     pub(crate) fn checkpoint_over(&self, slot: u32) -> Result<(), Error> {
         self.end_claim(u64::from(slot) + 1)
     }
@@ -441,21 +449,21 @@ impl<M: ConstMachine> Shared<M> {
         self.word(CHECKPOINTER).unwrap().store(claim, Relaxed);
     }
 
-    /// The same, of a claim as it is in memory.
+    /// Releases a claim as stored.
     pub(crate) fn end_claim(&self, claim: u64) -> Result<(), Error> {
         // Release: synchronizes with the Acquire in `claim_checkpoint`.
         let _ = self.word(CHECKPOINTER)?.compare_exchange(claim, 0, Release, Relaxed);
         Ok(())
     }
 
-    /// Whether so many bytes were logged since the last checkpoint, or one is due all the same.
+    /// Returns whether this many bytes were logged since the last checkpoint, or one was requested.
     #[inline]
     pub(crate) fn is_due(&self, budget: u64) -> Result<bool, Error> {
         let last = self.word(CHECKPOINT_AT)?.load(Relaxed);
         Ok(last == DUE || self.log.end().0.saturating_sub(last) >= budget)
     }
 
-    /// Has the next transaction make a checkpoint, however little was logged since the last one.
+    /// Makes the next transaction make a checkpoint, however little was logged since the last one.
     #[cold]
     pub(crate) fn make_due(&self) -> Result<(), Error> {
         self.checkpoint_made(Lsn(DUE))
@@ -474,7 +482,7 @@ pub(crate) struct SlotLines<M: ConstMachine> {
 }
 
 impl<M: ConstMachine> SlotLines<M> {
-    /// Opens the lines of a region, which may be a view; none if it has none of this layout.
+    /// Opens the lines of a region, which may be a view; `None` if it has no lines of this layout.
     pub(crate) fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
         // An existing area keeps its own sizes.
         let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
@@ -487,7 +495,8 @@ impl<M: ConstMachine> SlotLines<M> {
         Ok(is_known.then_some(Self { area }))
     }
 
-    /// From where on a slot's snapshot needs the log; none if it has none.
+    /// Returns the position from which a slot's snapshot needs the log; `None` if it has no
+    /// snapshot.
     pub(crate) fn snapshot(&self, slot: u32) -> Result<Option<u64>, Error> {
         let at = SLOTS + u64::from(slot) * LINE;
         if at + LINE > self.area.words()? {
@@ -497,13 +506,13 @@ impl<M: ConstMachine> SlotLines<M> {
         Ok(self.area.word(at)?.load(Relaxed).checked_sub(1))
     }
 
-    /// The number of transactions of dead processes that were undone.
+    /// Returns how many transactions of dead processes were rolled back.
     pub(crate) fn undone(&self) -> Result<u64, Error> {
         // Relaxed: as above.
         Ok(self.area.word(UNDONE)?.load(Relaxed))
     }
 
-    /// The slot whose thread makes a checkpoint.
+    /// Returns the slot whose thread makes a checkpoint.
     pub(crate) fn checkpointer(&self) -> Result<Option<u32>, Error> {
         // Relaxed: as above.
         let claim = self.area.word(CHECKPOINTER)?.load(Relaxed);
@@ -512,13 +521,13 @@ impl<M: ConstMachine> SlotLines<M> {
 }
 
 impl<M: ConstMachine> Shared<M> {
-    /// Reads the same lines.
+    /// Returns a reader of the same lines.
     pub(crate) fn lines(&self) -> SlotLines<M> {
         SlotLines { area: self.area.clone() }
     }
 }
 
-/// Makes a word no less than `to`.
+/// Raises a word to at least `to`.
 fn raise<M: ConstMachine>(word: &M::AtomicU64, to: u64) {
     let mut seen = word.load(Relaxed);
     while seen < to {

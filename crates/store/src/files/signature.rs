@@ -1,20 +1,21 @@
-//! To which log a file of pages belongs, and how far.
+//! The signature of the file of pages: which log it belongs to, and up to which position.
 //!
-//! After a clean close nothing is redone, so no page is compared with the log: a file `data` that
-//! was lost, or is an older copy, or another store's, would pass for the store. So each checkpoint
-//! signs the pages before it has them written: a record of the catalog has the log's number, where
-//! it ended, and how long the file was. The control file has the same position. Pages that have
-//! none, or another log's, or an earlier one, or that are fewer are refused. A checkpoint that
-//! finds no room in the log, on a full disk, keeps the signature of the one before: pages that are
-//! older than itself, and not older than that one, pass then.
+//! After a clean close nothing is redone, so no page is compared with the log. Without a signature,
+//! a file `data` that was lost, or is an older copy, or belongs to another store, would be
+//! accepted. So each checkpoint signs the pages before they are written: a record of the catalog
+//! contains the log's number, the end of the log, and the length of the file. The control file
+//! contains the same position. Pages are refused if they have no signature, another log's, or an
+//! earlier one, or if the file is shorter. If a checkpoint has no room in the log, on a full disk,
+//! it keeps the previous signature; pages that are older than this checkpoint, but not older than
+//! the previous one, are accepted then.
 //!
-//! It is looked at twice. Before redo in the file itself, for redo makes the record anew wherever
-//! its leaf was changed since. There the pages may be those of a crash: some as the checkpoint has
-//! written them, and some later ones, whose children may never have been written and lie where
-//! something else was before. So a leaf is believed if it has the signature of the last checkpoint
-//! itself, if it is the root, which is nobody else's ever, or if nothing on the way to it was
-//! changed since the checkpoint. The pages are looked at once more after redo, when every one is
-//! what the log says.
+//! The signature is checked twice. The first check reads the file itself before redo, because redo
+//! rebuilds the record if its leaf was changed since. At this point the pages may be those of a
+//! crash: some as the checkpoint wrote them, and some later ones, whose children may never have
+//! been written and whose place may contain something else. So a leaf is trusted if it has the
+//! signature of the last checkpoint itself, if it is the root, which never has another use, or if
+//! no page on the path to it was changed since the checkpoint. The second check follows redo, when
+//! every page is in the state of the log.
 
 use latchwork_disk::{Buffer, Open};
 use latchwork_log::Lsn;
@@ -30,22 +31,22 @@ use crate::long::PIECES;
 use crate::tables::{CATALOG, SIGNATURE};
 use crate::{Error, Refusal};
 
-/// What a checkpoint leaves in the catalog.
+/// The signature that a checkpoint leaves in the catalog.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Signature {
     /// The log's number.
     log: u128,
-    /// Where it ended.
+    /// The end of the log.
     at: Lsn,
-    /// Bytes of the file of pages. A checkpoint that has ended has made them durable.
+    /// Length of the file of pages in bytes, which the checkpoint has made durable.
     bytes: u64,
 }
 
-/// What the file of pages says, whatever the log has beside it.
+/// The contents of the file of pages, independent of the log.
 struct OnDisk {
-    /// None if there is no such record.
+    /// `None` if there is no such record.
     signed: Option<Signature>,
-    /// The last change of one of the pages on the way there.
+    /// The last change of a page on the path to the record.
     newest: u64,
     /// Whether the leaf is the root.
     root: bool,
@@ -53,7 +54,7 @@ struct OnDisk {
     bytes: u64,
 }
 
-/// Levels of a catalog, at most.
+/// Maximum number of levels of a catalog.
 const LEVELS: usize = 16;
 
 impl Signature {
@@ -71,11 +72,11 @@ impl Signature {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Signs the pages, before a checkpoint's mark, and returns the position that it has signed. If
-    /// nothing was logged since the last one that counts still.
+    /// Signs the pages before a checkpoint's mark. Returns the signed position. If nothing was
+    /// logged since the last signature, it still applies.
     pub(crate) fn sign(&self, worker: &StoreSession<M>) -> Result<Lsn, Error> {
         let (end, marked) = (self.log.end(), self.log.marked());
-        // The mark of new memory is none of a checkpoint.
+        // The mark of new memory does not belong to a checkpoint.
         let is_covered = end <= marked && marked > self.log.recovered().end;
         if (is_covered || end <= self.log.redo())
             && let Some(last) = worker.signature()?
@@ -90,14 +91,14 @@ impl<M: ConstMachine> StoreInner<M> {
         Ok(end)
     }
 
-    /// Refuses a file of pages that is not what the last checkpoint has left, or what was written
-    /// since: before redo, or where processes died that had the store open.
+    /// Refuses a file of pages that is neither as the last checkpoint left it nor has later
+    /// changes. Called before redo, or when the processes that had the store open have died.
     pub(crate) fn has_its_pages(&self) -> Result<(), Error> {
         let log = self.log.recovered();
         let checkpoint = log.checkpoint;
-        // Each checkpoint wrote the roots; the catalog's comes before it.
+        // Each checkpoint wrote the roots; the catalog's precedes it.
         if log.redo > Lsn::FIRST && self.pool.pages(self.file)? <= u64::from(PIECES) {
-            return self.not_its_pages("it is not there, or cut off, and the log is");
+            return self.not_its_pages("it is missing or cut off, and the log is not");
         }
         let Some(found) = self.on_disk()?.filter(|_| checkpoint != Lsn::NEVER) else {
             return Ok(());
@@ -110,14 +111,14 @@ impl<M: ConstMachine> StoreInner<M> {
             Some(_) => Ok(()),
             // No page is written before its records are durable.
             None if found.newest > self.log.end().0 => {
-                self.not_its_pages("it is newer than the log beside it, which is a copy of before")
+                self.not_its_pages("it is newer than the log next to it, which is an older copy")
             }
             None if !found.root && found.newest >= checkpoint.0 => Ok(()),
             None => self.is_for(found.signed, checkpoint),
         }
     }
 
-    /// Refuses pages that are not signed for the last checkpoint. What the log has was redone.
+    /// Refuses pages that are not signed for the last checkpoint. Called after redo.
     pub(crate) fn is_signed(&self, worker: &StoreSession<M>) -> Result<(), Error> {
         match self.log.recovered().checkpoint {
             Lsn::NEVER => Ok(()),
@@ -128,14 +129,14 @@ impl<M: ConstMachine> StoreInner<M> {
     fn is_for(&self, signed: Option<Signature>, checkpoint: Lsn) -> Result<(), Error> {
         match signed {
             Some(signed) if signed.log != self.log.id() => {
-                self.not_its_pages("it is another store's, by the log beside it")
+                self.not_its_pages("it belongs to another store than the log next to it")
             }
             Some(signed) if signed.at >= checkpoint => Ok(()),
-            _ => self.not_its_pages("it is older than the log beside it: a copy of before"),
+            _ => self.not_its_pages("it is older than the log next to it: an older copy"),
         }
     }
 
-    /// What the file says of itself; none if a page on the way is damaged, as after a crash.
+    /// Reads the signature in the file; `None` if a page on the path is damaged, as after a crash.
     fn on_disk(&self) -> Result<Option<OnDisk>, Error> {
         let data = self.disk.open(&self.folder.join("data"), Open::READ)?;
         let (bytes, size) = (data.length()?, u64::from(self.file.page_bytes()));
@@ -174,7 +175,7 @@ impl<M: ConstMachine> StoreInner<M> {
 }
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// The position that the last checkpoint has signed, if there was one.
+    /// Returns the position that the last checkpoint has signed, if any.
     pub(crate) fn signed(&self) -> Result<Option<Lsn>, Error> {
         Ok(self.signature()?.map(|signature| signature.at))
     }

@@ -1,29 +1,29 @@
-//! Which pages of the file are nobody's.
+//! The free pages of the file.
 //!
-//! The catalog says it, in records beside those of the tables: of each 512 pages 64 bytes, a bit
-//! that is set where a page is free. They are changed by the thread that gives a page back or takes
-//! it, not by a transaction, so nothing undoes them; and the log, a backup, a repair treat them as
-//! any record. A group of which no page was ever free has no record.
+//! The catalog contains a record of 64 bytes for each 512 pages, with a bit for each page that is
+//! set if the page is free. The thread that frees or takes a page changes the record, not a
+//! transaction, so no rollback affects it. The log, a backup and a repair treat it as any record. A
+//! group in which no page was ever free has no record.
 //!
-//! The pool has the list from which pages are taken; it is made anew, of the records, when the
-//! memory is. The record comes first in each case:
+//! The pool has the list from which pages are taken; it is rebuilt from the records when the shared
+//! memory is created. The record changes first in each case:
 //!
-//! | step | what | a thread that dies after it left |
+//! | step | action | state after a death |
 //! |---|---|---|
-//! | give 1 | the slot has the page in hand, and nothing leads to it | given back by the sweep |
-//! | give 2 | its bit is set | the same |
-//! | give 3 | the slot lets go of it | a free page in no list, until the memory is made anew |
-//! | give 4 | the pool's list | |
-//! | take 1 | the pool's list | as after give 3 |
-//! | take 2 | the slot has it in hand | given back by the sweep |
-//! | take 3 | its bit is cleared | the same |
-//! | take 4 | a page leads to it, and the slot lets go | |
+//! | free 1 | the slot has an intent on the page, and no page links to it | the sweep frees it |
+//! | free 2 | its bit is set | the sweep frees it |
+//! | free 3 | the slot clears the intent | a free page in no list, until the list is rebuilt |
+//! | free 4 | the page is added to the pool's list | |
+//! | take 1 | the page is taken from the pool's list | as after free 3 |
+//! | take 2 | the slot has an intent on it | the sweep frees it |
+//! | take 3 | its bit is cleared | the sweep frees it |
+//! | take 4 | a page links to it, and the slot clears the intent | |
 //!
-//! A page that follows the last one of the file has no record, and is in hand from take 2 on.
+//! A page after the last one of the file has no record, and an intent from take 2 on.
 //!
-//! A checkpoint punches free pages out of the file, if there are many: the file system has their
-//! room again. The pool sets room aside before it hands such a page out (`life/free.rs` there).
-//! Which pages are holes is in no record: after a restart each free page counts as one.
+//! A checkpoint punches free pages out of the file if there are many, which returns their space to
+//! the file system. The pool reserves space again before it hands out such a page (`life/free.rs`
+//! there). Which pages are holes is not recorded: after a restart each free page counts as one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,34 +41,34 @@ use crate::files::tree_journal::{Part, TreeJournal};
 use crate::long::PIECES;
 use crate::tables::{CATALOG, INNER, MAP, root_of};
 
-/// Free pages whose room is not returned at a checkpoint, at least: a store that frees and takes
-/// some pages all the time asks the file system for none.
+/// Minimum number of free pages whose space is kept at a checkpoint, so that a store that frees and
+/// takes a few pages all the time causes no calls to the file system.
 const KEEP_ROOM: u64 = 64;
 
-/// Pages that one record is about.
+/// The number of pages in one record.
 pub(crate) const GROUP: u64 = 512;
 
-/// The record's key.
+/// Returns the key of a page's record.
 fn key_of(page: u64) -> Vec<u8> {
     let mut key = MAP.to_vec();
     key.extend_from_slice(&((page / GROUP) as u32).to_be_bytes());
     key
 }
 
-/// The first page that a record is about, by its key.
+/// Returns the first page of a record, given its key.
 pub(crate) fn first_of(key: &[u8]) -> Option<u64> {
     let group = key.strip_prefix(MAP)?.first_chunk::<4>()?;
     Some(u64::from(u32::from_be_bytes(*group)) * GROUP)
 }
 
-/// The free pages that a record tells of.
+/// Returns the free pages of a record.
 pub(crate) fn free_of<'b>(first: u64, bits: &'b [u8]) -> impl Iterator<Item = u64> + 'b {
     let set = move |at: &u64| bits.get((at / 8) as usize).is_some_and(|b| b >> (at % 8) & 1 != 0);
     (0..GROUP).filter(set).map(move |at| first + at)
 }
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Says in the catalog that a page is free, or is not. False if it said so before.
+    /// Marks a page in the catalog as free or not. Returns false if it was marked so before.
     fn mark(&self, page: u64, free: bool) -> Result<bool, Error> {
         let (byte, bit) = ((page % GROUP / 8) as usize, 1 << (page % 8));
         let changed = self.with(CATALOG, Part::System, |tree| {
@@ -83,23 +83,24 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(changed)
     }
 
-    /// Takes a page in hand that nobody uses. It is no root before it is written: what the disk has
-    /// of its number may lead to pages that are another tree's by now.
+    /// Takes a free page and records an intent on it. The page does not count as a root before it
+    /// is written, because its old contents on the disk may link to pages that now belong to
+    /// another tree.
     pub(crate) fn take_page(&self, tree: u32, part: Part) -> Result<u64, Error> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
-        // Before a number is taken: nobody else fills the slot's hands.
+        // Before a page is taken: no other thread fills the slot's intents.
         if !shared.has_hand(slot)? {
             return Err(Error::Options("as many pages in hand as a thread may have"));
         }
-        // The catalog says of a page that it is no longer free. It may have to grow for that first,
-        // and must not ask for such a page again.
+        // Taking a page from the list changes the catalog, which may have to grow first, and must
+        // not take such a page for that.
         let from_list = tree != CATALOG || matches!(part, Part::Root);
         let held = |page| InHand { tree, page, what: What::Page };
         while from_list && let Some(page) = self.handle.take_freed(file)? {
             shared.hold(slot, held(page))?;
             match self.mark(page, false) {
                 Ok(true) => return Ok(page),
-                // The list is of memory that anybody writes: the catalog decides.
+                // The list is in shared memory, which may be damaged: the catalog decides.
                 Ok(false) => shared.let_go(slot, page)?,
                 Err(why) => {
                     let _ = self.settle(slot, held(page));
@@ -112,7 +113,7 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(page)
     }
 
-    /// Makes the root of a tree whose name the slot's transaction is about to write.
+    /// Creates the root of a tree whose name the slot's transaction is about to write.
     pub(crate) fn make_root(&self) -> Result<u32, Error> {
         let scribe = TreeJournal::new(self, CATALOG, Part::Root);
         let page = Tree::create(&self.handle, self.home.file, &scribe)?.root();
@@ -121,14 +122,14 @@ impl<M: ConstMachine> StoreSession<M> {
         u32::try_from(page).map_err(|_| Error::Options("2^32 pages"))
     }
 
-    /// Decides about a page in hand: if nothing leads to it, it is given back.
+    /// Resolves an intent: if nothing links to the page, it is freed.
     pub(crate) fn settle(&self, slot: u16, held: InHand) -> Result<(), Error> {
         let (page, shared) = (held.page, &self.home.shared);
         if self.is_linked(held)? {
             return shared.let_go(slot, page);
         }
-        // The bit may be set already: it was when the page was taken from the list. What is in a
-        // hand is in no list, so nobody else has it before it is put there, once.
+        // The bit may be set already: it was when the page was taken from the list. A page with an
+        // intent is in no list, so no other thread can take it before it is added there, once.
         self.mark(page, true)?;
         shared.let_go(slot, page)?;
         match self.handle.free_page(self.home.file, page) {
@@ -137,8 +138,7 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Decides about all pages that a slot has in hand; but for roots whose transaction goes on, if
-    /// not `all`.
+    /// Resolves all intents of a slot; without `all`, except roots whose transaction continues.
     pub(crate) fn settle_all(&self, slot: u16, all: bool) -> Result<(), Error> {
         let settled = self.settle_hand(slot, all);
         if all && slot == self.slot() {
@@ -151,7 +151,7 @@ impl<M: ConstMachine> StoreSession<M> {
         let hand = self.home.shared.hand(slot)?;
         let of = |what| hand.iter().copied().filter(move |held| held.what == what);
         let settle = |held| self.settle(slot, held);
-        // They make room for what goes next.
+        // These make room for the following ones.
         of(What::Goes).try_for_each(settle)?;
         let mut failed = Vec::new();
         for root in of(What::Root).filter(|_| all) {
@@ -160,8 +160,8 @@ impl<M: ConstMachine> StoreSession<M> {
                 false => failed.push(root),
             }
         }
-        // Pages of such a tree are asked about when it leads to none any more, and before its root
-        // is another's; the others before, for they make room, too.
+        // Pages of such a tree are checked after the tree has been dismantled, and before its root
+        // is reused; the other pages before, because they also make room.
         let goes = |held: &InHand| failed.iter().any(|root| root.page == u64::from(held.tree));
         of(What::Page).filter(|held| !goes(held)).try_for_each(settle)?;
         failed.iter().try_for_each(|root| self.dismantle(root.page))?;
@@ -169,14 +169,14 @@ impl<M: ConstMachine> StoreSession<M> {
         self.home.shared.if_empty_handed(slot)
     }
 
-    /// Gives all pages of a tree back that has no name, but for its root.
+    /// Frees all pages of a tree without a name, except its root.
     fn dismantle(&self, root: u64) -> Result<(), Error> {
         let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
         self.with(tree, Part::Dismantle, |tree| tree.dismantle())?;
         Ok(())
     }
 
-    /// Whether its tree leads to a page, or the page is a tree.
+    /// Returns whether the page's tree links to it, or the page is the root of a tree.
     fn is_linked(&self, held: InHand) -> Result<bool, Error> {
         if held.what == What::Goes {
             let scribe = TreeJournal::new(self, held.tree, Part::System);
@@ -187,9 +187,9 @@ impl<M: ConstMachine> StoreSession<M> {
         if self.leads_to(held.tree, held.page)? {
             return Ok(true);
         }
-        // What shared memory says of these two is wrong.
+        // Shared memory that names these two is wrong.
         let mut found = [CATALOG, PIECES].map(u64::from).contains(&held.page);
-        // The whole catalog is read for what a dead thread or a failed one leaves, and no more.
+        // The whole catalog is read only for what a dead or failed thread left.
         if held.what == What::Root {
             self.each_newest(&mut |key, value| {
                 let root = root_of(value).ok().map(u64::from);
@@ -199,14 +199,14 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(found)
     }
 
-    /// Whether a tree leads to a page.
+    /// Returns whether a tree links to a page.
     pub(crate) fn leads_to(&self, tree: u32, page: u64) -> Result<bool, Error> {
         let scribe = TreeJournal::new(self, tree, Part::System);
         let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
         Ok(of.leads_to(page)?)
     }
 
-    /// The newest versions of all records of the catalog.
+    /// Calls `each` for the newest versions of all records of the catalog.
     pub(crate) fn each_newest(&self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), Error> {
         let (mut batch, mut next) = (latchwork_tree::Batch::default(), Vec::new());
         loop {
@@ -220,7 +220,7 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Whether the catalog says that a page is free.
+    /// Returns whether the catalog marks a page as free.
     pub(crate) fn is_free_page(&self, page: u64) -> Result<bool, Error> {
         let mut bits = Vec::new();
         let there = self.newest(CATALOG, &key_of(page), &mut bits)?.there;
@@ -228,7 +228,7 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(there && free_of(first, &bits).any(|free| free == page))
     }
 
-    /// All pages that the catalog says are free.
+    /// Returns all pages that the catalog marks as free.
     pub(crate) fn free_pages(&self) -> Result<Vec<u64>, Error> {
         let mut free = Vec::new();
         self.each_newest(&mut |key, bits| {
@@ -239,30 +239,33 @@ impl<M: ConstMachine> StoreSession<M> {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Returns the room of free pages to the file system, but for those that are taken next: an
-    /// eighth of the file. Returns how many bytes were returned.
+    /// Returns the space of free pages to the file system, except the next ones to be taken: an
+    /// eighth of the file. Returns the number of bytes.
     pub(crate) fn punch_some(&self, worker: &StoreSession<M>) -> Result<u64, Error> {
         let keep = (self.pool.pages(self.file)? / 8).max(KEEP_ROOM);
         self.punch(worker, &self.pool.punchable(self.file, keep)?)
     }
 
-    /// Returns the room of all free pages to the file system.
+    /// Returns the space of all free pages to the file system.
     pub(crate) fn punch_all(&self, worker: &StoreSession<M>) -> Result<u64, Error> {
         self.punch(worker, &worker.free_pages()?)
     }
 
-    /// The log says that a page is free before the pool does. It is made durable that all of these
-    /// are free, or a crash could lead to a page that has no bytes any more. Recovery reads no page
-    /// that is free at the log's end, unless it has a record of it as it was before; that record,
-    /// too, comes before the one that frees it, so what is wrong with the page is no damage.
+    /// Returns the space of these pages to the file system.
+    ///
+    /// The log marks a page as free before the pool does. That must be durable for all of these
+    /// pages, or after a crash a link could lead to a page without bytes. Recovery reads no page
+    /// that is free at the end of the log, unless a record contains a change of it from before;
+    /// that record also precedes the record that frees the page, so a fault of the page does not
+    /// count as damage.
     fn punch(&self, worker: &StoreSession<M>, pages: &[u64]) -> Result<u64, Error> {
         let end = || Lsn(self.log.end().0.saturating_sub(1));
         let mut durable = || worker.log.flush(end()).is_ok();
         Ok(worker.handle.punch(self.file, pages, &mut durable)?)
     }
 
-    /// Gives back what was in hand when the machine crashed, of these pages and their trees, and
-    /// makes the pool's list.
+    /// Frees pages that had intents when the machine crashed, given with their trees, and rebuilds
+    /// the pool's list.
     pub(crate) fn recover_space(
         &self,
         worker: &StoreSession<M>,
@@ -273,9 +276,9 @@ impl<M: ConstMachine> StoreInner<M> {
             trees.extend(root_of(root).ok().filter(|_| !key.starts_with(INNER)));
         })?;
         let is_root = |page: &u64| u32::try_from(*page).is_ok_and(|page| trees.contains(&page));
-        // One may lie behind the file's end: it was taken, and nothing was written there.
+        // A page may lie after the end of the file: it was taken, and never written.
         for (page, tree) in in_hand.iter().filter(|(page, _)| !is_root(page)) {
-            // The pages of a table that was being made go with it.
+            // The pages of a table whose creation did not commit are freed with it.
             if !trees.contains(tree) || !worker.leads_to(*tree, *page)? {
                 worker.mark(*page, true)?;
             }

@@ -1,4 +1,4 @@
-//! Opening the parts of a store, and recovering it if its region is new.
+//! Opens the parts of a store, and recovers the store if its region is new.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ use crate::files::shared::Shared;
 use crate::files::undo::UndoDead;
 use crate::tables::{CATALOG, CATALOG_NAME};
 
-/// Bytes of pages that a cache has at first.
+/// Initial size of a cache in bytes.
 const FIRST_CACHE: u64 = 2 << 20;
-/// Thread slots of the log beyond those of the region's threads: sweepers undo, too.
+/// Thread slots of the log in addition to those of the region's threads: sweepers also roll back.
 const SWEEPERS: u32 = 16;
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Opens the parts of the store in `folder`, and recovers it if its region is new, with so many
-    /// threads that redo. Of all processes one at a time is in this call.
+    /// Opens the parts of the store in `folder`, and recovers it if its region is new, with this
+    /// number of redo threads. Only one process at a time may be in this call.
     pub(crate) fn open(
         region: &Region<M>,
         disk: &Arc<dyn Disk>,
@@ -41,7 +41,7 @@ impl<M: ConstMachine> StoreInner<M> {
         let options = latchwork_log::Options {
             buffer: sizes.log_buffer,
             segment: sizes.log_segment,
-            // An undo takes some pages at a time, and a quarter of it at most.
+            // A rollback takes some pages at a time, and at most a quarter of the buffer.
             buffer_first: sizes.log_buffer.min(u64::from(sizes.page) * 128).max(1 << 20),
             threads: sizes.threads + SWEEPERS,
             nap: Duration::from_millis(1),
@@ -53,15 +53,16 @@ impl<M: ConstMachine> StoreInner<M> {
         let known: Arc<OnceLock<Weak<Self>>> = Arc::default();
         let undo: Arc<dyn Repair<M>> = Arc::new(UndoDead { home: known.clone() });
         region.register(&undo)?;
-        // Eight threads that transfer on one branch, two processors: 31 k a second with none, 51 k
-        // with 0.2 ms, 93 k with 1 ms, 100 k with 5 ms, and 155 k are what one thread comes to.
+        // Throughput of eight threads that transfer on one branch, on two processors: 31 k per
+        // second with none, 51 k with 0.2 ms, 93 k with 1 ms, 100 k with 5 ms; 155 k with a single
+        // thread.
         let barge_for = Duration::from_millis(2);
         let locks = latchwork_lockmgr::Options { barge_for, ..Default::default() };
         let manager = Manager::new(region.clone(), granular::modes(), locks)?;
         let spec = FileSpec { page_bytes: sizes.page, ahead: true, ..FileSpec::new(data(folder)?) };
         let file = pool.handle(&thread)?.file(&spec)?;
         drop(thread);
-        // What is open keeps its size.
+        // An open store keeps its size.
         let sizes = Sizes { threads: log.threads().saturating_sub(SWEEPERS), ..*sizes };
         let stuck = Mutex::default();
         let (disk, folder) = (disk.clone(), folder.to_owned());
@@ -91,8 +92,8 @@ impl<M: ConstMachine> StoreInner<M> {
     }
 }
 
-/// The pool, which writes no page before the log is, and has pages made anew that a death left half
-/// changed, or that the disk has lost.
+/// Opens the pool. It writes no page before its log records, and rebuilds pages that a death left
+/// half changed or that the disk has lost.
 fn open_pool<M: ConstMachine>(
     region: &Region<M>,
     disk: &Arc<dyn Disk>,
@@ -100,7 +101,7 @@ fn open_pool<M: ConstMachine>(
     log: &Log<M>,
     shared: &Shared<M>,
 ) -> Result<Pool<M>, Error> {
-    // Memory of this process alone is taken as it is used, however much is asked for.
+    // Private memory is allocated as it is used, however large it is.
     let (first, most) = match region.has_file() {
         true => (sizes.cache.min(FIRST_CACHE), sizes.cache.max(sizes.cache_max)),
         false => (sizes.cache, sizes.cache),
@@ -115,7 +116,7 @@ fn open_pool<M: ConstMachine>(
         rebuild: Some(Arc::new(PageRepairs::new(log, shared))),
     };
     Ok(match Pool::open(region, disk.clone(), &options) {
-        // A pool that is there keeps its size.
+        // An existing pool keeps its size.
         Err(PoolError::Different { frame_bytes, frames }) if frame_bytes == sizes.page => {
             let first = frames.min(options.frames);
             let options = latchwork_pool::Options { frames: first, frames_max: frames, ..options };
@@ -125,7 +126,7 @@ fn open_pool<M: ConstMachine>(
     })
 }
 
-/// The file of pages, by a path that means the same in every process.
+/// Returns the path of the file of pages, which is valid in every process.
 fn data(folder: &Path) -> Result<PathBuf, Error> {
     let folder = std::path::absolute(folder)
         .map_err(|why| Error::Open { path: folder.to_owned(), why: why.into() })?;

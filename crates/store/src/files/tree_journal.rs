@@ -1,4 +1,4 @@
-//! A tree's changes as records of the log.
+//! Changes of a tree as log records.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::Ordering::SeqCst;
@@ -14,35 +14,35 @@ use crate::files::kinds::CHANGE;
 use crate::files::page_intents::{InHand, What};
 use crate::files::session::{SMALL, StoreSession};
 
-/// Bytes of the record of a whole page beside the page's.
+/// Bytes of the record of a whole page, in addition to the page.
 pub(crate) const IMAGE: u64 = 256;
 
-/// What a record is to its transaction.
+/// The role of a change in its transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
-    /// A write: behind the record `prev`, the last of the transaction perhaps.
+    /// A write after the record `prev`, possibly the last one of the transaction.
     Write { prev: u64, how: How },
-    /// It undoes a write of the transaction of `slot`; `next` is undone next.
+    /// The rollback of a write of the transaction of `slot`; `next` is rolled back next.
     Undo { slot: u16, next: u64 },
-    /// None of a transaction.
+    /// It belongs to no transaction.
     System,
     /// The first page of a tree whose name a transaction is about to write.
     Root,
-    /// None of a transaction: a tree that has no name is dismantled.
+    /// It belongs to no transaction: a tree without a name is dismantled.
     Dismantle,
 }
 
-/// The log, for one change of one tree.
+/// Appends the log records for one change of a tree.
 pub(crate) struct TreeJournal<'w, M: ConstMachine> {
     pub(crate) worker: &'w StoreSession<M>,
     pub(crate) tree: u32,
     pub(crate) part: Part,
-    /// What was taken of what is set aside, by one that undoes: for its record, and for a page that
-    /// is logged whole before it.
+    /// Used reservation of a rollback: for its record, and for a page that is logged completely
+    /// before it.
     taken: Cell<(u64, u64)>,
-    /// Pages in hand, and whether the tree has asked for them.
+    /// Pages with intents, and whether the tree has requested them.
     pages: RefCell<Vec<(u64, bool)>>,
-    /// Whether more credit was asked for than the thread is to keep.
+    /// Whether more credit was requested than the thread may keep.
     much: Cell<bool>,
 }
 
@@ -52,8 +52,9 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         Self { worker, tree, part, taken, pages, much }
     }
 
-    /// Takes what is set aside: at first for the record alone, for few pages are to be logged whole
-    /// before it, and what there is for them is for all who undo. Whether there was as much.
+    /// Uses the reservation of a rollback: at first for the record alone, because few pages must be
+    /// logged completely before it, and the reservation for these is shared by all rollbacks.
+    /// Returns whether it was sufficient.
     fn take_aside(&self, slot: u32, record: u64, bytes: u64) -> Result<bool, LogError> {
         let (log, whole) = (&self.worker.log, u64::from(self.worker.home.file.page_bytes()));
         let mut image = 0;
@@ -68,7 +69,7 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         Ok(taken + record == bytes)
     }
 
-    /// Puts aside again what was not used: all of it if nothing was undone.
+    /// Returns the unused part of the reservation; all of it if nothing was rolled back.
     pub(crate) fn undone(&self, done: bool) -> Result<(), Error> {
         let (Part::Undo { slot, .. }, (record, image)) = (self.part, self.taken.take()) else {
             return Ok(());
@@ -80,9 +81,9 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         Ok(())
     }
 
-    /// Gives back the pages that are in hand still: the tree did not need them, or failed. And the
-    /// credit for whole pages that were not logged: a thread that does nothing would keep it from
-    /// all others.
+    /// Frees the pages that still have intents, because the tree did not need them or failed.
+    /// Returns the credit for complete pages that were not logged; otherwise an idle thread would
+    /// withhold it from all others.
     #[inline]
     pub(crate) fn give_back(&self) -> Result<(), Error> {
         if self.much.get() {
@@ -97,7 +98,7 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
     #[cold]
     fn give_back_some(&self) -> Result<(), Error> {
         let settle = |page| self.worker.settle(self.slot(), self.held(page));
-        // Each, though one before it fails.
+        // Each of them, even if an earlier one fails.
         self.pages.take().into_iter().map(|(page, _)| settle(page)).fold(Ok(()), Result::and)
     }
 
@@ -112,7 +113,8 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         }
     }
 
-    /// What is set aside with a change, for undoing it; with a transaction's first, for its end.
+    /// Returns what a change reserves for its rollback, and the first one of a transaction for its
+    /// end.
     fn aside(&self, change: &Change<'_>) -> u64 {
         match (self.part, change.undo_bytes()) {
             (Part::Write { prev, how: How { last: false, .. } }, bytes) if bytes != 0 => {
@@ -122,7 +124,7 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         }
     }
 
-    /// The slot that the record names, its marks, and what it leads to.
+    /// Returns the slot, the flags, and the link of the record.
     fn head(&self, change: &Change<'_>) -> (u32, Head) {
         let own = self.worker.log.slot();
         let mut head =
@@ -150,7 +152,7 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
     }
 }
 
-/// As the tree passes it on.
+/// Wraps an error for the tree.
 fn refused(why: impl Into<Error>) -> Cause {
     Cause::new(why.into())
 }
@@ -199,7 +201,7 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
         self.worker.log.reserve(bytes).map_err(|why| {
             let why = Error::from(why);
             if why.is_no_space() {
-                // The log itself may have what room there is.
+                // Recycling the log itself may free space.
                 let _ = self.worker.home.shared.make_due();
             }
             refused(why)
@@ -238,7 +240,7 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
     }
 
     fn linked(&self, page: u64) {
-        // After an error it is in hand until it is looked at again.
+        // After an error the intent remains until it is resolved.
         if self.worker.home.shared.let_go(self.slot(), page).is_ok() {
             self.pages.borrow_mut().retain(|held| held.0 != page);
         }
@@ -250,7 +252,7 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
             return Ok(false);
         }
         match shared.hold(self.slot(), self.held(page)).map_err(refused)? {
-            // The tree would forget the page, and nobody would have it.
+            // The tree would drop the page, and no slot would have an intent on it.
             false if matches!(self.part, Part::Dismantle) => {
                 Err(refused(Error::Options("as many pages in hand as a thread may have")))
             }
@@ -271,8 +273,8 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
         if !matches!(self.part, Part::Write { how: How { cleared: false, .. }, .. }) {
             return Ok(true);
         }
-        // SeqCst: the leaf's latch before the claims; the other one is in `Txn::claim`: a scan
-        // that made its claim later finds the leaf latched, or its change.
+        // SeqCst: the leaf's latch before the claims; the partner is in `Txn::claim`: a scan that
+        // made its claim later finds the leaf latched, or its change.
         M::fence(SeqCst);
         self.worker.has_claims(self.tree).map(|any| !any).map_err(refused)
     }

@@ -1,13 +1,14 @@
-//! The transactions of dead threads are undone, by the thread that sweeps them.
+//! Rollback of the transactions of dead threads, by the thread that sweeps them.
 //!
-//! It comes before the lock manager lets their locks go, so that nobody sees what is not undone. A
-//! slot's chain of records leads from its last one to its first; each is undone in place by a
-//! record that leads to what is undone next. A sweep that dies on the way leaves the rest to the
-//! next one: what is undone twice is as it was before, for the transaction's locks are still held.
+//! The rollback precedes the release of their locks by the lock manager, so that no transaction
+//! sees their changes. A slot's chain of records leads from its last one to its first. Each is
+//! rolled back in place by a log record that points to the next one to roll back. If a sweep dies
+//! on the way, the next one does the rest. Rolling a record back twice is harmless, because the
+//! transaction's locks are still held.
 //!
-//! A record that cannot be undone, for its page cannot be read or there is no room, stops its own
-//! transaction only. That keeps its locks, all of them, and its slot; it is told as
-//! [`Error::NotUndone`]; and each later sweep begins again at that record, so that trying logs
+//! A record that cannot be rolled back, because its page cannot be read or there is no space, stops
+//! only its own transaction. The transaction keeps all its locks and its slot, and is reported as
+//! [`Error::NotUndone`]. Each later sweep starts again at that record, so that the attempts log
 //! nothing.
 
 use core::time::Duration;
@@ -27,23 +28,25 @@ use crate::files::meter::now;
 use crate::files::session::StoreSession;
 use crate::files::undo_ownership::{State, Turn};
 
-/// How often a thread that waits for one that undoes lets others run before it naps, and for how
-/// long it naps then.
+/// How often a thread that waits for a rollback yields before it sleeps, and how long each sleep
+/// is.
 const YIELDS: u32 = 1 << 10;
 const NAP: Duration = Duration::from_millis(1);
-/// After so many naps in which nothing was undone, some minutes, nobody is at it.
+/// After this many sleeps without progress, some minutes, the rollback counts as stuck.
 pub(crate) const NAPS: u32 = 1 << 18;
-/// How often a sweep waits for a look before it leaves the slot to the next one.
+/// How often a sweep waits for a check of the transaction before it leaves the slot to the next
+/// sweep.
 const LOOKS: u32 = 1 << 20;
 
-/// How long a thread has waited for one that undoes its transaction, and how far that was.
+/// How long a thread has waited for the rollback of its transaction, and the progress of that
+/// rollback.
 #[derive(Default)]
 struct Waits {
     count: u32,
     undone: u64,
 }
 
-/// Waits a moment for a thread that calls nobody: it yields at first, and naps from some time on.
+/// Waits a moment for a thread that sends no wakeup: yields at first, and later sleeps.
 pub(crate) fn pause<M: ConstMachine>(count: u32) {
     if count < YIELDS {
         return M::yield_now();
@@ -52,7 +55,7 @@ pub(crate) fn pause<M: ConstMachine>(count: u32) {
     M::wait(&word, 0, Some(Deadline::after::<M>(NAP)));
 }
 
-/// A call that changes the transaction of its thread.
+/// Marks that its thread is in a call that changes the transaction.
 pub(crate) struct AtWork<'w, M: ConstMachine>(Turn<'w, M>);
 
 impl<M: ConstMachine> Drop for AtWork<'_, M> {
@@ -62,8 +65,8 @@ impl<M: ConstMachine> Drop for AtWork<'_, M> {
     }
 }
 
-/// The transaction of another slot, which this thread has taken. When it is dropped, be it by an
-/// error or a panic, the slot's next thread, or the next sweep, goes on from this state.
+/// Another slot's transaction that this thread has taken. When this is dropped, also by an error or
+/// a panic, the slot's next thread or the next sweep continues from `state`.
 struct Ends<'s, M: ConstMachine> {
     turn: Turn<'s, M>,
     state: State,
@@ -75,7 +78,7 @@ impl<M: ConstMachine> Drop for Ends<'_, M> {
     }
 }
 
-/// What a sweep does in a store. Until the store is open nobody has written.
+/// The repair of a store during a sweep. Before the store is open, no thread has written.
 pub(crate) struct UndoDead<M: ConstMachine> {
     pub(crate) home: Arc<OnceLock<Weak<StoreInner<M>>>>,
 }
@@ -88,7 +91,7 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
     fn repair(&self, dead: &[Dead<'_, M>]) -> Result<(), RegionError> {
         let home = self.home.get().and_then(Weak::upgrade);
         let home = home.ok_or(RegionError::NoRepair(Layer::Tree))?;
-        // First of all: the next checkpoint does not wait until others' work is undone.
+        // First, so that the next checkpoint does not wait for rollbacks.
         for dead in dead {
             let over = home.shared.checkpoint_over(dead.number());
             over.map_err(|_| RegionError::Repair(Layer::Tree))?;
@@ -97,13 +100,13 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
         for dead in dead {
             let undone = home.undo_dead(dead.number(), &mut worker);
             home.note_stuck(dead.number(), undone.as_ref().err());
-            // The others are undone nevertheless.
+            // The others are rolled back even so.
             end = end.and(undone.map_err(|why| match why {
                 Error::Region(why) => why,
                 _ => RegionError::Repair(Layer::Tree),
             }));
         }
-        // What fails here is reported by the next commit or sync.
+        // The next commit or sync reports an error of this.
         let _ = home.flush_for_dead(&mut worker);
         end
     }
@@ -115,14 +118,14 @@ impl<M: ConstMachine> Repair<M> for UndoDead<M> {
 }
 
 impl<M: ConstMachine> StoreInner<M> {
-    /// Sweeps the region. What could not be undone is the error.
+    /// Sweeps the region. Returns an error if a transaction could not be rolled back.
     pub(crate) fn sweep(&self) -> Result<usize, Error> {
         let (_span, from) = (events::sweep(), now::<M>());
         let swept = self.manager.region().sweep();
         events::swept(swept.as_ref().map_or(0, |count| *count), now::<M>().saturating_sub(from));
         swept.map_err(|why| match why {
             RegionError::Repair(Layer::Tree) => {
-                // Of the dead: it may be that a living thread is just at it.
+                // Only errors of dead slots: a living thread may be rolling back a transaction.
                 let is_dead = |slot: &u32| self.manager.region().is_dead(*slot);
                 let of_dead = self.stuck().into_iter().find(|(slot, _)| is_dead(slot));
                 of_dead.map_or(Error::Region(why), |(_, stuck)| stuck.why)
@@ -131,15 +134,16 @@ impl<M: ConstMachine> StoreInner<M> {
         })
     }
 
-    /// What was not undone, by its slot: of a dead thread, or of a living one for which another has
-    /// begun.
+    /// Returns the failed rollbacks by slot: of dead threads, and of living threads whose rollback
+    /// another thread had begun.
     fn stuck(&self) -> BTreeMap<u32, Stuck> {
         let region = self.manager.region();
         if region.check().is_err() {
             return BTreeMap::new();
         }
         let mut stuck = self.stuck.lock().unwrap_or_else(PoisonError::into_inner);
-        // Another process may have undone it since, and the slot have another transaction.
+        // Another process may have completed the rollback since, and the slot may have another
+        // transaction.
         let is_it = |slot, first| {
             first != Lsn::NEVER && self.log.open_of(slot).is_ok_and(|now| now.0 == first)
         };
@@ -153,17 +157,17 @@ impl<M: ConstMachine> StoreInner<M> {
         stuck.clone()
     }
 
-    /// Whether a transaction of the dead is stuck.
+    /// Returns whether a rollback of a dead thread's transaction has failed.
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck().keys().any(|slot| self.manager.region().is_dead(*slot))
     }
 
-    /// What was not undone.
+    /// Returns the failed rollbacks.
     pub(crate) fn not_undone(&self) -> Vec<Error> {
         self.stuck().into_values().map(|stuck| stuck.why).collect()
     }
 
-    /// Why the transaction of a dead slot was not undone, if this process has tried.
+    /// Returns why the transaction of a dead slot was not rolled back, if this process has tried.
     pub(crate) fn why_not_undone(&self, slot: u32) -> Option<Error> {
         self.stuck().remove(&slot).map(|stuck| stuck.why)
     }
@@ -179,14 +183,14 @@ impl<M: ConstMachine> StoreInner<M> {
         }
     }
 
-    /// Makes durable what the dead had committed and died before they could: other transactions
-    /// read it already, and snapshots see it only then.
+    /// Makes commits durable whose threads died before they could: other transactions have read
+    /// them, and snapshots see them only then.
     fn flush_for_dead(self: &Arc<Self>, worker: &mut Option<StoreSession<M>>) -> Result<(), Error> {
         let Some(commit) = self.shared.unseen()? else { return Ok(()) };
         Ok(self.sweeper(worker)?.log.flush(commit)?)
     }
 
-    /// The worker of a sweep, which is opened when it is needed first.
+    /// Returns the worker of a sweep, which is created at its first use.
     fn sweeper<'w>(
         self: &Arc<Self>,
         worker: &'w mut Option<StoreSession<M>>,
@@ -198,8 +202,8 @@ impl<M: ConstMachine> StoreInner<M> {
         })
     }
 
-    /// Undoes what a dead slot's transaction has written, and takes back what it had claimed. The
-    /// worker is opened for the first slot that needs one.
+    /// Rolls back the changes of a dead slot's transaction, and releases its claims. The worker is
+    /// created for the first slot that needs one.
     fn undo_dead(
         self: &Arc<Self>,
         slot: u32,
@@ -224,7 +228,7 @@ impl<M: ConstMachine> StoreInner<M> {
             all = all.and(ended);
         }
         let prepared = worker.undo_dead(number)?;
-        // What fails is tried again by the slot's next owner.
+        // If this fails, the slot's next owner tries again.
         let _ = worker.settle_all(number, true);
         all?;
         if prepared { Err(RegionError::Retained.into()) } else { Ok(()) }
@@ -232,8 +236,8 @@ impl<M: ConstMachine> StoreInner<M> {
 }
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Undoes the transaction of a dead slot, unless a living thread does: then that is to end
-    /// first. Says whether the transaction is prepared: then it is not undone.
+    /// Rolls back the transaction of a dead slot, unless a living thread does: it must end first.
+    /// Returns whether the transaction is prepared and therefore not rolled back.
     fn undo_dead(&self, slot: u16) -> Result<bool, Error> {
         let (shared, region) = (&self.home.shared, self.home.manager.region());
         let turn = shared.turn(slot)?;
@@ -265,31 +269,31 @@ impl<M: ConstMachine> StoreSession<M> {
             return Ok(false);
         }
         if first != Lsn::NEVER && last == Lsn::NEVER {
-            // It is undone, and a thread died that was to forget it.
+            // It is rolled back, and a thread died before it cleared the state.
             self.log.forget(u32::from(slot))?;
         }
         ends.state = State::Idle;
-        // Where its last record cannot be read nobody knows whether it is prepared.
+        // If its last record cannot be read, it is unknown whether it is prepared.
         prepared.map_err(|why| self.not_undone(last.0, why))
     }
 
-    /// Undoes the transaction of a living slot for its thread, if it keeps the log from before
-    /// `least` and is between two calls. Whether that was so.
+    /// Rolls back the transaction of a living slot for its thread, if it retains the log before
+    /// `least` and is between two calls. Returns whether it did.
     pub(crate) fn end_old(&self, slot: u16, least: u64) -> Result<bool, Error> {
         let is_old = || -> Result<bool, Error> {
             let slot = u32::from(slot);
             let old = (1..least).contains(&self.home.log.open_of(slot)?.0.0);
-            // One that is prepared keeps the log for as long as it takes.
+            // A prepared transaction retains the log without limit.
             Ok(old && self.home.prepared_in(slot)?.is_none())
         };
-        // Most are young, and are not disturbed.
+        // Most transactions are young, and are not disturbed.
         if !is_old()? || !self.home.shared.turn(slot)?.take(self.log.slot(), is_old)? {
             return Ok(false);
         }
         self.end_taken(slot).map(|()| true)
     }
 
-    /// Goes on with the transaction of a living slot that a dead thread had taken.
+    /// Continues the rollback of a living slot that a dead thread had begun.
     fn end_for(&self, slot: u16, dead: u32) -> Result<(), Error> {
         match self.home.shared.turn(slot)?.take_over(dead, self.log.slot()) {
             true => self.end_taken(slot),
@@ -299,7 +303,7 @@ impl<M: ConstMachine> StoreSession<M> {
 
     fn end_taken(&self, slot: u16) -> Result<(), Error> {
         let mut ends = Ends { turn: self.home.shared.turn(slot)?, state: State::Left };
-        // The dead thread may have taken it from another dead one, and not have looked yet.
+        // The dead thread may have taken it over from another dead thread without checking it.
         if self.home.prepared_in(u32::from(slot))?.is_some() {
             ends.state = State::Idle;
             return Ok(());
@@ -310,8 +314,8 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(())
     }
 
-    /// Undoes what is left of a slot's transaction. There is none if it was undone by a thread that
-    /// died before it said so; that may have been about to forget it.
+    /// Rolls back what is left of a slot's transaction. Nothing is left if a thread completed the
+    /// rollback and died before it recorded that, or before it cleared the state.
     fn undo_left(&self, slot: u16, (first, last): (Lsn, Lsn)) -> Result<(), Error> {
         match last {
             Lsn::NEVER if first == Lsn::NEVER => Ok(()),
@@ -320,8 +324,7 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Ends the rollback of this thread's own transaction: that of another thread, if one has
-    /// begun it.
+    /// Ends the rollback of this thread's own transaction, also if another thread has begun it.
     pub(crate) fn end_own(&self) -> Result<(), Error> {
         loop {
             match self.enter() {
@@ -339,13 +342,13 @@ impl<M: ConstMachine> StoreSession<M> {
                 }
                 State::Left if turn.resume() => return self.end_left(turn),
                 State::Busy => return Err(Error::TransactionTooOld),
-                // Another thread has begun with the rest.
+                // Another thread continues the rollback.
                 _ => {}
             }
         }
     }
 
-    /// Undoes what another thread has left of this thread's transaction.
+    /// Completes the rollback that another thread has begun of this thread's transaction.
     fn end_left(&self, turn: Turn<'_, M>) -> Result<(), Error> {
         let mut ends = Ends { turn, state: State::Left };
         self.undo_left(self.slot(), self.home.log.open_of(self.log.slot())?)?;
@@ -353,13 +356,13 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(())
     }
 
-    /// Begins a call that changes this thread's transaction. It ends when what is returned is
-    /// dropped. Waits for a thread that ends the transaction.
+    /// Begins a call that changes this thread's transaction. The call ends when the returned value
+    /// is dropped. Waits for a thread that is rolling the transaction back.
     ///
     /// # Errors
     ///
-    /// [`Error::TransactionTooOld`] if another thread has ended the transaction;
-    /// [`Error::Engine`] if the slot has one that could not be undone.
+    /// [`Error::TransactionTooOld`] if another thread has rolled the transaction back;
+    /// [`Error::Engine`] if the slot has a transaction that could not be rolled back.
     #[inline]
     pub(crate) fn enter(&self) -> Result<AtWork<'_, M>, Error> {
         if self.is_given_up() {
@@ -373,18 +376,18 @@ impl<M: ConstMachine> StoreSession<M> {
         }
     }
 
-    /// Waits for the thread of a slot that is at work on this one's transaction.
+    /// Waits for the thread of a slot that works on this one's transaction.
     #[cold]
     fn wait_for(&self, by: u32, waits: &mut Waits) -> Result<(), Error> {
         let (shared, region) = (&self.home.shared, self.home.manager.region());
         let turn = shared.turn(self.slot())?;
-        // A slot that nobody has, or this one: damaged memory may say so.
+        // In damaged memory, the slot may have no thread, or be this one.
         if by == self.log.slot() {
             turn.take_back(by);
         }
         region.while_free(by, || turn.take_back(by))?;
         if region.is_dead(by) {
-            // What cannot be undone is left to this thread, or told by its next rollback.
+            // A failed rollback is left to this thread, whose next rollback reports it.
             let _ = self.home.sweep();
         }
         let undone = shared.undo_from(self.slot(), 0, u64::MAX)?;
@@ -393,7 +396,7 @@ impl<M: ConstMachine> StoreSession<M> {
         }
         waits.count += 1;
         if waits.count >= NAPS {
-            // Damaged memory may name a living slot that knows nothing of it, too.
+            // Damaged memory may also name a living slot that does not work on it.
             let why = format!(
                 "thread slot {by} has been undoing this transaction for minutes, and comes to \
                  nothing: its process may be stopped; let it go on, or end it"
@@ -404,7 +407,7 @@ impl<M: ConstMachine> StoreSession<M> {
         Ok(())
     }
 
-    /// Undoes a slot's transaction from its last record on, or from where a sweep has stopped, and
+    /// Rolls back a slot's transaction from its last record, or from where a sweep stopped, and
     /// ends it.
     pub(crate) fn undo_all(&self, slot: u16, first: Lsn, last: Lsn) -> Result<(), Error> {
         let mut chain = Chain { slot, ..Chain::default() };
@@ -416,7 +419,7 @@ impl<M: ConstMachine> StoreSession<M> {
         self.end(slot).map_err(|why| self.not_undone(first.0, why))
     }
 
-    /// Why the record at `at` is not undone, with its names.
+    /// Creates the error of a rollback that failed at a record.
     pub(crate) fn not_undone(&self, at: u64, why: Error) -> Error {
         let (mut tree, mut page, mut key) = (0, 0, Vec::new());
         if let Ok(entry) = self.log.log().read(Lsn(at)) {

@@ -1,8 +1,8 @@
-//! Who is at work on a slot's transaction: its own thread, or another that ends it.
+//! Which thread works on a slot's transaction: its own thread, or another thread that ends it.
 //!
-//! A transaction that stays open keeps the log from its first record on. One that keeps too much
-//! is undone by the thread that makes a checkpoint. Its locks stay until its own thread goes on,
-//! learns of it, and lets them go.
+//! An open transaction retains the log from its first record on. If it retains too much, the thread
+//! that makes a checkpoint rolls it back. Its locks stay until its own thread makes its next call,
+//! detects the rollback, and releases them.
 //!
 //! ```text
 //!                     own thread                     another thread
@@ -23,11 +23,12 @@
 //! | `BUSY` | its own thread, which undoes the rest | `IDLE`, or `LEFT` if it fails |
 //! | `TAKEN` | the thread of a later checkpoint: its own may never call again | as above |
 //!
-//! Each call of the engine that changes a transaction is one entry, so another thread finds it
-//! between two of them: its chain of records is whole.
+//! Each call of the engine that changes a transaction is one entry, so another thread finds the
+//! transaction between two of them, with a complete chain of records.
 //!
-//! Whether a transaction is old is found in `LOOKS`, when its own thread can neither end it nor
-//! begin another. That thread waits meanwhile: a young transaction is none the worse for the look.
+//! Whether a transaction is old is checked in the state `LOOKS`, in which its own thread can
+//! neither end it nor begin another one. That thread waits during the check; a young transaction is
+//! not affected by it.
 //!
 //! Memory order: a thread looks, takes or enters by an exchange with Acquire, and leaves with
 //! Release: what one of them has stored the next one sees.
@@ -43,21 +44,21 @@ const LEFT: u64 = 3;
 const TAKEN: u64 = 4;
 const LOOKS: u64 = 5;
 
-/// What a slot's word says.
+/// The state in a slot's word.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Nobody is at work.
+    /// No thread works on it.
     Idle,
-    /// Its own thread is.
+    /// Its own thread works on it.
     Busy,
-    /// Another thread has undone it.
+    /// Another thread has rolled it back.
     Ended,
-    /// Another thread has undone a part of it.
+    /// Another thread has rolled back a part of it.
     Left,
-    /// The thread of this slot undoes it.
+    /// The thread of this slot rolls it back.
     Taken(u32),
-    /// The thread of this slot looks whether it is to be undone.
+    /// The thread of this slot checks whether it must be rolled back.
     Looks(u32),
 }
 
@@ -89,19 +90,19 @@ impl State {
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Turn<'s, M: ConstMachine> {
-    /// It.
+    /// The word.
     pub word: &'s M::AtomicU64,
 }
 
 impl<M: ConstMachine> Turn<'_, M> {
-    /// What the word says.
+    /// Returns the state.
     pub fn now(&self) -> State {
         // Acquire: synchronizes with the Release in `set`.
         State::of(self.word.load(Acquire))
     }
 
-    /// Makes a word that says nothing, which is damaged, `LEFT`: what there is is to be undone. For
-    /// its own thread between two calls, or where that is dead.
+    /// Replaces a damaged word by `LEFT`, because the transaction must be rolled back then. Called
+    /// by its own thread between two calls, or if that thread is dead.
     pub fn heal(&self) {
         // Relaxed: what is made of it comes to others by the exchange.
         let word = self.word.load(Relaxed);
@@ -112,22 +113,23 @@ impl<M: ConstMachine> Turn<'_, M> {
         }
     }
 
-    /// From one state to another, if it is still that one.
+    /// Changes from one state to another, unless the state differs.
     #[inline]
     pub fn pass(&self, from: State, to: State) -> bool {
         // AcqRel: synchronizes with itself and with the Release in `set`.
         self.word.compare_exchange(from.word(), to.word(), AcqRel, Relaxed).is_ok()
     }
 
-    /// The next state, by the thread whose turn it is.
+    /// Sets the next state. Called by the thread that owns the current one.
     #[inline]
     pub fn set(&self, to: State) {
         // Release: synchronizes with the AcqRel in `pass`.
         self.word.store(to.word(), Release);
     }
 
-    /// Makes it its own thread's turn: false if another has ended the transaction, in whole or in
-    /// part. Calls `waits` with the slot of the thread that looks at it or ends it, for as long.
+    /// Enters a call of the slot's own thread. Returns false if another thread has rolled the
+    /// transaction back, completely or in part. While another thread checks it or rolls it back,
+    /// calls `waits` with the slot of that thread.
     ///
     /// # Errors
     ///
@@ -147,22 +149,24 @@ impl<M: ConstMachine> Turn<'_, M> {
         }
     }
 
-    /// Takes the word from a slot whose thread is not at it, nor will be: damaged memory may name
-    /// one. What that may have undone, the own thread undoes.
+    /// Takes the word back from a slot whose thread does not use it: damaged memory may name one.
+    /// The transaction's own thread rolls back what that thread left.
     pub fn take_back(&self, by: u32) {
         let _ = self.pass(State::Looks(by), State::Idle);
         let _ = self.pass(State::Taken(by), State::Left);
     }
 
     /// Takes a living slot's transaction for the thread of the slot `by`, if its own thread is
-    /// between two calls and `is_old` says so then; or if another thread has undone a part of it.
+    /// between two calls and `is_old` returns true at that time, or if another thread has rolled
+    /// back a part of it.
     ///
     /// # Errors
     ///
+    /// Those of `is_old`. The transaction is not taken then.
     /// Those of `is_old`: then it is not taken.
     pub fn take<E>(&self, by: u32, is_old: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         if !self.pass(State::Idle, State::Looks(by)) {
-            // It was too old when another thread undid a part of it.
+            // It was too old when another thread rolled back a part of it.
             return Ok(self.pass(State::Left, State::Taken(by)));
         }
         let old = is_old();
@@ -170,14 +174,14 @@ impl<M: ConstMachine> Turn<'_, M> {
         Ok(self.pass(State::Looks(by), next) && old?)
     }
 
-    /// Makes it its own thread's turn to undo what another has left of it: false if another one is
-    /// at it again.
+    /// Takes the rest of the rollback for the transaction's own thread. Returns false if another
+    /// thread works on it again.
     pub fn resume(&self) -> bool {
         self.pass(State::Left, State::Busy)
     }
 
-    /// Takes for the slot `by` what the dead thread of another had taken. What that one only
-    /// looked at is let go.
+    /// Takes over for the slot `by` a transaction that a dead thread of another slot had taken. A
+    /// check that it had begun is cancelled.
     pub fn take_over(&self, dead: u32, by: u32) -> bool {
         let _ = self.pass(State::Looks(dead), State::Idle);
         self.pass(State::Taken(dead), State::Taken(by))

@@ -1,11 +1,11 @@
-//! Keys of any table: their bytes say their types.
+//! Keys of any table, decoded by the types in their bytes.
 
 use core::fmt;
 
 use super::{KEY_MAX, Key, KeyError, Uuid, byte, code};
 use crate::Type;
 
-/// A part of a key, of whatever type.
+/// A part of a key, of any type.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum KeyPart {
@@ -15,11 +15,11 @@ pub enum KeyPart {
     Bytes(Vec<u8>),
     /// Text.
     Text(String),
-    /// A tuple inside a tuple, or one part alone that is one.
+    /// A tuple inside a tuple; also a key whose single part is a tuple.
     Tuple(Vec<KeyPart>),
     /// An integer.
     Integer(i128),
-    /// An integer that is larger than any [`Integer`](Self::Integer).
+    /// An integer that does not fit into [`Integer`](Self::Integer).
     Large(u128),
     /// An `f32`.
     F32(f32),
@@ -31,9 +31,9 @@ pub enum KeyPart {
     Uuid(Uuid),
 }
 
-/// How deep tuples may lie in each other, which is as deep as JSON is read: bytes of a file are not
-/// to exhaust a stack. A key that is deeper is written as one that is too long for any store, for
-/// it could not be read there.
+/// Maximum nesting of tuples, the same as for JSON, so that bytes of a file cannot exhaust the
+/// stack. A key with deeper nesting is encoded as a key that is too long for any store, because it
+/// could not be decoded.
 const DEPTH: usize = 128;
 
 impl KeyPart {
@@ -94,16 +94,16 @@ impl KeyPart {
     }
 }
 
-/// Whether a nested tuple ends here: a zero that is no `None`.
+/// Returns whether a nested tuple ends here: a zero that is not a `None`.
 fn is_end(from: &[u8]) -> bool {
     from.first() == Some(&0) && from.get(1) != Some(&code::ESCAPE)
 }
 
-/// A key of any type, as its parts: for a program that looks at tables whose types it does not
-/// know. A key of one part is that part alone; a tuple's parts follow each other.
+/// A key of any type, as its parts, for programs that read tables of unknown types. A key with a
+/// single part consists of that part; the parts of a tuple follow each other.
 ///
-/// It is a whole key, or the last part of one: it takes all that is there, so a key in which
-/// something follows it can be written, and not be read.
+/// It is a whole key or the last part of one. Decoding consumes all remaining bytes, so a key with
+/// further parts after an `AnyKey` can be encoded but not decoded.
 ///
 /// # Examples
 ///
@@ -139,7 +139,7 @@ impl Key for AnyKey {
         key.iter().for_each(|part| part.append_part(usize::from(nested), to));
     }
 
-    /// Takes all parts, up to the end of the tuple that they are in.
+    /// Consumes all parts, up to the end of the enclosing tuple.
     fn take(from: &mut &[u8], nested: bool) -> Result<Self, KeyError> {
         let mut parts = Vec::new();
         let is_over = |from: &[u8]| from.is_empty() || nested && is_end(from);

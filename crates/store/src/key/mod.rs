@@ -1,15 +1,15 @@
-//! Keys: types whose order is the order of their bytes.
+//! Keys: types whose order is the order of their encoded bytes.
 //!
-//! The bytes are FoundationDB's tuple codes (`design/tuple.md` in apple/foundationdb), which many
-//! languages share. A key of several parts is a tuple; its parts' bytes follow each other, so that
-//! all keys that begin with the same parts are neighbours.
+//! The encoding is that of FoundationDB's tuple layer (`design/tuple.md` in apple/foundationdb),
+//! which many languages share. A key of several parts is a tuple. The bytes of its parts are
+//! concatenated, so that all keys with the same first parts are neighbours.
 //!
 //! | code | type | then |
 //! |---|---|---|
 //! | 00 | `None` | nothing; 00 FF inside a nested tuple |
-//! | 01 | bytes | with 00 written as 00 FF, and 00 behind them |
-//! | 02 | text | the same, UTF-8 |
-//! | 05 | a tuple inside a tuple | its parts, and 00 behind them |
+//! | 01 | bytes | with 00 written as 00 FF, followed by 00 |
+//! | 02 | text | as bytes, in UTF-8 |
+//! | 05 | a tuple inside a tuple | its parts, followed by 00 |
 //! | 0B | an integer below zero, of 9..16 bytes | its length's and magnitude's one's complement |
 //! | 0C..13 | an integer below zero, of 8..1 bytes | its magnitude's one's complement, big-endian |
 //! | 14 | 0 | nothing |
@@ -19,11 +19,12 @@
 //! | 26, 27 | `false`, `true` | nothing |
 //! | 30 | a UUID | its 16 bytes |
 //!
-//! An integer's bytes do not depend on its type; nor do those of bytes. The catalog records the
-//! type all the same: a table of `u32` keys is opened as one of `u64` after a migration. Floats are
-//! in the order of `total_cmp`: -0.0 and 0.0 are two keys, in this order, and NaNs are at both
-//! ends, by their sign. Decoding accepts exactly what encoding writes: two keys are equal if and
-//! only if their bytes are. (Of an `Option` in an `Option`, `None` and `Some(None)` are one key.)
+//! The bytes of an integer do not depend on its type, nor do those of byte strings. The catalog
+//! records the type: a table of `u32` keys can be opened as one of `u64` only after a migration.
+//! Floats are in the order of `total_cmp`: -0.0 and 0.0 are two keys, in this order, and NaNs are
+//! at both ends, by their sign. Decoding accepts exactly what encoding writes, so two keys are
+//! equal if and only if their bytes are. (For an `Option` in an `Option`, `None` and `Some(None)`
+//! are one key.)
 
 mod any;
 mod number;
@@ -37,31 +38,31 @@ use crate::Type;
 pub use any::{AnyKey, KeyPart};
 pub use tuple::StartsWith;
 
-/// The longest key, in bytes as they are stored: four fit on a page of 8 KiB. A store with pages of
-/// 4 KiB takes 930 ([`Error::KeyTooLong`](crate::Error::KeyTooLong)).
+/// Maximum length of an encoded key in bytes: four such keys fit on a page of 8 KiB. In a store
+/// with pages of 4 KiB the limit is 930 ([`Error::KeyTooLong`](crate::Error::KeyTooLong)).
 pub const KEY_MAX: usize = 1890;
 
-/// The code of a type of part.
+/// The code of a part's type.
 pub(crate) mod code {
     pub(crate) const NULL: u8 = 0x00;
     pub(crate) const BYTES: u8 = 0x01;
     pub(crate) const TEXT: u8 = 0x02;
     pub(crate) const NESTED: u8 = 0x05;
-    /// An integer that is longer than 8 bytes and below zero.
+    /// An integer below zero that is longer than 8 bytes.
     pub(crate) const BELOW: u8 = 0x0b;
     pub(crate) const ZERO: u8 = 0x14;
-    /// An integer that is longer than 8 bytes and above zero.
+    /// An integer above zero that is longer than 8 bytes.
     pub(crate) const ABOVE: u8 = 0x1d;
     pub(crate) const F32: u8 = 0x20;
     pub(crate) const F64: u8 = 0x21;
     pub(crate) const FALSE: u8 = 0x26;
     pub(crate) const TRUE: u8 = 0x27;
     pub(crate) const UUID: u8 = 0x30;
-    /// What follows a zero byte that ends nothing.
+    /// Follows a zero byte that is data and not a terminator.
     pub(crate) const ESCAPE: u8 = 0xff;
 }
 
-/// Why bytes are no key of the type that was asked for.
+/// Why bytes are not a key of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -69,27 +70,27 @@ pub enum KeyError {
     Short,
     /// A part has the code of another type.
     Type {
-        /// The code that was found.
+        /// The code.
         found: u8,
     },
     /// The integer does not fit into the type.
     Range,
     /// The text is not UTF-8.
     Utf8,
-    /// An integer is written in more bytes than it needs.
+    /// An integer is not in its shortest form.
     Unusual,
-    /// There are more or fewer bytes than the type has.
+    /// The number of bytes is not that of the type.
     Length {
-        /// Bytes that were found.
+        /// The number of bytes found.
         found: usize,
-        /// Bytes that the type has.
+        /// The number of bytes of the type.
         wanted: usize,
     },
     /// Bytes follow the key.
     Long,
     /// The enum has no variant with this number.
     Variant {
-        /// The number that was found.
+        /// The number.
         found: i64,
     },
 }
@@ -115,27 +116,28 @@ impl fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
-/// A type that keys can have.
+/// A type of keys.
 ///
-/// `&str`, `&[u8]`, `String`, `Vec<u8>`, `[u8; N]`, the integers of up to 128 bits, `f32`, `f64`,
-/// `bool`, [`Uuid`], `Option` of these, where `None` comes first, and tuples of up to six of them,
-/// nested or not. Table types name `&'static str`, and any `&str` is such a key.
+/// These are `&str`, `&[u8]`, `String`, `Vec<u8>`, `[u8; N]`, the integers of up to 128 bits,
+/// `f32`, `f64`, `bool`, [`Uuid`], `Option` of these, where `None` comes first, and tuples of up to
+/// six of them, nested or not. The type of a table names `&'static str`, and its keys may be any
+/// `&str`.
 ///
 /// # Implementing
 ///
-/// Use `#[derive(Key)]` of the facade where possible. A type of one's own is best written as one
-/// that is a key already, as below. A type that writes bytes of its own describes itself as
-/// [`Type::Own`] with a name that is changed together with the bytes. It keeps to these rules,
+/// Use `#[derive(Key)]` of the facade where possible. A custom type should encode itself as a type
+/// that is already a key, as in the example. A type with its own encoding describes itself as
+/// [`Type::Own`] with a name that changes together with the encoding. It must follow these rules,
 /// which the store does not check:
 ///
 /// - The order of the bytes is the order of the keys, and equal keys have equal bytes.
-/// - `take` takes what `append` wrote, no more and no less, whatever part of a key follows.
+/// - `take` consumes exactly what `append` wrote, whatever part of a key follows.
 /// - The first byte is neither 00, which is `None` and the end of a tuple inside a tuple, nor FF,
-///   where the keys end that begin with the same parts: [`prefix`](crate::ReadTxn::prefix) and
-///   [`values`](crate::ReadTxn::values) would not find a record whose next part begins so. Where
-///   debug assertions are on, such a part panics.
-/// - `nested` is true inside a tuple inside a tuple, which ends with 00. A type that has parts
-///   passes it on to them; one that has none writes the same in both cases.
+///   which ends the range of all keys with the same first parts: [`prefix`](crate::ReadTxn::prefix)
+///   and [`values`](crate::ReadTxn::values) would not find a record whose next part begins with FF.
+///   With debug assertions, such a part panics.
+/// - `nested` is true inside a tuple inside a tuple, which ends with 00. A type with parts passes
+///   it on to them; a type without parts writes the same bytes in both cases.
 ///
 /// # Examples
 ///
@@ -147,7 +149,7 @@ impl core::error::Error for KeyError {}
 /// assert_eq!(bytes, b"\x02ann\x00\x15\x08");
 /// assert_eq!(<(&str, u64)>::decode(&bytes), Ok(("ann".to_owned(), 8)));
 ///
-/// // The order of the bytes is that of the keys.
+/// // The bytes have the order of the keys.
 /// let bytes = |key: &(Option<i128>, [u8; 2])| {
 ///     let mut bytes = Vec::new();
 ///     <(Option<i128>, [u8; 2])>::encode(key, &mut bytes);
@@ -157,7 +159,7 @@ impl core::error::Error for KeyError {}
 /// assert!(bytes(&(Some(-1), [0, 1])) < bytes(&(Some(i128::MAX), [0, 0])));
 /// ```
 ///
-/// A type of one's own:
+/// A custom type:
 ///
 /// ```
 /// use latchwork_store::{Key, KeyError, Type};
@@ -188,34 +190,34 @@ impl core::error::Error for KeyError {}
 /// assert_eq!(<(Customer, &str)>::decode(&bytes), Ok((Customer(7), "ann".to_owned())));
 /// ```
 pub trait Key {
-    /// The key as a caller gives it, which may borrow.
+    /// The key as the caller passes it; it may borrow.
     type Of<'k>;
 
-    /// The key as it comes back.
+    /// The key as calls return it.
     type Owned;
 
-    /// What the type is: the catalog records it for each table. See [`Type`].
+    /// The description of the type, which the catalog records for each table. See [`Type`].
     const TYPE: &'static Type;
 
     /// Appends the key as one part, inside a nested tuple or not. O(length).
     fn append(key: &Self::Of<'_>, nested: bool, to: &mut Vec<u8>);
 
-    /// Takes one part from the front.
+    /// Consumes one part from the front.
     ///
     /// # Errors
     ///
     /// [`KeyError`].
     fn take(from: &mut &[u8], nested: bool) -> Result<Self::Owned, KeyError>;
 
-    /// Returns a key that came back, as a caller gives it.
+    /// Borrows a returned key, to pass it again.
     fn lend(owned: &Self::Owned) -> Self::Of<'_>;
 
-    /// Appends the whole key's bytes. O(length).
+    /// Appends the bytes of the whole key. O(length).
     fn encode(key: &Self::Of<'_>, to: &mut Vec<u8>) {
         Self::append(key, false, to);
     }
 
-    /// What the bytes of a whole key mean. O(length).
+    /// Decodes a whole key. O(length).
     ///
     /// # Errors
     ///
@@ -226,14 +228,14 @@ pub trait Key {
     }
 }
 
-/// Takes the next byte.
+/// Consumes the next byte.
 fn byte(from: &mut &[u8]) -> Result<u8, KeyError> {
     let (first, rest) = from.split_first().ok_or(KeyError::Short)?;
     *from = rest;
     Ok(*first)
 }
 
-/// Takes so many bytes.
+/// Consumes a number of bytes.
 fn array<const N: usize>(from: &mut &[u8]) -> Result<[u8; N], KeyError> {
     let (first, rest) = from.split_first_chunk().ok_or(KeyError::Short)?;
     *from = rest;

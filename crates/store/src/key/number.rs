@@ -3,7 +3,7 @@
 use super::{Key, KeyError, array, byte, code};
 use crate::Type;
 
-/// A magnitude's bytes without leading zeros.
+/// Returns the bytes of a magnitude without leading zeros.
 fn significant(magnitude: u128) -> usize {
     16 - magnitude.leading_zeros() as usize / 8
 }
@@ -28,7 +28,7 @@ fn append_negative(magnitude: u128, to: &mut Vec<u8>) {
     to.extend_from_slice(&(!magnitude).to_be_bytes()[16 - length..]);
 }
 
-/// An integer's magnitude, and whether it is below zero.
+/// Returns the magnitude of an integer, and whether it is negative.
 fn take_integer(from: &mut &[u8]) -> Result<(u128, bool), KeyError> {
     let found = byte(from)?;
     let (length, negative) = match found {
@@ -51,7 +51,7 @@ fn take_integer(from: &mut &[u8]) -> Result<(u128, bool), KeyError> {
     Ok((magnitude, negative))
 }
 
-/// The length of an integer of more than 8 bytes, which says it.
+/// Encodes the length of an integer of more than 8 bytes.
 #[cold]
 fn long(length: u8) -> Result<usize, KeyError> {
     match length {

@@ -3,10 +3,10 @@
 use super::{Key, KeyError, byte, code};
 use crate::Type;
 
-/// Bytes that are escaped at a time.
+/// The number of bytes that are escaped at a time.
 const SHORT: usize = 32;
 
-/// Appends bytes between a code and an end; a zero byte among them is escaped.
+/// Appends bytes between a code and a terminator; zero bytes are escaped.
 fn append(bytes: &[u8], kind: u8, to: &mut Vec<u8>) {
     to.reserve(bytes.len() + 2);
     to.push(kind);
@@ -17,10 +17,10 @@ fn append(bytes: &[u8], kind: u8, to: &mut Vec<u8>) {
     to.push(0);
 }
 
-/// Appends [`SHORT`] bytes at most, those that are zero with an escape behind them. Each byte costs
-/// the same: keys that are numbers have zeros here and there, and to branch on each is to guess.
+/// Appends up to [`SHORT`] bytes, with an escape after each zero. Each byte costs the same: number
+/// keys contain zeros at unpredictable places, so a branch on each byte would be mispredicted.
 fn escape(bytes: &[u8], to: &mut Vec<u8>) {
-    // Every byte may need two. `LAST` keeps the compiler from asking whether it fits.
+    // Every byte may need two. `LAST` lets the compiler omit the bounds check.
     const LAST: usize = 2 * SHORT - 1;
     let (mut escaped, mut end) = ([0; 2 * SHORT], 0);
     for byte in bytes {

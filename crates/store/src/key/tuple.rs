@@ -1,9 +1,9 @@
-//! Tuples as keys, and what they begin with.
+//! Tuples as keys, and their prefixes.
 
 use super::{Key, KeyError, byte, code};
 use crate::Type;
 
-/// What a type of a user's may do wrong, and no error would tell.
+/// Checks a mistake in a custom type that would cause no error otherwise.
 const NO_PART: &str = "a part of a key begins with FF: see `Key`";
 
 macro_rules! tuple {
@@ -63,9 +63,9 @@ tuple!(A a, B b, C c, D d, E e, F f);
 
 /// A key whose first parts are a `P`.
 ///
-/// A lone part is given as itself, several as a tuple.
+/// A single part is passed as itself, several parts as a tuple.
 pub trait StartsWith<P: Key>: Key {
-    /// Appends the bytes that all keys with these first parts begin with.
+    /// Appends the common prefix of all keys with these first parts.
     fn encode_prefix(prefix: &P::Of<'_>, to: &mut Vec<u8>) {
         P::encode(prefix, to);
     }
@@ -124,7 +124,7 @@ mod tests {
         }
     }
 
-    /// A range of all keys with the same first parts would not have it.
+    /// The range of all keys with the same first parts would not contain it.
     #[test]
     #[should_panic(expected = "begins with FF")]
     fn a_part_that_no_prefix_finds_is_told() {

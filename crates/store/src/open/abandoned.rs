@@ -1,18 +1,20 @@
-//! Memory in `/dev/shm` that no process has open and whose store's folder was removed.
+//! Shared memory in `/dev/shm` that no process has open and whose store's folder was removed.
 //!
-//! It is removed when this user opens any store. The file `store` in the memory names the store's
-//! folder, and the device and inode numbers of each folder around it. Memory is abandoned if
+//! It is removed when the same user opens any store. The file `store` in the memory contains the
+//! path of the store's folder, and the device and inode numbers of each folder above it. Memory is
+//! abandoned if all of this holds:
 //!
-//! - it is this user's, and names its store;
-//! - no process holds a slot of its region, in any namespace, or it has no region;
-//! - the store's folder does not exist, and the nearest folder around it that exists has
-//!   the numbers that it had.
+//! - It belongs to this user and names its store.
+//! - No process holds a slot of its region, in any namespace, or it has no region.
+//! - The store's folder does not exist, and the nearest existing folder above it has the recorded
+//!   numbers.
 //!
 //! The last rule distinguishes a removed folder from a folder that this process does not see: a
-//! disk that is not mounted, or a folder of another mount namespace, is below a folder with other
+//! disk that is not mounted, or a folder of another mount namespace, lies below a folder with other
 //! numbers. Such memory stays. The memory of a folder on a file system whose inode numbers change
-//! stays, and the memory of a store that was renamed in its place. A folder that was moved to
-//! another place counts as removed. The folder of a new store exists before its memory.
+//! also stays, and so does the memory of a store that was renamed within its parent folder. A
+//! folder that was moved elsewhere counts as removed. The folder of a new store exists before its
+//! memory.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -22,17 +24,17 @@ use std::path::Path;
 use latchwork_machine::Shared as Machine;
 use latchwork_region::{Error as RegionError, Options, Region};
 
-use super::memory::{OF, PREFIX, SHM, take_away};
+use super::memory::{OF, PREFIX, SHM, remove_memory};
 use super::owner::another;
 use super::text_file::read_file;
 
-/// The text of the file `store` in the memory of the store in this folder.
+/// Returns the text of the file `store` for the memory of the store in this folder.
 pub(super) fn note_of(path: &Path) -> String {
     let around = path.ancestors().skip(1).map(|around| numbers(around).unwrap_or_default());
     format!("{}\n{}\n", path.display(), around.collect::<Vec<_>>().join(" "))
 }
 
-/// Device and inode number.
+/// Returns device and inode number.
 fn numbers(path: &Path) -> Option<String> {
     fs::symlink_metadata(path).ok().map(|about| format!("{}:{}", about.dev(), about.ino()))
 }
@@ -43,7 +45,7 @@ pub(super) fn remove_abandoned() {
     let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
     for at in ours.map(|entry| entry.path()).filter(|at| another(at).is_none()) {
         if is_abandoned(&at) {
-            let _ = take_away(&at);
+            let _ = remove_memory(&at);
         }
     }
 }
@@ -52,13 +54,13 @@ fn is_abandoned(at: &Path) -> bool {
     is_removed(at).is_some_and(|removed| removed) && is_unused(at)
 }
 
-/// Whether the store of this memory may be where this process does not see it: there is no store
-/// at its path, and its folder is not known to have been removed.
+/// Returns whether the store of this memory may exist where this process does not see it: no store
+/// exists at its path, and its folder is not known to have been removed.
 pub(crate) fn may_be_elsewhere(at: &Path, store: &Path) -> bool {
     is_absent(&store.join("identity")) && is_removed(at) != Some(true)
 }
 
-/// Whether the store's folder was removed; none if that is not known.
+/// Returns whether the store's folder was removed; `None` if that is unknown.
 fn is_removed(at: &Path) -> Option<bool> {
     let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
     let (path, numbers_then) = text.strip_suffix('\n')?.split_once('\n')?;
@@ -78,8 +80,8 @@ fn is_removed(at: &Path) -> Option<bool> {
     None
 }
 
-/// Whether a folder next to the store's path names this memory: the store's own folder,
-/// under another name, or a copy that has none of its own.
+/// Returns whether a folder next to the store's path names this memory: the store's own folder
+/// under another name, or a copy without its own memory.
 fn is_renamed(memory: &Path, path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
 
@@ -95,7 +97,7 @@ fn is_absent(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|why| why.kind() == ErrorKind::NotFound)
 }
 
-/// Whether no living process has the memory, as far as it can be looked at.
+/// Returns whether no living process uses the memory, as far as it can be inspected.
 fn is_unused(at: &Path) -> bool {
     let options = Options { mode: 0o777, ..Options::default() };
     match Region::<Machine>::view(at.join("region"), &options) {

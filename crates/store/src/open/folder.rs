@@ -1,4 +1,5 @@
-//! A folder that a process holds: as one of those that have the store open, or while nobody has.
+//! The folder of a store, held by a process that has the store open, or locked while no process has
+//! it open.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -14,7 +15,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use super::group::share;
 use super::identity::{Identity, convert_identity, parse_identity};
 use super::memory::{
-    RecordedMemory, SHM, is_place, memory_left, named_for, parse, places, take_away,
+    RecordedMemory, SHM, is_place, memory_left, named_for, parse, places, remove_memory,
 };
 use super::no_store;
 use super::owner::is_own;
@@ -24,38 +25,38 @@ use crate::files::inner::Sizes;
 use crate::format::FORMAT;
 use crate::{Error, Refusal};
 
-/// How often, and after how long each time, it is looked whether those that are closing, or are
-/// dying, have gone.
+/// How often, and at what interval, a process checks whether processes that close the store or die
+/// have released their locks.
 pub(super) const CLOSING: u32 = 5_000;
 pub(super) const GOING: Duration = Duration::from_micros(200);
 
-/// How long it is waited before it is asked whether readers have a store.
+/// How long a process waits for `opening` before it checks whether readers in place hold the lock.
 const SOON: Duration = Duration::from_secs(1);
-/// How often a lock is asked for that another process has.
+/// How often a process tries to take a lock that another process holds.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long tools that need a store that nobody has open wait for a process that opens or closes
-/// it.
+/// How long tools that need a closed store wait for a process that opens or closes it.
 const REST: Duration = Duration::from_secs(10);
 
-/// A store's folder, as a process that has it open holds it.
+/// The folder of a store, as held by a process that has the store open.
 #[derive(Debug)]
 pub(crate) struct Folder {
-    /// The path that it had when it was opened: it may be another folder's by now.
+    /// The path that the folder had when it was opened. Another folder may have this path now.
     pub(crate) path: PathBuf,
     /// The folder itself.
     pub(super) here: File,
-    /// The store's number, and that of its region: what `region` says is believed if it has these.
+    /// The random numbers of the store and of its region. The file `region` is valid only with
+    /// these.
     pub(super) id: String,
     pub(super) creation: u128,
-    /// Where its memory is.
+    /// The folder of the shared memory.
     pub(super) memory: PathBuf,
-    /// Locked, shared, for as long as the store is open.
+    /// Locked shared while the store is open.
     pub(super) live: Locked,
 }
 
-/// A file that this process has locked, until the value goes. That lets go of the lock by a call of
-/// its own: a child that another thread forks at the wrong moment has the file open, too, and keeps
-/// the lock of one that is closed only.
+/// A file that this process holds locked until the value is dropped. The drop unlocks explicitly:
+/// if another thread forks at the wrong moment, the child shares the open file, and closing it in
+/// the parent alone would not release the lock.
 #[derive(Debug)]
 pub(crate) struct Locked {
     pub(super) file: Unforked,
@@ -63,13 +64,13 @@ pub(crate) struct Locked {
 }
 
 impl Locked {
-    /// One that is to be locked.
+    /// Wraps a file without locking it.
     pub(super) fn new(file: File) -> Result<Self, std::io::Error> {
         let file = Unforked::new(file).map_err(std::io::Error::other)?;
         Ok(Self { file, process: std::process::id() })
     }
 
-    /// Waits until the file is locked for this process alone.
+    /// Blocks until the file is locked exclusively.
     pub(super) fn alone(file: File) -> Result<Self, std::io::Error> {
         let locked = Self::new(file)?;
         locked.lock().map(|()| locked)
@@ -78,15 +79,15 @@ impl Locked {
     fn lock(&self) -> std::io::Result<()> {
         loop {
             match self.file.lock() {
-                // A signal came.
+                // A signal interrupted the wait.
                 Err(why) if why.kind() == ErrorKind::Interrupted => {}
                 done => return done,
             }
         }
     }
 
-    /// Locks the file for this process alone, and waits at most so long. If another process has the
-    /// lock then, returns its number, where that is known.
+    /// Locks the file exclusively, waiting at most this long. If another process still holds the
+    /// lock, returns its process id, where known.
     fn lock_within(&self, wait: Duration) -> std::io::Result<Result<(), Option<u32>>> {
         let deadline = Deadline::after::<Machine>(wait);
         loop {
@@ -99,13 +100,13 @@ impl Locked {
                 Err(TryLockError::Error(why)) if why.kind() == ErrorKind::Interrupted => {}
                 Err(TryLockError::Error(why)) => return Err(why),
             }
-            // The lock has no queue that a process could be woken from in time.
+            // `flock` has no wait with a timeout.
             nap(LOOK);
         }
     }
 }
 
-/// Sleeps for so long, where another process is to go on and wakes nobody.
+/// Sleeps for this long. Used where another process makes progress and sends no wakeup.
 pub(super) fn nap(time: Duration) {
     let nobody = Machine::U32;
     Machine::wait(&nobody, 0, Some(Deadline::after::<Machine>(time)));
@@ -122,7 +123,8 @@ pub(super) fn lock_opening(
     if locked.lock_within(soon).map_err(said)?.is_ok() {
         return Ok(locked);
     }
-    // Processes that open a store or close it lock it for themselves. Readers in place share it.
+    // A process that opens or closes the store locks it exclusively; readers in place lock it
+    // shared.
     if locked.file.try_lock_shared().is_ok() {
         return Err(refused(path, Refusal::ReadElsewhere));
     }
@@ -134,8 +136,9 @@ pub(super) fn lock_opening(
     done.map(|()| locked).map_err(|process| refused(path, Refusal::BeingOpened { process }))
 }
 
-/// The process that has a file locked for itself, as proc_locks(5) has it: some file systems are
-/// there under another number than their files say, and processes of other containers as none.
+/// Returns the process that holds the exclusive lock on a file, according to proc_locks(5). Some
+/// file systems have another device number there than in the file's metadata, and processes of
+/// other containers have no number.
 fn holder(file: &File) -> Option<u32> {
     let about = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(about.dev()), rustix::fs::minor(about.dev()));
@@ -149,16 +152,16 @@ fn holder(file: &File) -> Option<u32> {
 
 impl Drop for Locked {
     fn drop(&mut self) {
-        // In the child of a fork it is the parent's lock.
+        // In the child of a fork the lock belongs to the parent.
         if self.process == std::process::id() {
             let _ = self.file.unlock();
         }
     }
 }
 
-/// A file that is there to be locked.
+/// Opens a lock file, and creates it if it does not exist.
 pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
-    // Nobody else can lock it: a lock takes no more than the right to read.
+    // Only its owner can lock it: a lock requires no more than read permission.
     let (flags, owner) = (OFlags::RDWR | OFlags::CREATE, Mode::RUSR | Mode::WUSR);
     let opened = latchwork_machine::open(&*path.join(name), flags, owner);
     let said = |why| refused(path, why);
@@ -167,18 +170,19 @@ pub(super) fn lock_file(path: &Path, name: &str) -> Result<File, Error> {
     Ok(file)
 }
 
-/// A store that nobody has open, and that nobody opens while this lives.
+/// A store that no process has open, and that no process can open while this value lives.
 #[derive(Debug)]
 pub(crate) struct AtRest {
     pub(crate) path: PathBuf,
     pub(crate) id: String,
-    /// Locked.
+    /// The lock on `opening`.
     _opening: Option<Locked>,
 }
 
-/// Whether other processes have the store open whose file `live` this is, where this one has locked
-/// `opening`: if not, `live` is locked. None if it is one that is dying: its locks go one after the
-/// other, and it had all for itself, to open the store or to close it.
+/// Returns whether other processes have the store open; the caller holds `opening` and passes the
+/// file `live`. On `false`, `live` is locked exclusively. `None` means that a dying process still
+/// holds `live` exclusively: it was opening or closing the store, and its locks are released one
+/// after another.
 pub(super) fn others(live: &File) -> std::io::Result<Option<bool>> {
     match live.try_lock() {
         Ok(()) => return Ok(Some(false)),
@@ -192,13 +196,13 @@ pub(super) fn others(live: &File) -> std::io::Result<Option<bool>> {
     }
 }
 
-/// Takes hold of a store that nobody has open, and says what sizes it keeps. Nothing is written but
-/// the file that is locked. Another process that opens or closes it is waited for some time.
+/// Locks a store that no process has open, and reads the sizes of its files. Writes nothing except
+/// a lock file. Waits a limited time for a process that opens or closes the store.
 pub(crate) fn at_rest(path: &Path, sizes: &mut Sizes) -> Result<AtRest, Error> {
     at_rest_within(path, sizes, REST)
 }
 
-/// The same; another process is waited for so long.
+/// Locks a store as [`at_rest`] does, with this limit on the wait.
 pub(crate) fn at_rest_within(
     path: &Path,
     sizes: &mut Sizes,
@@ -211,8 +215,8 @@ pub(crate) fn at_rest_within(
     }
 }
 
-/// Converts the store in a folder, which no process has open, to the present format. Returns the
-/// format that it had.
+/// Converts the store in a folder, which no process has open, to the current format. Returns the
+/// previous format.
 pub(crate) fn convert(path: &Path) -> Result<u64, Error> {
     let mut sizes = Sizes::default();
     let (held, found) = held_at_rest(path, &mut sizes, REST)?;
@@ -226,7 +230,7 @@ pub(crate) fn convert(path: &Path) -> Result<u64, Error> {
     Ok(found.format)
 }
 
-/// A store of any format that can be converted.
+/// Locks a store of any format that can be converted.
 fn held_at_rest(
     path: &Path,
     sizes: &mut Sizes,
@@ -237,7 +241,7 @@ fn held_at_rest(
         _ => refused(path, why),
     })?;
     let said = |why: std::io::Error| refused(&path, why);
-    // What was never opened, or came out of an archive, may not have the files that are locked.
+    // A folder that was never opened, or was unpacked from an archive, may lack the lock files.
     let file = |name: &str| match open_file(&path.join(name)) {
         Err(why) if why.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some).map_err(said),
@@ -271,8 +275,8 @@ fn held_at_rest(
     Ok((AtRest { path, id: found.id.clone(), _opening: opening }, found))
 }
 
-/// Makes the file that is locked; none where it cannot be made, for then no process can open the
-/// store. In the folder of another user nothing is made: it would be in the way of that one.
+/// Creates the lock file. Returns `None` if it cannot be created, because then no process can open
+/// the store either. Creates nothing in a folder of another user: that user could not use the file.
 fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
     use Refusal::{NoSpace, Permission, ReadOnly};
 
@@ -284,12 +288,12 @@ fn made_to_lock(path: &Path) -> Result<Option<File>, Error> {
 }
 
 impl AtRest {
-    /// Where memory is that killed processes left, if this machine has it.
+    /// Returns the folder of the memory that killed processes left, if it exists on this machine.
     pub(crate) fn left(&self) -> Result<Option<PathBuf>, Error> {
         Ok(memory_left(&self.path, &self.id, false)?.map(|left| left.at))
     }
 
-    /// The folders that may have its memory, of use or not.
+    /// Returns the folders that may contain shared memory of the store, usable or not.
     pub(crate) fn places(&self) -> BTreeSet<PathBuf> {
         let named = named_for(&self.path, &self.id).into_iter();
         named.chain(places(&self.path, &self.id)).collect()
@@ -297,9 +301,9 @@ impl AtRest {
 }
 
 impl Folder {
-    /// Closes the store: the last process that has it open makes a checkpoint, and takes the shared
-    /// memory away. If the checkpoint fails the memory stays, and the next that opens the store has
-    /// it. If only taking it away fails, the files have all, and what is left of it is not joined.
+    /// Closes the store. The last process that has it open makes a checkpoint and removes the
+    /// shared memory. If the checkpoint fails, the memory stays for the next process. If only the
+    /// removal fails, the files are complete, and the rest of the memory is not joined.
     pub(crate) fn close(&self, finish: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         if self.is_removed() {
             self.forget();
@@ -307,51 +311,54 @@ impl Folder {
         }
         let opening = self.file("opening").and_then(Locked::alone);
         let _opening = opening.map_err(|why| refused(&self.path, why))?;
-        // The lock becomes exclusive only if no other process has it.
+        // The lock becomes exclusive only if no other process holds it.
         let _ = self.live.file.unlock();
         let closed = match self.live.file.try_lock() {
             Ok(()) => finish().and_then(|()| self.forget_region()),
             Err(TryLockError::WouldBlock) => Ok(()),
             Err(TryLockError::Error(why)) => Err(refused(&self.path, why)),
         };
-        // Before `opening` goes: the next process must not find it locked.
+        // Unlock before `opening`, so that the next process does not find `live` locked.
         let _ = self.live.file.unlock();
         closed
     }
 
-    /// Takes the shared memory away, of which the files have all, if it is what this process had.
+    /// Removes the shared memory, whose contents are in the files, if it is the memory of this
+    /// process.
     fn forget_region(&self) -> Result<(), Error> {
         let said = |why: std::io::Error| refused(&self.path, why);
-        let told = self.file("region").and_then(std::io::read_to_string).map_err(said)?;
+        let text = self.file("region").and_then(std::io::read_to_string).map_err(said)?;
         let RecordedMemory { at, of, creation, .. } =
-            parse(&told).map_err(|why| refused(&self.path, why))?;
+            parse(&text).map_err(|why| refused(&self.path, why))?;
         let is_own = of == self.path && creation == self.creation;
         if !is_own || !is_place(&at, &self.path, &self.id) {
             let what = "it names other memory than the process that closes the store has";
             return Err(refused(&self.path, Refusal::Damaged { file: "region", what }));
         }
         let unlinked = rustix::fs::unlinkat(&self.here, "region", AtFlags::empty());
-        // Beside the data it is at the path of another folder by now, if this one was moved.
+        // If the folder was moved, the path of memory in the folder now belongs to another folder.
         let is_there = at != self.path.join("memory") || self.is_there();
-        let other = if is_there { take_away(&at).map_err(|why| refused(&at, why))? } else { None };
+        let other =
+            if is_there { remove_memory(&at).map_err(|why| refused(&at, why))? } else { None };
         match other {
             Some(name) => Err(refused(&at, Refusal::NotMemory { name })),
             None => unlinked.map_err(|why| said(why.into())),
         }
     }
 
-    /// Takes the memory of a folder away that was removed, if no other process has it open: nobody
-    /// can open it any more. Beside the data it went with the folder.
+    /// Removes the shared memory of a folder that was removed, unless another process has the store
+    /// open. No process can open the store any more. Memory in the folder was removed with it.
     fn forget(&self) {
         let _ = self.live.file.unlock();
         if self.live.file.try_lock().is_ok() && self.memory.parent() == Some(Path::new(SHM)) {
-            let _ = take_away(&self.memory);
+            let _ = remove_memory(&self.memory);
         }
         let _ = self.live.file.unlock();
     }
 
-    /// Whether the folder was removed, with all in it. Its files may have been moved before, and
-    /// their memory is theirs; and some file systems count no links.
+    /// Returns whether the folder was removed with its contents. The files may have been moved to
+    /// another folder before, and then still own their memory; and some file systems do not count
+    /// links.
     fn is_removed(&self) -> bool {
         let is_unlinked = |file: &File| file.metadata().is_ok_and(|about| about.nlink() == 0);
         let has_identity = || match self.file("identity") {
@@ -361,13 +368,13 @@ impl Folder {
         is_unlinked(&self.here) && is_unlinked(&self.live.file) && !has_identity()
     }
 
-    /// A file of it.
+    /// Opens a file of the folder for reading.
     fn file(&self, name: &str) -> Result<File, std::io::Error> {
         let how = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         Ok(latchwork_machine::open_at(&self.here, name, how, Mode::empty())?.into())
     }
 
-    /// Whether the folder has the path that it had.
+    /// Returns whether the folder still has its path.
     fn is_there(&self) -> bool {
         let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
         let both = fs::metadata(&self.path).and_then(|there| Ok((there, self.here.metadata()?)));

@@ -1,4 +1,4 @@
-//! The file `identity`: what a folder is, a random number, and the sizes that its files keep.
+//! The file `identity`: the format, a random number, and the sizes of the store's files.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,14 +13,15 @@ use crate::format::{CONVERTED, FORMAT};
 use crate::{Error, Refusal};
 
 const TITLE: &str = "latchwork store, format ";
-/// A random number, as text.
+/// Returns a random number as text.
 pub(super) fn random() -> Result<String, std::io::Error> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The store's number, and the sizes that it keeps; made if the folder has none.
+/// Reads the store's number and the sizes of its files; writes a new identity if the folder has
+/// none.
 pub(super) fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> {
     let said = |why: std::io::Error| refused(path, why);
     match read_file(&path.join("identity")) {
@@ -33,11 +34,11 @@ pub(super) fn identity(path: &Path, sizes: &mut Sizes) -> Result<String, Error> 
     }
 }
 
-/// Refuses a folder of other things before any file is made in it. One that another process just
-/// makes a store of is none.
+/// Refuses a folder that contains other files, before any file is created in it. Accepts a folder
+/// in which another process is creating a store.
 pub(super) fn is_for_a_store(path: &Path) -> Result<(), Error> {
     match has_nothing_else(path) {
-        // The identity is the first of a store's files.
+        // The identity is the first file of a store.
         Err(why) if !path.join("identity").exists() => Err(why),
         _ => Ok(()),
     }
@@ -49,7 +50,7 @@ fn has_nothing_else(path: &Path) -> Result<(), Error> {
     let mut other = other.map(|entry| entry.file_name());
     match other.find(|name| !ours.contains(&name.to_string_lossy().as_ref())) {
         Some(name) => match no_store(path) {
-            // Its other files are there.
+            // The other files of a store exist.
             why @ Error::Open { why: Refusal::Damaged { .. }, .. } => Err(why),
             _ => Err(refused(path, Refusal::NotEmpty { name })),
         },
@@ -57,12 +58,12 @@ fn has_nothing_else(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Makes a folder a store: it gets a number.
+/// Turns a folder into a store: writes its identity.
 pub(crate) fn write_identity(path: &Path, sizes: &Sizes) -> Result<String, Error> {
     let said = |why: std::io::Error| refused(path, why);
-    // Before there is an identity: a folder that has one is a store, and this is not done again.
+    // Before the identity exists: a folder that has one is a store, and this step is not repeated.
     for around in folders_around(path) {
-        // As far as this user may: what it made itself it may read.
+        // As far as permissions allow: this user can open any folder that it has created.
         if let Ok(folder) = open_folder(around) {
             folder.sync_all().map_err(|why| refused(around, why))?;
         }
@@ -80,28 +81,28 @@ fn put_identity(path: &Path, id: &str, sizes: &Sizes) -> std::io::Result<()> {
     open_folder(path)?.sync_all()
 }
 
-/// Writes the identity of a store of an older format anew, in the present one. The caller has the
-/// store for itself.
+/// Rewrites the identity of a store of an older format in the current format. The caller has
+/// exclusive access to the store.
 pub(super) fn convert_identity(path: &Path, found: &Identity, sizes: &Sizes) -> Result<(), Error> {
     put_identity(path, &found.id, sizes).map_err(|why| refused(path, why))
 }
 
-/// The folders above one, up to where its file system begins. Each of them may be new: this process
-/// made it, or one that died meanwhile; and with a name that is not durable all below it is lost.
-/// What another file system is mounted on was there before.
+/// Returns the folders above a path, up to the root of its file system. This process, or a process
+/// that died, may have created any of them recently, and everything below a folder whose name is
+/// not durable can be lost. A mount point existed before.
 fn folders_around(path: &Path) -> impl Iterator<Item = &Path> {
     let device = |path: &Path| fs::metadata(path).ok().map(|about| about.dev());
     let own = device(path);
     path.ancestors().skip(1).take_while(move |around| device(around) == own)
 }
 
-/// What an identity says, beside sizes.
+/// The contents of an identity, except the sizes.
 pub(super) struct Identity {
     pub(super) format: u64,
     pub(super) id: String,
 }
 
-/// The number that an identity of the present format says, and the sizes.
+/// Parses an identity of the current format.
 pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, Refusal> {
     match parse_identity(bytes, sizes)? {
         Identity { format: FORMAT, id } => Ok(id),
@@ -109,8 +110,8 @@ pub(super) fn read_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<String, R
     }
 }
 
-/// The same of a format that can be converted, too. An identity that was written before it said
-/// sizes has what the caller says.
+/// Parses an identity of any format that can be converted. An identity of a version that did not
+/// record sizes leaves those of the caller.
 pub(super) fn parse_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<Identity, Refusal> {
     let wrong = |what| Refusal::Damaged { file: "identity", what };
     let text = str::from_utf8(bytes).map_err(|_| wrong("it is no text"))?;
@@ -149,9 +150,9 @@ pub(super) fn parse_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<Identity
             _ => return Err(wrong("a line")),
         }
     }
-    // Other sizes are the caller's, and what is wrong with them is told by another check.
+    // The caller's other sizes are checked elsewhere.
     let mut made = Sizes { page: sizes.page, log_segment: sizes.log_segment, ..Sizes::default() };
-    // The log's buffer is no larger than a segment of it.
+    // The log buffer is at most as large as a segment.
     for sizes in [&mut made, sizes] {
         while sizes.log_buffer > sizes.log_segment {
             sizes.log_buffer /= 2;
@@ -165,7 +166,7 @@ pub(super) fn parse_identity(bytes: &[u8], sizes: &mut Sizes) -> Result<Identity
 mod tests {
     use super::*;
 
-    /// One name that is not durable has all below it lost.
+    /// If a name is not durable, everything below it can be lost.
     #[test]
     fn all_folders_above_a_new_store_are_to_be_synced() {
         let temp = fs::canonicalize(std::env::temp_dir()).unwrap();

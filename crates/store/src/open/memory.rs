@@ -1,27 +1,29 @@
-//! Where a store's shared memory lies, and the file `region` that says so.
+//! The place of a store's shared memory, and the file `region` that records it.
 //!
-//! Each memory has a folder of its own, whose name has a random number. The file `region` of the
-//! store has that name and the number of the region, which is random as well. So memory is found
-//! by what the store's own files hold.
+//! Each memory is a folder with a random number in its name. The file `region` in the store's
+//! folder records that name and the random number of the region. So a process finds the memory
+//! through the store's own files.
 //!
-//! A copy of the store's folder holds the same. What decides whether it has the memory:
+//! A copy of the store's folder contains the same `region`. These rules decide whether a folder
+//! owns the memory:
 //!
-//! | the folder | what happens |
+//! | the folder | result |
 //! |---|---|
-//! | processes have locked its `live` | it is the one that they have open: joined |
-//! | it has another path than `region` says | refused: moved, or a copy |
-//! | living processes have the memory and have not locked its `live` | refused: a copy |
-//! | no process lives, and its inode numbers are those that `region` says | joined as it was left |
-//! | other inode numbers, same mount namespace | the files are recovered, with its log |
-//! | other numbers, another mount namespace | refused: it may be a copy in another container |
+//! | processes hold a lock on its `live` | joined: it is the folder that they have open |
+//! | its path differs from the one in `region` | refused: moved or copied |
+//! | living processes use the memory but hold no lock on its `live` | refused: a copy |
+//! | no process is alive, and its inode numbers are those in `region` | joined as it was left |
+//! | other inode numbers, same mount namespace | the files are recovered with the memory's log |
+//! | other inode numbers, other mount namespace | refused: it may be a copy in another container |
 //!
-//! In one mount namespace a path leads to one folder at a time. So a folder with other inode
-//! numbers has replaced the first one, or is on a file system that numbers its files anew
-//! (overlayfs, FUSE). Its pages may be older than the memory's processes knew; what the log in
-//! the memory has is right for them, if the log in the files is the one that the memory goes on
-//! from (`Log::has_its_files`). So inode numbers only save the recovery.
+//! Within one mount namespace, a path leads to one folder at a time. A folder with other inode
+//! numbers has therefore replaced the first one, or lies on a file system that renumbers its files
+//! (overlayfs, FUSE). Its pages may be older than the pages that the memory's processes used. The
+//! log in the memory applies to them if it continues the log in the files (`Log::has_its_files`).
+//! Matching inode numbers only save the recovery.
 //!
-//! A process that makes memory first writes the name into `region-new`. If it is killed before
+//! A process that creates memory first writes its name into `region-new`. If the process is killed
+//! before `region` contains the name, the next process that opens the store removes that memory.
 //! `region` has the name, the next one to open the store removes that memory.
 
 use std::ffi::OsString;
@@ -43,67 +45,66 @@ use crate::{Error, Refusal};
 
 type Region = latchwork_region::Region<Machine>;
 
-/// Where shared memory lies.
+/// Where shared memory is created.
 pub(crate) const SHM: &str = "/dev/shm";
-/// What the folders there are named by.
+/// Prefix of the folders' names there.
 pub(crate) const PREFIX: &str = "latchwork-";
 /// The areas of a store's region.
 const AREAS: [&str; 6] = ["log", "store", "pool-head", "pool-xlat", "pool-desc", "pool-frames"];
-/// How many files and folders a store's memory is, and some more.
+/// An upper bound on the number of files and folders of one memory.
 const FILES: u64 = 16;
-/// The file of such a folder that says of which store it is.
+/// The file in such a folder that names the store.
 pub(crate) const OF: &str = "store";
 
-/// Which start of the machine this is; nothing where that is not to be seen.
+/// Returns the id of the current boot; empty if it cannot be read.
 fn boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Free bytes of `/dev/shm`, as far as this user may make files there.
+/// Returns the free bytes of `/dev/shm`, or 0 if this user cannot create files there.
 pub(super) fn room() -> u64 {
     use rustix::fs::{Access, AtFlags, CWD, StatVfs, StatVfsMountFlags, accessat, statvfs};
     use rustix::io::Errno;
 
     let may = Access::WRITE_OK | Access::EXEC_OK;
-    // One without a limit of files says that it has none.
+    // A file system without a limit on files reports 0.
     let has_files = |fs: &StatVfs| fs.f_files == 0 || fs.f_favail >= FILES;
     let can = |fs: &StatVfs| {
         !fs.f_flag.contains(StatVfsMountFlags::RDONLY)
             && has_files(fs)
-            // Where the system does not know the question, it is tried.
+            // If the kernel does not support the check, try.
             && !matches!(accessat(CWD, SHM, may, AtFlags::EACCESS), Err(Errno::ACCESS))
     };
     statvfs(SHM).ok().filter(can).map_or(0, |fs| fs.f_bavail * fs.f_frsize)
 }
 
-/// A new folder's name in `/dev/shm` for memory of this store.
+/// Returns a new folder's path in `/dev/shm` for the memory of this store.
 pub(super) fn new_memory(id: &str) -> std::io::Result<PathBuf> {
     let number = random()?;
     Ok(Path::new(SHM).join(format!("{PREFIX}{id}-{}", &number[..16])))
 }
 
-/// The mount namespace of this process; 0 if that is not to be seen.
+/// Returns the mount namespace of this process; 0 if it cannot be read.
 fn mounts() -> u64 {
     fs::metadata("/proc/self/ns/mnt").map_or(0, |about| about.ino())
 }
 
-/// What a folder's file `region` says.
+/// The contents of a file `region`.
 pub(crate) struct RecordedMemory {
-    /// Whether the machine was not started again since, as far as that is to be seen.
+    /// Whether the machine has not restarted since, as far as this process can see.
     pub(crate) now: bool,
-    /// Where the memory is.
+    /// The folder of the memory.
     pub(crate) at: PathBuf,
-    /// Of which folder.
+    /// The store's folder.
     pub(crate) of: PathBuf,
-    /// The number of its region: the same place may have other memory in another container, of
-    /// an earlier time.
+    /// The random number of the region. Another container may have older memory at the same path.
     pub(super) creation: u128,
-    /// Which folder has that path, and which files are there.
+    /// The inodes of the store's folder and files.
     files: Files,
 }
 
-/// The inodes of a store's folder, of its pages, and of the region that lies there, if it does;
-/// and the mount namespace in which the folder has its path.
+/// The inode numbers of a store's folder, of its `data`, and of its region if that lies in the
+/// folder; and the mount namespace in which the folder has its path.
 struct Files {
     folder: u64,
     data: u64,
@@ -112,7 +113,7 @@ struct Files {
 }
 
 impl Files {
-    /// Whether they are the same files, in whichever namespace.
+    /// Returns whether the files are the same, in whatever namespace.
     fn is_of(&self, other: &Self) -> bool {
         let numbers = |files: &Self| [files.folder, files.data, files.region];
         numbers(self) == numbers(other)
@@ -129,18 +130,18 @@ impl Files {
     }
 }
 
-/// Reads a folder's file `region`; none if there is none.
-pub(crate) fn told(path: &Path) -> Result<Option<RecordedMemory>, Error> {
+/// Reads the file `region` of a folder; `None` if it does not exist.
+pub(crate) fn recorded_memory(path: &Path) -> Result<Option<RecordedMemory>, Error> {
     let damaged = |what| refused(path, Refusal::Damaged { file: "region", what });
     let bytes = match read_file(&path.join("region")) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
         Err(why) if why.kind() == ErrorKind::InvalidData => {
-            return Err(damaged("it is no file: move it away"));
+            return Err(damaged("it is not a file: move it away"));
         }
         other => other.map_err(|why| refused(path, why))?,
     };
     let text = String::from_utf8(bytes);
-    let text = text.map_err(|_| damaged("it is no text; `forget-memory` has the files count"))?;
+    let text = text.map_err(|_| damaged("it is not text; run `forget-memory` to use the files"))?;
     parse(&text).map(Some).map_err(|why| refused(path, why))
 }
 
@@ -157,7 +158,7 @@ pub(super) fn parse(text: &str) -> Result<RecordedMemory, Refusal> {
     let (Some(boot_then), Some(at), Some(of), Some(creation), Some(files)) =
         (boot_then, at, of, creation, files)
     else {
-        let what = "it is cut off; `forget-memory` has the files alone count";
+        let what = "it is cut off; run `forget-memory` to use the files alone";
         return Err(Refusal::Damaged { file: "region", what });
     };
     let boot = boot();
@@ -166,7 +167,7 @@ pub(super) fn parse(text: &str) -> Result<RecordedMemory, Refusal> {
     Ok(RecordedMemory { now, at, of, creation, files })
 }
 
-/// Has a folder's file `region` say that its memory is there, from now on.
+/// Writes the file `region`, which announces the memory.
 pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()> {
     let Files { folder, data, region, mounts } = Files::of(path, at)?;
     let (boot, at, path_of) = (boot(), at.display(), path.display());
@@ -174,13 +175,13 @@ pub(super) fn tell(path: &Path, at: &Path, creation: u128) -> std::io::Result<()
     replace_file(path, "region", &format!("{boot}\n{at}\n{path_of}\n{creation:032x}\n{files}\n"))
 }
 
-/// Says where memory is going to be, before it is made.
+/// Records where memory will be created, before it is.
 pub(super) fn announce(path: &Path, at: &Path) -> std::io::Result<()> {
     let (boot, at, path_of) = (boot(), at.display(), path.display());
     write_file(&path.join("region-new"), &format!("{boot}\n{at}\n{path_of}\n")).map(drop)
 }
 
-/// The folders that may have memory of the store in a folder, whether it is of use or not.
+/// Returns the folders that may contain memory of the store in a folder, usable or not.
 pub(super) fn places(path: &Path, id: &str) -> Vec<PathBuf> {
     let said = ["region", "region-new"].map(|name| {
         let text = String::from_utf8(read_file(&path.join(name)).ok()?).ok()?;
@@ -194,23 +195,23 @@ pub(super) fn places(path: &Path, id: &str) -> Vec<PathBuf> {
     places
 }
 
-/// The store that the file `store` of memory names; none if its process died as it wrote the file.
+/// Returns the store's folder that the file `store` of a memory names; `None` if the process died
+/// while it wrote the file.
 pub(crate) fn store_of(at: &Path) -> Option<PathBuf> {
     let text = String::from_utf8(read_file(&at.join(OF)).ok()?).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n')?.lines().next()?))
 }
 
-/// The folders of this user in `/dev/shm` that say that they are of the store in this folder.
-/// What no file of the store names may be another one's, of the same path in another container.
+/// Returns the folders of this user in `/dev/shm` that name the store in this folder. Memory that
+/// no file of the store names may belong to a store at the same path in another container.
 pub(super) fn named_for(path: &Path, id: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(SHM).into_iter().flatten().flatten().map(|entry| entry.path());
     let is_for = |at: &PathBuf| store_of(at).is_some_and(|store| store == path);
-    // Any user may say anything there.
+    // Any user can write any name there.
     entries.filter(|at| is_place(at, path, id) && another(at).is_none() && is_for(at)).collect()
 }
 
-/// Whether memory of the store in this folder may be there, whatever number its file system had
-/// when it was made.
+/// Returns whether a path may contain memory of the store in this folder.
 pub(crate) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
     let is_of = |name: &str| name.starts_with(&format!("{PREFIX}{id}-"));
     let is_in_shm = at.parent() == Some(Path::new(SHM));
@@ -218,54 +219,57 @@ pub(crate) fn is_place(at: &Path, path: &Path, id: &str) -> bool {
     is_in_shm && is_of || at == path.join("memory")
 }
 
-/// Where the shared memory is, if it is of this start of the machine.
+/// Returns where the shared memory is, if it is from the current boot.
 fn region_of(path: &Path, id: &str) -> Result<Option<(PathBuf, Files)>, Error> {
-    let Some(told) = told(path)?.filter(|told| told.now) else { return Ok(None) };
-    if told.of != path {
-        return Err(refused(path, Refusal::Elsewhere { path: told.of }));
+    let Some(recorded) = recorded_memory(path)?.filter(|recorded| recorded.now) else {
+        return Ok(None);
+    };
+    if recorded.of != path {
+        return Err(refused(path, Refusal::Elsewhere { path: recorded.of }));
     }
-    if !is_place(&told.at, path, id) {
+    if !is_place(&recorded.at, path, id) {
         let what = "it names memory that is not this store's";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
-    Ok(Some((told.at, told.files)))
+    Ok(Some((recorded.at, recorded.files)))
 }
 
-/// Memory that processes have, or left.
+/// Memory that processes use, or that they left.
 #[derive(Debug)]
 pub(crate) struct Left {
-    /// Where.
+    /// The folder of the memory.
     pub(crate) at: PathBuf,
-    /// Whether the files are known to be those that its processes had.
+    /// Whether the files are known to be the ones of those processes.
     pub(super) same: bool,
 }
 
-/// Memory that processes have, or left as it is, if this machine has it. If all are dead it is
-/// not enough that its files are there: see [`Region::is_as_left`].
+/// Returns the memory that processes use or left intact, if it exists on this machine. If all
+/// processes are dead, the existence of the files is not sufficient: see [`Region::is_as_left`].
 pub(super) fn memory_left(path: &Path, id: &str, alive: bool) -> Result<Option<Left>, Error> {
     let Some((at, files)) = region_of(path, id)? else { return Ok(None) };
-    // What this user may not look at is there: another one's, and what it has is not to be lost.
+    // Memory that this user cannot inspect exists: it belongs to another user, and its contents
+    // must not be lost.
     if !at.join("region").try_exists().map_err(|why| of_memory(&at, why))? {
         return Ok(None);
     }
-    // The lock of the living is on a file of this folder.
+    // Living processes hold a lock on a file of this folder.
     let now = Files::of(path, &at).ok();
     let same = alive || now.as_ref().is_some_and(|now| now.is_of(&files));
     let may_be = |now: &Files| now.mounts == files.mounts && now.mounts != 0;
     if !same && !now.is_some_and(|now| may_be(&now) && now.region == files.region) {
-        let what = "the folder, or its `data`, is a copy that was put in its place since: put \
-                    back what was there; or `forget-memory` has the files alone count";
+        let what = "the folder, or its `data`, was replaced by a copy: restore the original; or \
+                    run `forget-memory` to use the files alone";
         return Err(refused(path, Refusal::Damaged { file: "region", what }));
     }
-    // Why a region cannot be opened is told where it is joined.
+    // The reason why a region cannot be opened is reported when it is joined.
     let options = Options { mode: file_mode(path), ..Options::default() };
     let as_left = || Region::is_as_left(at.join("region"), &options).unwrap_or(true);
     Ok((alive || as_left()).then_some(Left { at, same }))
 }
 
-/// Takes shared memory away, or a part of it, as a death leaves it. What is no file of it is a
-/// user's, and stays, and all that is beside it: says its name.
-pub(crate) fn take_away(path: &Path) -> std::io::Result<Option<OsString>> {
+/// Removes shared memory, or the part of it that a killed process left. If the folder contains any
+/// other file, removes nothing and returns that file's name.
+pub(crate) fn remove_memory(path: &Path) -> std::io::Result<Option<OsString>> {
     let about = match fs::symlink_metadata(path) {
         Err(why) if why.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
@@ -280,7 +284,7 @@ pub(crate) fn take_away(path: &Path) -> std::io::Result<Option<OsString>> {
             return Ok(Some(name));
         }
     }
-    // One that is gone was taken away by another.
+    // Another process may have removed the file.
     let gone = |done: std::io::Result<()>| match done {
         Err(why) if why.kind() != ErrorKind::NotFound => Err(why),
         _ => Ok(()),
@@ -290,9 +294,8 @@ pub(crate) fn take_away(path: &Path) -> std::io::Result<Option<OsString>> {
     Ok(None)
 }
 
-/// Whether a file of shared memory has such a name: the region, an area of it, which is named by
-/// its number; either before it has its name, on some file systems; and the one that says whose
-/// it is.
+/// Returns whether shared memory has a file of this name: the region, an area of it (named by the
+/// region's number), either of them under its temporary name, or the file that names the store.
 fn is_ours(name: &str) -> bool {
     let is_hex =
         |text: &str, digits| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
@@ -304,7 +307,7 @@ fn is_ours(name: &str) -> bool {
         || name.rsplit_once('.').is_some_and(|(name, end)| is_hex(end, 16) && is_file(name))
 }
 
-/// Whether memory goes to `/dev/shm`, which has so much room, where it needs so much.
+/// Returns whether to create memory in `/dev/shm`, given its free space and the size of the memory.
 pub(super) fn is_in_memory(place: MemoryPlace, room: u64, needed: u64) -> bool {
     match place {
         MemoryPlace::Memory => true,

@@ -1,10 +1,10 @@
-//! Whose a store is.
+//! The owner of a store.
 //!
-//! The files of a store, and its memory, belong to one user: what another one makes there, as root
-//! may, the first could not open any more. Or a group shares them: where members of the folder's
-//! group may write the folder, and what is made there gets its group (mode 2770), all files are
-//! made so that members can read and write them. The memory of such a store lies in its folder, for
-//! only the owner of a folder in `/dev/shm` can remove it.
+//! The files of a store and its shared memory belong to one user. Root could create files in a
+//! store of another user, and that user could then not open them. A group can share a store: if the
+//! members of the folder's group may write the folder and new files inherit its group (mode 2770),
+//! all files are created readable and writable for the group. The shared memory of such a store
+//! lies in its folder, because only the owner can remove a folder in `/dev/shm`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,26 +17,26 @@ use super::text_file::create_new;
 use crate::error::refused;
 use crate::{Error, Refusal};
 
-/// The user that this process is.
+/// Returns the effective user of this process.
 fn me() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The other user whose a file or folder is; none if it is this one's, or not there. A link is
-/// looked at itself.
+/// Returns the owner of a file or folder if that is another user; `None` if it is this user or the
+/// path does not exist. Does not follow a symbolic link.
 pub(crate) fn another(path: &Path) -> Option<u32> {
     let owner = fs::symlink_metadata(path).ok()?.uid();
     (owner != me()).then_some(owner)
 }
 
-/// Whether this process is a member of the group that shares a folder.
+/// Returns whether this process is a member of the group that shares a folder.
 fn is_member(folder: &Path) -> bool {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let may = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
     is_shared(folder) && accessat(CWD, folder, may, AtFlags::EACCESS).is_ok()
 }
 
-/// Refuses a store that is another user's, and that this one does not share.
+/// Refuses a store of another user, unless this process shares it.
 pub(super) fn is_own(path: &Path) -> Result<(), Error> {
     match another(&path.join("identity")) {
         Some(_) if is_member(path) => Ok(()),
@@ -47,8 +47,9 @@ pub(super) fn is_own(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether what this process makes in a folder is that user's: on some file systems all is one's.
-/// The name is one that nobody can have made before, as a link to another file.
+/// Returns whether files that this process creates in a folder belong to that user: some file
+/// systems assign all files to one user. The random name prevents another user from placing a link
+/// there first.
 fn makes_files_of(path: &Path, owner: u32) -> bool {
     let Ok(name) = random() else { return false };
     let probe = path.join(format!("owner-{name}"));
@@ -58,7 +59,7 @@ fn makes_files_of(path: &Path, owner: u32) -> bool {
     of.is_ok_and(|of| of == owner)
 }
 
-/// What the system said of shared memory; or whose it is, if that is why.
+/// Converts a system error about shared memory; on a permission error, names the owner.
 pub(crate) fn of_memory(at: &Path, why: std::io::Error) -> Error {
     match another(at) {
         Some(owner) if why.kind() == ErrorKind::PermissionDenied => {

@@ -6,8 +6,8 @@
 //! | killed processes left their memory | the same |
 //! | it is closed | its files are read in place, through memory of this process alone |
 //!
-//! A store that was not closed cleanly is recovered in that memory: what recovery writes stays in
-//! an [`Overlay`]. Nothing is written to the folder, so it may be on read-only media.
+//! A store that was not closed cleanly is recovered in that memory; an [`Overlay`] contains the
+//! pages that recovery writes. Nothing is written to the folder, so it may be on read-only media.
 //!
 //! A reader in place keeps a shared lock on `opening` for as long as it has the store open, so that
 //! no process opens the store for writing and changes the files below it. Media without that file
@@ -35,14 +35,14 @@ use crate::files::inner::StoreInner;
 use crate::files::redo::lanes;
 use crate::{Error, Refusal};
 
-/// The locks of a process that reads a store.
+/// The lock of a process that reads a store.
 #[derive(Debug)]
 pub(crate) struct Reading {
-    /// One of them: see the head of this file.
+    /// The lock on `opening` or `live`: see the head of this file.
     _held: Option<Locked>,
 }
 
-/// Opens the store in a folder, to read it.
+/// Opens the store in a folder for reading.
 pub(crate) fn open_to_read(
     path: &Path,
     options: &Options,
@@ -78,7 +78,7 @@ pub(crate) fn open_to_read(
     Ok((home, Reading { _held: live }))
 }
 
-/// Waits until no process opens the store, and keeps it so.
+/// Waits until no process opens the store, and takes a shared lock that prevents it.
 fn lock_shared(path: &Path, file: File, options: &Options) -> Result<Locked, Error> {
     let said = |why: std::io::Error| refused(path, why);
     let locked = Locked::new(file).map_err(said)?;
@@ -96,11 +96,11 @@ fn lock_shared(path: &Path, file: File, options: &Options) -> Result<Locked, Err
     Ok(locked)
 }
 
-/// The memory that processes have, or that killed ones left; none of a closed store. Another reader
-/// that looks at the same moment has `live` locked for a moment: it is asked again.
+/// Returns the memory that processes use or that killed processes left; `None` for a closed store.
+/// Another reader may hold `live` for a moment during the same check, so this tries again.
 fn memory(path: &Path, id: &str, live: Option<&Locked>) -> Result<Option<PathBuf>, Error> {
     let left = |alive| match memory_left(path, id, alive)? {
-        // Only a process that may write the files can bring them up to this memory.
+        // Only a process that may write the files can recover them with this memory.
         Some(Left { same: false, .. }) => Err(refused(path, Refusal::LeftOpen)),
         Some(Left { at, .. }) => Ok(Some(at)),
         None => Ok(None),
@@ -125,7 +125,8 @@ fn memory(path: &Path, id: &str, live: Option<&Locked>) -> Result<Option<PathBuf
     Err(refused(path, Refusal::OtherNamespace))
 }
 
-/// A folder of memory that is removed when this is dropped: what has it open keeps it.
+/// A memory folder that is removed when this is dropped. Processes that have its files open keep
+/// them.
 struct Unlinked(PathBuf);
 
 impl Drop for Unlinked {
@@ -134,7 +135,7 @@ impl Drop for Unlinked {
     }
 }
 
-/// Opens the files of a closed store in memory of this process alone, which ends with it.
+/// Opens the files of a closed store with private memory, which is freed when this process ends.
 fn in_place(path: &Path, id: &str, options: &Options) -> Result<Arc<StoreInner<Machine>>, Error> {
     if let Some(what) = lost_log(path) {
         return Err(refused(path, Refusal::Damaged { file: "log", what }));

@@ -1,4 +1,4 @@
-//! What goes on in a store.
+//! The activity in a store.
 
 use latchwork_disk::Calls;
 use latchwork_log::Lsn;
@@ -7,51 +7,52 @@ use latchwork_machine::ConstMachine;
 use crate::tools::view::StoreView;
 use crate::{Error, Store};
 
-/// What goes on in a store, of one moment: counts since its memory was made, and what there is now.
+/// The activity in a store at one moment: counters since its shared memory was created, and current
+/// values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Activity {
-    /// Transactions that committed, and wrote something.
+    /// Transactions that have committed changes.
     pub commits: u64,
-    /// The log's end: bytes since the store was made.
+    /// The end of the log, in bytes since the store was created.
     pub end: u64,
-    /// Up to where the log is in its files.
+    /// Up to where the log is written to its files.
     pub written: u64,
-    /// Up to where it is durable.
+    /// Up to where the log is durable.
     pub flushed: u64,
     /// Where redo would begin after a crash.
     pub redo: u64,
-    /// Where the log begins.
+    /// The beginning of the log.
     pub oldest: u64,
-    /// Thread slots whose transactions have written something and have no end.
+    /// Thread slots with an open transaction that has written something.
     pub writing: u64,
-    /// The oldest record of these.
+    /// The position of the oldest log record of these transactions.
     pub oldest_write: Option<u64>,
-    /// Those of them that are prepared and not decided.
+    /// How many of these transactions are prepared and undecided.
     pub prepared: u64,
-    /// The oldest record of these.
+    /// The position of the oldest log record of the prepared ones.
     pub oldest_prepared: Option<u64>,
-    /// Snapshots.
+    /// The number of snapshots.
     pub snapshots: u64,
-    /// From where on the oldest of them needs the log.
+    /// The position from which the oldest snapshot needs the log.
     pub oldest_snapshot: Option<u64>,
-    /// Locks that are held or waited for.
+    /// Locks that are held or requested.
     pub locks: u64,
-    /// Transactions that hold them.
+    /// Transactions that hold or request locks.
     pub transactions: u64,
-    /// Transactions of the dead that were undone.
+    /// Transactions of dead threads that were rolled back.
     pub undone: u64,
-    /// What else the log is kept for: names, and from where on.
+    /// Other reasons for which the log is retained: names, and from which positions.
     pub pins: Vec<(String, u64)>,
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// Counts as [`Store::activity`] does, without a latch: no thread of the store, stopped or not,
-    /// can block this call.
+    /// Counts as [`Store::activity`] does, without a latch: no thread of the store, running or
+    /// stopped, can block this call.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn activity(&self) -> Result<Activity, Error> {
         let least = |one: Option<u64>, other: u64| Some(one.map_or(other, |one| one.min(other)));
         let (log, region, locks) = (&self.log, self.region(), self.locks.look()?);
@@ -90,11 +91,11 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// What goes on in the store, in all processes.
+    /// Returns the activity in the store, in all processes.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn activity(&self) -> Result<Activity, Error> {
         let (home, counts) = (self.home(), self.counts()?);
         let mut found = Activity {
@@ -125,8 +126,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(found)
     }
 
-    /// What this process has asked of the disk since it opened the store: how often it synced, and
-    /// how many bytes it wrote. What it writes into shared memory is not in it.
+    /// Returns the disk calls of this process since it opened the store: syncs, and written bytes.
+    /// Writes to shared memory are not counted.
     ///
     /// # Examples
     ///

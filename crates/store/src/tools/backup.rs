@@ -1,15 +1,16 @@
-//! A copy of a store that others write meanwhile, and a store of a copy.
+//! Copying an open store, and creating a store from a copy.
 //!
-//! | step | what | so that |
+//! | step | action | effect |
 //! |---|---|---|
 //! | 1 | a checkpoint; the log is pinned from its redo point on | later changes stay in the log |
-//! | 2 | the pages are copied, each looked at by its checksum | none is older than step 1 |
-//! | 3 | the log is flushed, and copied from there to its end | it has all that a page has |
+//! | 2 | the pages are copied, and their checksums verified | no page is older than step 1 |
+//! | 3 | the log is flushed, and copied from the redo point to its end | it covers all pages |
 //!
-//! So the copy is what a crash of the machine would have left after step 3, and opens as after one.
-//! A page that is read while it is written fails its checksum, and is read again.
+//! So the copy is in the state that a crash of the machine after step 3 would have left, and it is
+//! opened in the same way. A page that is read during a write fails its checksum and is read again.
 //!
-//! A copy is made in a folder beside, and gets its name when all of it is durable: `temporary.rs`.
+//! A copy is written to a temporary folder, which is renamed when all of it is durable:
+//! `temporary.rs`.
 
 use std::fs;
 use std::path::Path;
@@ -27,12 +28,12 @@ use crate::open::at_rest;
 use crate::tools::temporary::TemporaryFolder;
 use crate::{Error, Refusal, Store};
 
-/// Pages that are read in one call.
+/// Pages per read call.
 const CHUNK: u64 = 64;
-/// How long a page that is not sound is read again: a write of it ends before.
+/// How long an invalid page is read again: a concurrent write of it ends earlier.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was copied, so far or in all.
+/// The amount copied so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Copied {
@@ -46,18 +47,18 @@ pub struct Copied {
     pub end: u64,
 }
 
-/// What is called now and then with what is copied so far.
+/// A callback that is called from time to time with the progress so far.
 pub type Copying<'t> = dyn FnMut(&Copied) + 't;
 
 impl Store<Machine> {
-    /// Copies the store into a folder that is not there yet, while others write. The copy has all
-    /// that was committed when this was called, and what was committed until its log was copied. It
-    /// is a store of its own, and opens as one does after a crash.
+    /// Copies the store into a new folder while other transactions write. The copy contains all
+    /// transactions that had committed when this was called, and later ones that committed before
+    /// its log was copied. It is an independent store, which opens as after a crash.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] if there is something at `to`; [`Error::Pool`] for a page that cannot be
-    /// read; those of the parts. Nothing is at `to` then.
+    /// [`Error::Open`] if `to` exists; [`Error::Pool`] for a page that cannot be read; errors of
+    /// the [store's parts](Error). After an error `to` does not exist.
     ///
     /// # Examples
     ///
@@ -79,32 +80,36 @@ impl Store<Machine> {
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
-    pub fn backup(&self, to: impl AsRef<Path>, told: &mut Copying<'_>) -> Result<Copied, Error> {
-        let beside = TemporaryFolder::new(to.as_ref())?;
+    pub fn backup(
+        &self,
+        to: impl AsRef<Path>,
+        progress: &mut Copying<'_>,
+    ) -> Result<Copied, Error> {
+        let target = TemporaryFolder::new(to.as_ref())?;
         let disk: Arc<dyn Disk> = Arc::new(System::new());
-        let copied = self.backup_on(&disk, &beside.fresh, told)?;
-        beside.name(&self.home().sizes)?;
+        let copied = self.backup_on(&disk, &target.fresh, progress)?;
+        target.name(&self.home().sizes)?;
         Ok(copied)
     }
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Writes the files of a copy into a folder that is there and empty, all of them durable: what
-    /// [`backup`](Store::backup) does, on any disk. It gives the copy no identity.
+    /// Writes the files of a copy into an existing empty folder and makes them durable, as
+    /// [`backup`](Store::backup) does, on any disk. The copy gets no identity.
     ///
     /// # Errors
     ///
-    /// As there. What is in the folder then is no store.
+    /// Those of [`backup`](Store::backup). After an error the folder does not contain a store.
     pub fn backup_on(
         &self,
         disk: &Arc<dyn Disk>,
         folder: &Path,
-        told: &mut Copying<'_>,
+        progress: &mut Copying<'_>,
     ) -> Result<Copied, Error> {
         let session = self.session()?;
         let worker = &session.worker;
         let pin = Pinned { worker, pin: pin(worker)? };
-        self.copy_pinned(worker, pin.pin, disk, folder, told)
+        self.copy_pinned(worker, pin.pin, disk, folder, progress)
     }
 
     fn copy_pinned(
@@ -113,11 +118,11 @@ impl<M: ConstMachine> Store<M> {
         pin: u32,
         disk: &Arc<dyn Disk>,
         folder: &Path,
-        told: &mut Copying<'_>,
+        progress: &mut Copying<'_>,
     ) -> Result<Copied, Error> {
         let home = self.home();
-        home.checkpoint_anew(worker)?;
-        // All that are copied from now on are signed for this one.
+        home.checkpoint_now(worker)?;
+        // All segments that are copied from now on belong to this checkpoint.
         let since = home.log.last_checkpoint();
         worker.log.move_pin(pin, since.redo)?;
         let mut copied = Copied::default();
@@ -132,7 +137,7 @@ impl<M: ConstMachine> Store<M> {
             from.read(copied.pages * size, chunk)?;
             for (number, page) in (copied.pages..).zip(chunk.chunks_exact_mut(size as usize)) {
                 if let Err(why) = look::<M>(&*from, number, page) {
-                    // A crash, or a kill, may have left half of one that was freed then.
+                    // A crash or a kill may have left half of a page that was being freed.
                     if !worker.is_free_page(number)? {
                         return Err(why);
                     }
@@ -142,14 +147,14 @@ impl<M: ConstMachine> Store<M> {
             to.write(copied.pages * size, chunk)?;
             copied.pages += count;
             copied.page_bytes += count * size;
-            told(&copied);
+            progress(&copied);
         }
-        // The copy is as long as its catalog may say that it was.
+        // The copy must be as long as its catalog may record.
         if from.length()? > pages * size {
             to.truncate(from.length()?)?;
         }
         to.sync()?;
-        // What the pages have is in the log, and flushed before they were written.
+        // All changes in the pages are in the log, which was flushed before the pages were written.
         let end = home.log.end();
         worker.log.flush(Lsn(end.0.saturating_sub(1)))?;
         let log = folder.join("log");
@@ -157,14 +162,15 @@ impl<M: ConstMachine> Store<M> {
         disk.sync_folder(folder)?;
         let end = worker.log.copy_to(disk, &log, &since, &mut |count| {
             copied.log_bytes += count;
-            told(&copied);
+            progress(&copied);
         })?;
         copied.end = end.0;
         Ok(copied)
     }
 }
 
-/// What keeps the log for a copy, until it is dropped: by a panic of the caller's closure, too.
+/// The pin that retains the log for a copy, until it is dropped, also by a panic of the caller's
+/// closure.
 struct Pinned<'w, M: ConstMachine> {
     worker: &'w StoreSession<M>,
     pin: u32,
@@ -172,23 +178,23 @@ struct Pinned<'w, M: ConstMachine> {
 
 impl<M: ConstMachine> Drop for Pinned<'_, M> {
     fn drop(&mut self) {
-        // It fails in the child of a fork alone, which has no pin.
+        // It fails only in the child of a fork, which has no pin.
         let _ = self.worker.log.unpin(self.pin);
     }
 }
 
-/// Keeps all of the log that there is.
+/// Pins the log from its beginning.
 fn pin<M: ConstMachine>(worker: &StoreSession<M>) -> Result<u32, Error> {
     loop {
         match worker.log.pin("backup", worker.log.log().oldest()) {
-            // It was recycled just now.
+            // The beginning was recycled concurrently; try again.
             Err(LogError::Gone { .. }) => {}
             other => return Ok(other?),
         }
     }
 }
 
-/// Reads a page again until it is sound. One that was never written is zeros, and made by the log.
+/// Reads a page again until it is valid. A page of zeros was never written; the log contains it.
 fn look<M: ConstMachine>(
     from: &dyn latchwork_disk::File,
     number: u64,
@@ -208,14 +214,14 @@ fn look<M: ConstMachine>(
     Ok(())
 }
 
-/// Makes a store of a copy, in a folder that is not there yet: the files are copied, recovered and
-/// looked at, and get their name when all is well. The copy stays as it is. It may be any store
-/// that nobody has open.
+/// Creates a store from a copy in a new folder: the files are copied, recovered and verified, and
+/// the folder then gets its name. The copy is not changed. It may be any store that no process has
+/// open.
 ///
 /// # Errors
 ///
-/// [`Error::Open`] if there is something at `to`, or `from` is no store or in use; what is wrong
-/// with the copy. Nothing is at `to` then.
+/// [`Error::Open`] if `to` exists, or if `from` is not a store or is in use; errors about damage of
+/// the copy. After an error `to` does not exist.
 ///
 /// # Examples
 ///
@@ -223,36 +229,36 @@ fn look<M: ConstMachine>(
 pub fn restore(
     from: impl AsRef<Path>,
     to: impl AsRef<Path>,
-    told: &mut Copying<'_>,
+    progress: &mut Copying<'_>,
 ) -> Result<Copied, Error> {
     let mut sizes = Sizes::default();
     let from = at_rest(from.as_ref(), &mut sizes)?;
     if from.left()?.is_some() {
         return Err(refused(&from.path, Refusal::LeftOpen));
     }
-    let beside = TemporaryFolder::new(to.as_ref())?;
+    let target = TemporaryFolder::new(to.as_ref())?;
     let mut copied = Copied::default();
-    copy_file(&from.path.join("data"), &beside.fresh.join("data"), &mut |bytes| {
+    copy_file(&from.path.join("data"), &target.fresh.join("data"), &mut |bytes| {
         copied.page_bytes += bytes;
         copied.pages = copied.page_bytes / u64::from(sizes.page);
-        told(&copied);
+        progress(&copied);
     })?;
-    let (log, into) = (from.path.join("log"), beside.fresh.join("log"));
+    let (log, into) = (from.path.join("log"), target.fresh.join("log"));
     fs::create_dir(&into).map_err(|why| refused(&into, why))?;
     for entry in fs::read_dir(&log).map_err(|why| refused(&log, why))? {
         let name = entry.map_err(|why| refused(&log, why))?.file_name();
         copy_file(&log.join(&name), &into.join(&name), &mut |bytes| {
             copied.log_bytes += bytes;
-            told(&copied);
+            progress(&copied);
         })?;
     }
-    copied.end = beside.recover(&sizes)?;
-    beside.name(&sizes)?;
+    copied.end = target.recover(&sizes)?;
+    target.name(&sizes)?;
     Ok(copied)
 }
 
 /// Copies a file and makes it durable.
-fn copy_file(from: &Path, to: &Path, told: &mut dyn FnMut(u64)) -> Result<(), Error> {
+fn copy_file(from: &Path, to: &Path, progress: &mut dyn FnMut(u64)) -> Result<(), Error> {
     let disk = System::new();
     let (from, to) = (disk.open(from, Open::READ)?, disk.open(to, Open::FRESH)?);
     let (mut at, length) = (0, from.length()?);
@@ -262,7 +268,7 @@ fn copy_file(from: &Path, to: &Path, told: &mut dyn FnMut(u64)) -> Result<(), Er
         let chunk = &mut bytes[..count as usize];
         from.read(at, chunk)?;
         to.write(at, chunk)?;
-        told(count);
+        progress(count);
         at += count;
     }
     Ok(to.sync()?)

@@ -1,4 +1,4 @@
-//! Names of tables by their trees, for a process that takes no part in the store.
+//! Names of tables by tree, as read by a process that has not opened the store.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ pub(super) fn tables<M: ConstMachine>(pool: &Pool<M>, data: Option<&Path>) -> Ha
     tables
 }
 
-/// None if a page cannot be read.
+/// Reads the catalog's leaves; `None` if a page cannot be read.
 fn read<M: ConstMachine>(
     pool: &Pool<M>,
     data: Option<&Path>,
@@ -54,7 +54,7 @@ fn read<M: ConstMachine>(
     None
 }
 
-/// The words of a page.
+/// Returns the words of a page.
 fn page<M: ConstMachine>(pool: &Pool<M>, data: Option<&Path>, number: u64) -> Option<Vec<u64>> {
     let (file, _) = pool.files().ok()?.into_iter().next()?;
     let read = pool.looker().read(file, number, |page| {

@@ -1,4 +1,4 @@
-//! A store whose pages are full, of one whose pages are not.
+//! Copies a store into one with full pages.
 
 use std::path::Path;
 
@@ -9,21 +9,20 @@ use crate::tables::tables;
 use crate::tools::temporary::TemporaryFolder;
 use crate::{Error, Store};
 
-/// How many records are written in one transaction, and how many bytes.
+/// Limits of a transaction: number and bytes of records.
 const RECORDS: usize = 1000;
 const BYTES: usize = 256 << 10;
 
 impl Store<Machine> {
-    /// Writes all tables, as they are at one position of the log, into a new store in a folder that
-    /// is not there yet: in the order of their keys, so that its pages are full and lie together.
-    /// Returns how many records there are. Others may write meanwhile; the new store has nothing of
-    /// that.
+    /// Writes all tables, at one position of the log, into a new store in a new folder, in the
+    /// order of their keys, so that its pages are full and contiguous. Returns the number of
+    /// records. Other transactions can write at the same time; their changes are not copied.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] if there is something at `to`; [`Error::Prepared`] if a transaction waits
-    /// for its decision, for the new store would not have it; [`Error::SnapshotTooOld`] where
-    /// others write much; those of the parts. Nothing is at `to` then.
+    /// [`Error::Open`] if `to` exists; [`Error::Prepared`] if a prepared transaction is undecided,
+    /// because the new store would lack it; [`Error::SnapshotTooOld`] if other transactions write
+    /// much; errors of the [store's parts](Error). After an error `to` does not exist.
     ///
     /// # Examples
     ///
@@ -43,16 +42,16 @@ impl Store<Machine> {
     pub fn compact_into(
         &self,
         to: impl AsRef<Path>,
-        told: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64),
     ) -> Result<u64, Error> {
         if let Some(first) = self.prepared()?.into_iter().next() {
             return Err(Error::Prepared { gid: first.gid });
         }
-        let beside = TemporaryFolder::new(to.as_ref())?;
+        let target = TemporaryFolder::new(to.as_ref())?;
         let mut sizes = self.home().sizes;
         sizes.page = self.home().file.page_bytes();
         let mut records = 0;
-        beside.fill(&sizes, |small| {
+        target.fill(&sizes, |small| {
             self.read(|tx| {
                 for (name, entry) in tables(&tx.snapshot)? {
                     let (tree, wanted) = (entry.tree, (entry.types, entry.version));
@@ -64,7 +63,7 @@ impl Store<Machine> {
                         if batch.len() == RECORDS || bytes >= BYTES {
                             small.put_all(into, &batch)?;
                             records += batch.len() as u64;
-                            told(records);
+                            progress(records);
                             (bytes, batch) = (0, Vec::new());
                         }
                         Ok(true)
@@ -75,7 +74,7 @@ impl Store<Machine> {
                 Ok(())
             })
         })?;
-        beside.name(&sizes)?;
+        target.name(&sizes)?;
         Ok(records)
     }
 }

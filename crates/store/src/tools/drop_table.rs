@@ -1,4 +1,4 @@
-//! A table is emptied, some records in a transaction.
+//! Removes all records of a table, with transactions of limited size.
 
 use std::ops::Bound;
 
@@ -6,43 +6,44 @@ use latchwork_machine::ConstMachine;
 
 use crate::{Error, Store, TxnOptions};
 
-/// How many records are removed in one transaction, and how many bytes, about.
+/// Approximate limits of a transaction: number and bytes of records.
 const RECORDS: u64 = 1000;
 const BYTES: usize = 1 << 20;
 
 impl<M: ConstMachine> Store<M> {
-    /// Whether there is a table of this name, with records or without. One look into the catalog.
+    /// Returns whether a table of this name exists, with or without records. One lookup in the
+    /// catalog.
     ///
     /// # Errors
     ///
-    /// [`Error::NameTooLong`]; those of the parts.
+    /// [`Error::NameTooLong`]; errors of the [store's parts](Error).
     pub fn has_table(&self, table: &str) -> Result<bool, Error> {
         Ok(self.catalog().find(&self.session()?.worker, table)?.is_some())
     }
 
-    /// Removes all records of a table, whatever their types, and says how many there were: so a
-    /// table is dropped, for [`tables`](Self::tables) names those that have a record. Its pages
-    /// are used again, all but some three.
+    /// Removes all records of a table, of any types, and returns their number. This drops the
+    /// table, because [`tables`](Self::tables) names only tables with records. All but about three
+    /// of its pages are reused.
     ///
-    /// It goes in transactions of a thousand records at most, from the first key to what is the
-    /// last one at the beginning: so a table of any size goes, and others work in the table
-    /// meanwhile and see a part of it. What they write before the place that it has come to stays,
-    /// and what they write behind that last key. To have it gone at one instant, or
-    /// together with other changes, there is
-    /// [`WriteTxn::remove_range`](crate::WriteTxn::remove_range) of `..`. `told` is called with the
-    /// number so far.
+    /// It uses transactions of at most a thousand records, from the first key to the last key at
+    /// the beginning of the call. So a table of any size can be removed. Other transactions can use
+    /// the table at the same time, and see a part of it. Records that they write before the current
+    /// position, or after that last key, remain. To remove all records atomically, or together with
+    /// other changes, use [`WriteTxn::remove_range`](crate::WriteTxn::remove_range) with `..`.
+    /// `progress` is called with the number so far.
     ///
-    /// While a snapshot may still see what was removed, in any process, the pages stay the table's;
-    /// clearing the table again, behind that, gives them back.
+    /// While a snapshot in any process may still see removed records, their pages stay with the
+    /// table; another call after the snapshot's end frees them.
     ///
     /// The table keeps its types and its schema version: [`migrate`](Self::migrate) changes them.
     ///
-    /// Sequences are records of the table `latchwork sequences`: if that is cleared, they begin
-    /// anew.
+    /// Sequences are records of the table `latchwork sequences`. If that table is cleared, they
+    /// start again at 1.
     ///
     /// # Errors
     ///
-    /// [`Error::NameTooLong`]; others as for [`write`](Self::write). Then a part is removed.
+    /// [`Error::NameTooLong`]; those of [`write`](Self::write). After an error a part of the
+    /// records is removed.
     ///
     /// # Examples
     ///
@@ -60,24 +61,24 @@ impl<M: ConstMachine> Store<M> {
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
-    pub fn drop_table(&self, table: &str, told: &mut dyn FnMut(u64)) -> Result<u64, Error> {
+    pub fn drop_table(&self, table: &str, progress: &mut dyn FnMut(u64)) -> Result<u64, Error> {
         let session = self.session()?;
         let Some(entry) = self.catalog().find(&session.worker, table)? else { return Ok(0) };
         if entry.moving {
             return Err(Error::Migrating { table: table.to_owned() });
         }
         let tree = entry.tree;
-        // What was removed long ago is seen to be, and its leaves are noted by the scans.
+        // Records removed long ago are now visible to no snapshot; the scans note their leaves.
         session.worker.tidy_all();
-        // The transactions below have this thread's one session by turns.
+        // The following transactions share this thread's session.
         drop(session);
         let (mut removed, mut from) = (0, Bound::Unbounded);
         if let Some(end) = self.last_of(tree)? {
             while let Some(last) = self.end_of_some(tree, (&from, &end))? {
                 removed += self.remove_some(tree, (&from, &last))?;
-                // A commit unlinks a few leaves, and these are many.
+                // A commit unlinks only a few empty leaves, and this leaves many.
                 self.session()?.worker.tidy_all();
-                told(removed);
+                progress(removed);
                 from = Bound::Excluded(last);
             }
         }
@@ -85,7 +86,7 @@ impl<M: ConstMachine> Store<M> {
         Ok(removed)
     }
 
-    /// The last key of a tree.
+    /// Returns the last key of a tree.
     fn last_of(&self, tree: u32) -> Result<Option<Vec<u8>>, Error> {
         let mut last = None;
         self.read(|tx| {
@@ -97,7 +98,7 @@ impl<M: ConstMachine> Store<M> {
         Ok(last)
     }
 
-    /// The last key of as many records as one transaction removes.
+    /// Returns the last key of the records that one transaction removes.
     fn end_of_some(
         &self,
         tree: u32,
@@ -118,8 +119,8 @@ impl<M: ConstMachine> Store<M> {
 
     fn remove_some(&self, tree: u32, (from, last): (&Bound<Vec<u8>>, &[u8])) -> Result<u64, Error> {
         let range = (from.as_ref().map(|key| &key[..]), Bound::Included(last));
-        let patience = TxnOptions { label: "clear", ..TxnOptions::default() };
-        let done = self.write_with(&patience, |tx| {
+        let options = TxnOptions { label: "clear", ..TxnOptions::default() };
+        let done = self.write_with(&options, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
             tx.txn.remove_range_raw(tree, range)
         })?;

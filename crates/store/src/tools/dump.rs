@@ -1,8 +1,8 @@
-//! A store to a dump, and a dump into a store.
+//! Dumping a store, and loading a dump into a store.
 //!
-//! A dump is one snapshot: others write meanwhile, and the log is kept from there on until it is
-//! done. Loading is a transaction for some records at a time, in the order of the dump, and waits
-//! for the disk once, at the end: a process that is killed has loaded a beginning of the dump.
+//! A dump is a snapshot. Other transactions can write during the dump, and the log is retained from
+//! its position until it ends. Loading uses transactions of limited size in the order of the dump,
+//! and waits for the disk once, at the end. A killed load leaves a prefix of the dump in the store.
 
 use std::io::{BufRead, Write};
 
@@ -15,13 +15,13 @@ use crate::tables::tables;
 use crate::tools::text::{DumpError, DumpItem, DumpReader, DumpSummary, DumpWriter};
 use crate::{Error, ReadTxn, Store, TableInfo, TxnOptions};
 
-/// After how many records a caller of `dump` is told how far it is.
+/// The number of records between two progress reports of `dump`.
 const TELL: u64 = 4096;
 
-/// What is called now and then with what is done so far.
+/// A callback that is called from time to time with the progress so far.
 pub type LoadProgress<'t> = dyn FnMut(&DumpSummary) + 't;
 
-/// How a dump is loaded.
+/// Options of a load.
 ///
 /// # Examples
 ///
@@ -47,63 +47,64 @@ pub type LoadProgress<'t> = dyn FnMut(&DumpSummary) + 't;
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Load {
-    /// Whether tables may have records already. Those with keys of the dump are written over.
+    /// Whether tables may contain records. Records with keys of the dump are overwritten.
     pub merge: bool,
-    /// How many records a transaction has at most.
+    /// Maximum number of records in a transaction.
     pub records: usize,
-    /// How many bytes of keys and values a transaction has, about.
+    /// Approximate maximum of the bytes of keys and values in a transaction.
     pub bytes: usize,
 }
 
 impl Default for Load {
-    /// Into tables that are empty or not there, 1,000 records or 256 KiB at a time.
+    /// Loads into tables that are empty or do not exist, with transactions of 1,000 records or 256
+    /// KiB.
     fn default() -> Self {
         Self { merge: false, records: 1000, bytes: 256 << 10 }
     }
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Writes all tables, or one, as they are at one position of the log. Returns what was written
-    /// to, flushed, and what the dump has.
+    /// Writes all tables, or one, at one position of the log. Returns the flushed writer, and a
+    /// summary of the dump.
     ///
     /// # Errors
     ///
-    /// [`DumpError::NoTable`]; [`DumpError::Io`], [`DumpError::Store`], of which
-    /// [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld) may come where others write much:
-    /// then the dump has no last line, and nothing that reads it takes it for a whole one.
+    /// [`DumpError::NoTable`]; [`DumpError::Io`]; [`DumpError::Store`], which may be
+    /// [`Error::SnapshotTooOld`](crate::Error::SnapshotTooOld) if other transactions write much.
+    /// After an error the dump has no last line, so that no reader accepts it as complete.
     pub fn dump<W: Write>(
         &self,
         to: W,
         only: Option<&str>,
-        told: &mut LoadProgress<'_>,
+        progress: &mut LoadProgress<'_>,
     ) -> Result<(W, DumpSummary), DumpError> {
         let page = self.home().file.page_bytes();
-        // What is no error of the store comes out beside it.
+        // Errors that are not the store's are returned through this variable.
         let (mut to, mut dump) = (Some(to), None);
         let read = self.read(|tx| {
-            dump = to.take().map(|to| dump_all(tx, to, page, only, told));
+            dump = to.take().map(|to| dump_all(tx, to, page, only, progress));
             Ok(())
         });
         read?;
         dump.unwrap_or(Err(DumpError::Store(Error::Engine("the dump was not begun".to_owned()))))
     }
 
-    /// Writes the records of a dump into their tables, and waits until all are durable. Tables that
-    /// are not there are made.
+    /// Writes the records of a dump into their tables, and waits until all are durable. Creates
+    /// tables that do not exist.
     ///
-    /// The dump is read once: what is wrong with it may be found when some of it is loaded, so
-    /// [check](DumpReader::check) it before if it can be read twice. `told` is called with what is
-    /// loaded, after each transaction.
+    /// The dump is read once, so an error in it may be found after a part of it was loaded.
+    /// [Check](DumpReader::check) the dump first if it can be read twice. `progress` is called with
+    /// the progress after each transaction.
     ///
     /// # Errors
     ///
-    /// [`DumpError::NotEmpty`]; those of [`DumpReader::next_item`]; [`DumpError::Store`]. What was
-    /// loaded before stays.
+    /// [`DumpError::NotEmpty`]; those of [`DumpReader::next_item`]; [`DumpError::Store`]. Records
+    /// that were loaded before the error remain.
     pub fn load<R: BufRead>(
         &self,
         mut from: DumpReader<R>,
         options: &Load,
-        told: &mut LoadProgress<'_>,
+        progress: &mut LoadProgress<'_>,
     ) -> Result<DumpSummary, DumpError> {
         let mut into = None;
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -116,7 +117,7 @@ impl<M: ConstMachine> Store<M> {
                 self.put_all(tree, &batch)?;
                 batch.clear();
                 bytes = 0;
-                told(&read);
+                progress(&read);
             }
             match item {
                 Some(DumpItem::Table(name)) => into = Some(self.table_to_load(&name, options)?),
@@ -127,14 +128,13 @@ impl<M: ConstMachine> Store<M> {
                 None => break,
             }
         }
-        // A transaction that writes nothing waits for those before it.
-        let patience =
-            TxnOptions { mode: Some(Mode::Full), label: "load", ..TxnOptions::default() };
-        self.write_with(&patience, |_| Ok(()))?;
+        // A transaction without changes waits for the earlier commits.
+        let options = TxnOptions { mode: Some(Mode::Full), label: "load", ..TxnOptions::default() };
+        self.write_with(&options, |_| Ok(()))?;
         Ok(from.summary())
     }
 
-    /// Creates a table with these types, or records them for one that has none.
+    /// Creates a table with these types, or records them if it has none.
     #[doc(hidden)]
     pub fn make_table_of(&self, table: &TableInfo) -> Result<(), Error> {
         match self.table_to_load(table, &Load { merge: true, ..Load::default() }) {
@@ -144,13 +144,13 @@ impl<M: ConstMachine> Store<M> {
         }
     }
 
-    /// The tree of a table that is loaded into.
+    /// Returns the tree of a table for a load.
     fn table_to_load(&self, table: &TableInfo, options: &Load) -> Result<u32, DumpError> {
         let (name, wanted) = (&table.name[..], table.wanted());
         let session = self.session()?;
         let found = self.catalog().find(&session.worker, name)?;
         let entry = match &found {
-            // The types of the dump are recorded where there are none.
+            // Record the types of the dump if the table has none.
             Some(entry) if entry.types.is_some() || wanted.0.is_none() => entry.clone(),
             _ => self.catalog().make(name, &wanted, Wait::Detect)?,
         };
@@ -184,9 +184,8 @@ impl<M: ConstMachine> Store<M> {
         if records.is_empty() {
             return Ok(());
         }
-        let patience =
-            TxnOptions { mode: Some(Mode::None), label: "load", ..TxnOptions::default() };
-        self.write_with(&patience, |tx| {
+        let options = TxnOptions { mode: Some(Mode::None), label: "load", ..TxnOptions::default() };
+        self.write_with(&options, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
             records.iter().try_for_each(|(key, value)| tx.txn.write_raw(tree, key, Some(value)))
         })?;
@@ -199,7 +198,7 @@ fn dump_all<W: Write, M: ConstMachine>(
     to: W,
     page: u32,
     only: Option<&str>,
-    told: &mut LoadProgress<'_>,
+    progress: &mut LoadProgress<'_>,
 ) -> Result<(W, DumpSummary), DumpError> {
     let mut tables = tables(&tx.snapshot)?;
     tables.retain(|table| only.is_none_or(|only| only == table.0));
@@ -214,7 +213,7 @@ fn dump_all<W: Write, M: ConstMachine>(
         tx.snapshot.scan_raw(tree, .., false, &mut |key, value| {
             failed = dump.record(key, value).err();
             if dump.summary().records.is_multiple_of(TELL) {
-                told(&dump.summary());
+                progress(&dump.summary());
             }
             Ok(failed.is_none())
         })?;

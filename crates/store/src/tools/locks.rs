@@ -8,21 +8,21 @@ use latchwork_machine::ConstMachine;
 use crate::tools::view::{Look, StoreView, TransactionInfo, mode_in_words};
 use crate::{Error, Store};
 
-/// A lock that is held or waited for.
+/// A lock that is held or requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreLock {
-    /// Whose it is.
+    /// The transaction.
     pub transaction: TransactionInfo,
-    /// The table, or its tree if the catalog cannot be read.
+    /// The table, or the number of its tree if the catalog cannot be read.
     pub table: String,
-    /// The key, or the range, in words.
+    /// The key or the range, as text.
     pub key: String,
     /// The mode: see [`LockWait::mode`](crate::LockWait::mode).
     pub mode: &'static str,
-    /// Whether it is held; else it is waited for.
+    /// Whether it is held; otherwise it is requested.
     pub held: bool,
-    /// How long it was waited for so far.
+    /// How long the request has waited.
     pub waited: Option<Duration>,
 }
 
@@ -42,18 +42,18 @@ pub struct Blocked {
 pub struct Blocker {
     /// The transaction.
     pub transaction: TransactionInfo,
-    /// The mode in which it holds the lock, or waits for it before the other does.
+    /// The mode in which it holds the lock, or in which it waits before the other transaction.
     pub mode: &'static str,
-    /// Whether it holds the lock; else it waits for it and comes first.
+    /// Whether it holds the lock; otherwise it waits for it and comes first.
     pub holds: bool,
 }
 
 impl<M: ConstMachine> StoreView<M> {
-    /// Lists all locks that are held or waited for.
+    /// Lists all locks that are held or requested.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn locks(&self) -> Result<Vec<StoreLock>, Error> {
         let look = self.look()?;
         let mut locks = Vec::new();
@@ -80,7 +80,7 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
         let look = self.look()?;
         Ok(Self::blocked_in(&look))
@@ -119,7 +119,7 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
         self.view()?.blocked()
     }

@@ -1,8 +1,8 @@
 //! Shared memory that killed processes left.
 //!
-//! The memory of a store outlives its processes, so that what they had committed is there when it
-//! is opened again. Where it never is, because its folder is gone, the memory stays until the
-//! machine stops; these find it, and take it away where nobody needs it.
+//! The memory of a store outlives its processes, so that the next process that opens the store
+//! finds their commits. If the store is never opened again, because its folder was removed, the
+//! memory stays until the machine stops. These functions find such memory and remove it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use latchwork_region::{Options, Region};
 use crate::error::refused;
 use crate::files::inner::Sizes;
 use crate::open::{PREFIX, SHM, at_rest, at_rest_within, is_place, may_be_elsewhere};
-use crate::open::{of_memory, store_of, take_away, told};
+use crate::open::{of_memory, recorded_memory, remove_memory, store_of};
 use crate::{Error, Refusal};
 
 /// A store's memory in `/dev/shm`.
@@ -23,20 +23,20 @@ use crate::{Error, Refusal};
 pub struct SharedMemoryInfo {
     /// The folder.
     pub at: PathBuf,
-    /// The folder of its store, if that can be read.
+    /// The folder of its store, if it can be read.
     pub store: Option<PathBuf>,
-    /// Bytes of its files.
+    /// The size of its files in bytes.
     pub bytes: u64,
-    /// Processes that are alive and have it open.
+    /// The living processes that have it open.
     pub processes: Vec<u32>,
-    /// Whether its store may still need it: the store names this memory, or it cannot be read
-    /// which memory it names, or its folder is not to be seen from here and was not removed. Such
-    /// a folder may be on a disk that is not mounted, or in another mount namespace.
+    /// Whether its store may still need it: the store names this memory, or its `region` cannot be
+    /// read, or its folder is not visible from here and was not removed. Such a folder may be on a
+    /// disk that is not mounted, or in another mount namespace.
     pub needed: bool,
 }
 
-/// The shared memory of stores in `/dev/shm`, ordered by name. Memory of other users is left out
-/// where it cannot be read.
+/// Lists the shared memory of stores in `/dev/shm`, ordered by name. Omits memory of other users
+/// that cannot be read.
 pub fn list_shared_memory() -> Vec<SharedMemoryInfo> {
     let entries = fs::read_dir(SHM).into_iter().flatten().filter_map(Result::ok);
     let folders = entries.filter(|entry| {
@@ -47,7 +47,7 @@ pub fn list_shared_memory() -> Vec<SharedMemoryInfo> {
     found
 }
 
-/// Describes a folder of memory; none if it cannot be read.
+/// Describes a folder of memory; `None` if it cannot be read.
 fn look(at: &Path) -> Option<SharedMemoryInfo> {
     let files = fs::read_dir(at).ok()?.filter_map(Result::ok);
     let bytes = files.filter_map(|file| file.metadata().ok()).map(|about| about.len()).sum();
@@ -57,9 +57,9 @@ fn look(at: &Path) -> Option<SharedMemoryInfo> {
     let alive = region.map(|region| region.processes()).unwrap_or_default();
     let processes = alive.iter().filter(|process| process.alive).map(|process| process.pid);
     let processes = processes.collect();
-    // A store that cannot be asked may need it.
-    let needs = |store: &PathBuf| match told(store) {
-        Ok(Some(told)) => told.now && told.at == at,
+    // If the store's `region` cannot be read, it may name this memory.
+    let needs = |store: &PathBuf| match recorded_memory(store) {
+        Ok(Some(recorded)) => recorded.now && recorded.at == at,
         Ok(None) => may_be_elsewhere(at, store),
         Err(_) => true,
     };
@@ -92,7 +92,7 @@ pub fn discard_shared_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
         _ => {}
     }
     for at in &all {
-        if let Some(name) = take_away(at).map_err(|why| of_memory(at, why))? {
+        if let Some(name) = remove_memory(at).map_err(|why| of_memory(at, why))? {
             return Err(refused(at, Refusal::NotMemory { name }));
         }
     }
@@ -103,7 +103,8 @@ pub fn discard_shared_memory(path: impl AsRef<Path>) -> Result<u64, Error> {
 /// names its store in a new folder at once.
 const OLD: Duration = Duration::from_secs(600);
 
-/// Whether a folder holds no memory because its process was killed before it made any.
+/// Returns whether a folder contains no memory because its process was killed before it created
+/// any.
 fn is_bare(at: &Path) -> bool {
     let made = fs::metadata(at).and_then(|about| about.modified());
     let is_old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD));
@@ -125,22 +126,23 @@ pub fn discard_abandoned_memory() -> Vec<SharedMemoryInfo> {
             continue;
         }
         let Some(store) = found.store.clone() else {
-            if is_bare(&found.at) && take_away(&found.at).is_ok_and(|others| others.is_none()) {
+            if is_bare(&found.at) && remove_memory(&found.at).is_ok_and(|others| others.is_none()) {
                 gone.push(found);
             }
             continue;
         };
         // No process can open the store while this checks again. A store that is being opened is
-        // not waited for.
+        // skipped.
         let held = match at_rest_within(&store, &mut Sizes::default(), Duration::ZERO) {
             Ok(held) if is_place(&found.at, &held.path, &held.id) => Some(held),
             Err(Error::Open { why: Refusal::NoStore, .. }) => None,
-            // It is another store, which has the path in this mount namespace, or cannot be asked.
+            // It is another store, which has the path in this mount namespace, or it cannot be
+            // read.
             Ok(_) | Err(_) => continue,
         };
         let again = look(&found.at);
         let idle = again.is_some_and(|found| !found.needed && found.processes.is_empty());
-        if idle && take_away(&found.at).is_ok_and(|others| others.is_none()) {
+        if idle && remove_memory(&found.at).is_ok_and(|others| others.is_none()) {
             gone.push(found);
         }
         drop(held);

@@ -1,4 +1,4 @@
-//! What a monitoring system asks a store at intervals, in the text format of Prometheus.
+//! Metrics of a store for monitoring systems, in the text format of Prometheus.
 
 use core::fmt;
 
@@ -8,15 +8,16 @@ use latchwork_pool::{TIME_CLASSES, Timed, Times};
 use crate::files::meter::{BOUNDS, Count, REASONS};
 use crate::{Error, Store};
 
-/// What a metric counts.
+/// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MetricKind {
-    /// A number that only grows, until the store's memory is made anew: then it begins at zero.
+    /// A counter, which only grows. It restarts at zero when the store's shared memory is created
+    /// again.
     Counter,
-    /// A number of this moment.
+    /// A current value.
     Gauge,
-    /// How many events were at most so long; with their count and their sum.
+    /// A histogram: how many events took at most a given time, with their count and sum.
     Histogram,
 }
 
@@ -35,9 +36,9 @@ impl MetricKind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// What follows the metric's name: nothing, or `_bucket`, `_sum`, `_count` of a histogram.
+    /// The suffix of the metric's name: empty, or `_bucket`, `_sum`, `_count` of a histogram.
     pub suffix: &'static str,
-    /// A label and its value, if it has one.
+    /// A label and its value, if any.
     pub label: Option<(&'static str, String)>,
     /// The value.
     pub value: f64,
@@ -47,34 +48,34 @@ pub struct Sample {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Metric {
-    /// Its name: `latchwork_`, what it is, the unit, and `_total` for counters.
+    /// Its name: `latchwork_`, the subject, the unit, and `_total` for counters.
     pub name: &'static str,
-    /// What it means, in one sentence.
+    /// Its meaning, in one sentence.
     pub help: &'static str,
-    /// What it counts.
+    /// Its kind.
     pub kind: MetricKind,
     /// Its values, one for each label.
     pub samples: Vec<Sample>,
 }
 
-/// All metrics of a store, of about one moment. Displayed, they are text in the exposition format
-/// of Prometheus 0.0.4. `docs/metrics.md` says what each means.
+/// All metrics of a store, at about the same moment. `Display` writes the Prometheus text
+/// exposition format 0.0.4. `docs/metrics.md` describes each metric.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics(Vec<Metric>);
 
 impl Metrics {
-    /// The metrics, in the order in which they are displayed.
+    /// Returns the metrics, in the order of the text.
     pub fn iter(&self) -> impl Iterator<Item = &Metric> {
         self.0.iter()
     }
 
-    /// The value of a metric without a label.
+    /// Returns the value of a metric without a label.
     pub fn value(&self, name: &str) -> Option<f64> {
         let metric = self.0.iter().find(|metric| metric.name == name)?;
         metric.samples.iter().find(|one| one.label.is_none()).map(|one| one.value)
     }
 
-    /// The value of a metric whose label has this value.
+    /// Returns the value of a metric whose label has this value.
     pub fn labelled(&self, name: &str, label: &str) -> Option<f64> {
         let metric = self.0.iter().find(|metric| metric.name == name)?;
         let is_it = |one: &&Sample| one.label.as_ref().is_some_and(|(_, value)| value == label);
@@ -123,21 +124,21 @@ impl fmt::Display for Metrics {
     }
 }
 
-/// Nanoseconds, as seconds.
+/// Converts nanoseconds to seconds.
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// About how long all of these took: each as long as the middle of its class.
+/// Returns the approximate sum of all times, each taken as the middle of its class.
 fn sum_of(times: &Times) -> f64 {
     let middle = |class: usize| 1.5 * (1_u64 << class.min(TIME_CLASSES - 1)) as f64 / 1e9;
     times.0.iter().enumerate().map(|(class, count)| middle(class) * *count as f64).sum()
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Counts what all processes have done since the store's memory was made, and what there is
-    /// now. It takes no lock that a transaction holds. O(threads + free pages / 512); a thread that
-    /// calls it every second costs the others nothing that can be measured.
+    /// Collects counts of all processes since the store's memory was created, and current values.
+    /// Takes no lock that a transaction holds. O(threads + free pages / 512). A call every second
+    /// has no measurable cost for the store.
     ///
     /// A process publishes its own counts after each 16 commits of a thread, at a rollback, at a
     /// checkpoint, and when a thread leaves the store. A killed process loses what it had not

@@ -1,4 +1,4 @@
-//! Names of locks in words: tables and keys.
+//! Names of locks as text: tables and keys.
 
 use std::collections::HashMap;
 
@@ -21,8 +21,8 @@ impl LockNames {
         Self { tables }
     }
 
-    /// The table, or its tree if its name is not known, and the key or range in words. `range` is
-    /// the lock's [`LockInfo::range`](latchwork_lockmgr::LockInfo::range).
+    /// Returns the table, or the number of its tree if its name is unknown, and the key or range as
+    /// text. `range` is the lock's [`LockInfo::range`](latchwork_lockmgr::LockInfo::range).
     pub fn of(&self, object: &[u8], range: Option<&RangeInfo>) -> (String, String) {
         if let Some(gid) = Self::prepared(object) {
             return ("prepared transactions".to_owned(), gid.escape_ascii().to_string());
@@ -46,13 +46,13 @@ impl LockNames {
         }
     }
 
-    /// The id of a prepared transaction, if this is the lock that keeps it.
+    /// Returns the id of a prepared transaction, if this is the lock on the id.
     pub(super) fn prepared(object: &[u8]) -> Option<Vec<u8>> {
         object.strip_prefix(&IDS.to_be_bytes()).filter(|gid| !gid.is_empty()).map(<[u8]>::to_vec)
     }
 }
 
-/// Keys from one to another.
+/// Formats a range of keys.
 fn range_in_words(range: &RangeInfo) -> String {
     let from = key_in_words(&range.from);
     match &range.to {

@@ -1,4 +1,4 @@
-//! How the pages of a table are filled.
+//! Statistics of the pages of a table.
 
 use latchwork_machine::ConstMachine;
 use latchwork_pool::Error as PoolError;
@@ -9,53 +9,54 @@ use crate::long::{Long, PIECES};
 use crate::tables::CATALOG;
 use crate::{Error, Store};
 
-/// The pages of a table, counted.
+/// Statistics of the pages of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TablePages {
-    /// Its name; empty for the catalog, which has the names of all others, and `(long values)` for
-    /// their pieces.
+    /// Its name; empty for the catalog, and `(long values)` for the tree with the pieces of all
+    /// long values.
     pub name: String,
     /// The page of its root.
     pub root: u32,
-    /// Levels, the leaves counted.
+    /// The number of levels, including the leaves.
     pub depth: u32,
-    /// Pages that lead to others.
+    /// Inner pages.
     pub inner: u64,
-    /// Pages with records.
+    /// Leaf pages, which contain records.
     pub leaves: u64,
-    /// Pages whose right sibling is not in the parent yet.
+    /// Pages whose right sibling is not yet in the parent.
     pub incomplete: u64,
     /// Records.
     pub records: u64,
-    /// Removed records that are still there.
+    /// Removed records that are still stored.
     pub ghosts: u64,
     /// Bytes of the records' keys.
     pub key_bytes: u64,
-    /// Bytes of the records' values that are in the table's own pages. Of a long value these are
-    /// its beginning and 16 bytes that refer to its pieces.
+    /// Bytes of the records' values in the table's own pages. For a long value, these are its
+    /// beginning and a reference of 16 bytes to its pieces.
     pub value_bytes: u64,
-    /// Records with a long value: one that does not fit into a page.
+    /// Records with a long value, which does not fit into a page.
     pub long_values: u64,
-    /// Bytes of the table's long values that are in the pages of `(long values)`. Those pages hold
-    /// the pieces of all tables, so these bytes are counted as `value_bytes` there.
+    /// Bytes of the table's long values in the pages of `(long values)`. Those pages contain the
+    /// pieces of all tables, and count these bytes as `value_bytes`.
     pub long_bytes: u64,
     /// Bytes of the pages.
     pub bytes: u64,
-    /// Bytes of the pages that records may take yet.
+    /// Free bytes in the pages.
     pub free: u64,
 }
 
-/// How often the pages of a table are counted again that others change.
+/// How often the count of a table is repeated while other threads change its pages.
 const AGAIN: u32 = 8;
 
 impl<M: ConstMachine> Store<M> {
-    /// Counts the pages of all tables: first the catalog, then the pieces of long values. While
-    /// others write it is about right.
+    /// Counts the pages of all tables: first the catalog, then the pieces of long values. The
+    /// result is approximate while other transactions write.
     ///
     /// # Errors
     ///
-    /// [`Error::Tree`], [`Error::Pool`] for a page that cannot be read; those of the parts.
+    /// [`Error::Tree`], [`Error::Pool`] for a page that cannot be read; errors of the [store's
+    /// parts](Error).
     pub fn pages(&self) -> Result<Vec<TablePages>, Error> {
         let session = self.session()?;
         let mut trees = vec![(String::new(), CATALOG), ("(long values)".to_owned(), PIECES)];
@@ -64,8 +65,9 @@ impl<M: ConstMachine> Store<M> {
         trees.into_iter().map(count).collect()
     }
 
-    /// Counts again where a page cannot be read: it may have been unlinked just now, and its number
-    /// taken by a thread that has not written it yet. One that twice cannot be read is damaged.
+    /// Counts the pages of a table, and repeats the count if a page cannot be read: the page may
+    /// have been unlinked, and reused by a thread that has not written it yet. A page that cannot
+    /// be read twice is damaged.
     fn count_again(
         &self,
         worker: &StoreSession<M>,
@@ -93,7 +95,7 @@ impl<M: ConstMachine> Store<M> {
         let home = self.home();
         let mut found = TablePages { name, root, ..TablePages::default() };
         let mut first = Some(u64::from(root));
-        // Damaged links could lead in a circle.
+        // Damaged links could form a cycle.
         let mut left = home.pool.pages(home.file)?.saturating_mul(2) + 1000;
         while let Some(begin) = first.take() {
             let mut next = Some(begin);
@@ -108,7 +110,7 @@ impl<M: ConstMachine> Store<M> {
                     };
                     Some((of_page(&node, root, home.record_max)?, node.right()?, child))
                 }) {
-                    // It was unlinked just now, and what is behind it is not counted.
+                    // The page was unlinked concurrently; the pages after it are not counted.
                     Err(PoolError::Freed { .. }) => break,
                     read => read?,
                 };
@@ -121,7 +123,7 @@ impl<M: ConstMachine> Store<M> {
     }
 }
 
-/// What one page has.
+/// Counts one page.
 fn of_page<P: latchwork_tree::Page + ?Sized>(
     node: &Node<'_, P>,
     root: u32,
@@ -154,7 +156,7 @@ fn of_page<P: latchwork_tree::Page + ?Sized>(
                 found.long_values += 1;
                 found.long_bytes += long.bytes_in_pieces();
             }
-            // The page may have changed while it was read: its reader decides.
+            // The page may have changed during the read; its reader decides.
             Err(why) => return Some(Err(why)),
         }
     }

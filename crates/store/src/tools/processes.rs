@@ -15,17 +15,17 @@ use crate::{Error, Store};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreProcess {
-    /// Its number, in its own pid namespace.
+    /// Its process id, in its own pid namespace.
     pub pid: u32,
-    /// Whether it runs.
+    /// Whether it is alive.
     pub state: ProcessState,
-    /// Its command line; none if it cannot be read, as in another pid namespace.
+    /// Its command line. `None` if it cannot be read, as in another pid namespace.
     pub command: Option<String>,
-    /// How long ago it began, likewise.
+    /// How long ago it started. `None` in the same cases.
     pub age: Option<Duration>,
-    /// How many thread slots of the store it has.
+    /// The number of its thread slots.
     pub threads: u64,
-    /// Its transactions that have no end yet.
+    /// Its transactions that have not ended.
     pub transactions: Vec<TransactionInfo>,
     /// Its snapshots.
     pub snapshots: Vec<SnapshotInfo>,
@@ -40,7 +40,7 @@ pub struct StoreProcess {
 pub struct SnapshotInfo {
     /// Its thread slot.
     pub thread: u32,
-    /// Bytes of log that are kept for it.
+    /// Bytes of log that are retained for it.
     pub log_kept: u64,
 }
 
@@ -74,24 +74,24 @@ impl fmt::Display for Holding {
     }
 }
 
-/// The processes of a store, and the reasons why the log is kept.
+/// The processes of a store, and the reasons why the log is retained.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Processes {
     /// The processes, in the order of their slots.
     pub processes: Vec<StoreProcess>,
-    /// Transactions that are prepared and not decided: they are no process's.
+    /// Prepared, undecided transactions, which belong to no process.
     pub prepared: Vec<TransactionInfo>,
-    /// Transactions of dead processes whose locks are kept until they are undone.
+    /// Transactions of dead processes, whose locks are kept until they are rolled back.
     pub orphans: Vec<TransactionInfo>,
-    /// Transactions that wait for locks, and those that block them.
+    /// Waiting transactions, and the transactions that block them.
     pub blocked: Vec<Blocked>,
-    /// Bytes of log that are kept.
+    /// Bytes of log that are retained.
     pub log_kept: u64,
-    /// The bytes that a recovery would read. The next checkpoint releases the others, as far as no
+    /// The bytes that a recovery would read. The next checkpoint releases the others, unless a
     /// transaction, snapshot or pin needs them.
     pub redo: u64,
-    /// Pins of the log: the name of each, and the bytes that it keeps.
+    /// Pins of the log: the name of each, and the bytes that it retains.
     pub pins: Vec<(String, u64)>,
 }
 
@@ -100,7 +100,7 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn processes(&self) -> Result<Processes, Error> {
         let look = self.look()?;
         let holds = self.holds(&look)?;
@@ -162,8 +162,8 @@ impl<M: ConstMachine> StoreView<M> {
         })
     }
 
-    /// Collects the short-term claims of all threads. Pages are read only if a process does not
-    /// run, because there are many.
+    /// Collects the short-term claims of all threads. Pages are read only if a process is not
+    /// running, because there are many.
     fn holds(&self, look: &Look) -> Result<Vec<(u32, Holding)>, Error> {
         let mut holds: Vec<(u32, Holding)> =
             self.log.work()?.into_iter().map(|(slot, work)| (slot, Holding::Log(work))).collect();
@@ -189,11 +189,12 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Lists the processes that have the store open, with this one: see [`StoreView::processes`].
+    /// Lists the processes that have the store open, including this one: see
+    /// [`StoreView::processes`].
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn processes(&self) -> Result<Processes, Error> {
         self.view()?.processes()
     }

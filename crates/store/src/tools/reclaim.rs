@@ -1,4 +1,4 @@
-//! Room of free pages is returned to the file system, while others write.
+//! Returns the space of free pages to the file system, while other transactions write.
 
 use core::ops::Bound;
 
@@ -10,27 +10,26 @@ use crate::files::meter::Count;
 use crate::tools::DataFile;
 use crate::{Error, Store};
 
-/// After how many leaves that were scanned the empty ones are unlinked: as many pages are freed at
-/// a time.
+/// The number of scanned leaves after which empty ones are unlinked.
 const LEAVES: u64 = 256;
 
 impl<M: ConstMachine> Store<M> {
-    /// Frees the empty pages of all tables, and returns the room of all free pages to the file
-    /// system: also of those that a checkpoint leaves to be taken next. Other threads and processes
-    /// may write meanwhile. Returns what the file was before, and what it is now; `told` is called
-    /// with the number of leaves that were looked at so far.
+    /// Frees the empty pages of all tables, and returns the space of all free pages to the file
+    /// system, including pages that a checkpoint keeps for reuse. Other threads and processes can
+    /// write at the same time. Returns the size of the file before and after; `progress` is called
+    /// with the number of leaves visited so far.
     ///
-    /// Records stay where they are, so pages that are half empty stay so, and the length of the
-    /// file stays: [`compact_into`](Self::compact_into) makes a store whose pages are full. Pages
-    /// with removed records that a snapshot may still see are not freed.
+    /// Records are not moved, so half-empty pages remain, and the length of the file does not
+    /// change. [`compact_into`](Self::compact_into) creates a store with full pages. Pages with
+    /// removed records that a snapshot may still see are not freed.
     ///
-    /// It reads every leaf once, and makes a checkpoint. If the process is killed, what was freed
-    /// stays free; the next call goes on.
+    /// The call reads every leaf once, and makes a checkpoint. If the process is killed, the freed
+    /// pages stay free, and another call continues.
     ///
     /// # Errors
     ///
-    /// Those of [`checkpoint`](Self::checkpoint); [`Error::Disk`] if the device fails. A file
-    /// system that cannot punch holes is no error: the bytes on the disk stay then.
+    /// Those of [`checkpoint`](Self::checkpoint); [`Error::Disk`] if the device fails. If the file
+    /// system cannot punch holes, that is no error, and the space is not returned.
     ///
     /// # Examples
     ///
@@ -49,7 +48,7 @@ impl<M: ConstMachine> Store<M> {
     /// # std::fs::remove_dir_all(&path).unwrap();
     /// # Ok::<(), latchwork_store::Error>(())
     /// ```
-    pub fn reclaim(&self, told: &mut dyn FnMut(u64)) -> Result<(DataFile, DataFile), Error> {
+    pub fn reclaim(&self, progress: &mut dyn FnMut(u64)) -> Result<(DataFile, DataFile), Error> {
         self.writable()?;
         let before = self.data_file()?;
         let (session, mut leaves) = (self.session()?, 0);
@@ -58,12 +57,12 @@ impl<M: ConstMachine> Store<M> {
         for tree in self.roots()? {
             let (mut batch, mut from) = (Batch::default(), Vec::new());
             loop {
-                // A scan notes a leaf that has nothing but old removed records.
+                // A scan notes a leaf that contains only old removed records.
                 worker.scan(tree, Bound::Included(&from), false, usize::MAX, &mut batch)?;
                 leaves += 1;
                 if leaves % LEAVES == 0 {
                     worker.tidy_all();
-                    told(leaves);
+                    progress(leaves);
                 }
                 match batch.next() {
                     Some(next) => next.clone_into(&mut from),
@@ -73,11 +72,11 @@ impl<M: ConstMachine> Store<M> {
         }
         worker.tidy_all();
         drop(session);
-        // What was freed is durable, and the pages that were changed are written.
+        // The checkpoint makes the freed pages durable and writes the changed ones.
         self.checkpoint()?;
         let worker = &self.session()?.worker;
         worker.count(Count::Punched, self.home().punch_all(worker)?);
-        told(leaves);
+        progress(leaves);
         Ok((before, self.data_file()?))
     }
 }

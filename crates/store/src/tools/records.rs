@@ -1,7 +1,7 @@
-//! What records there are in a store's log.
+//! The records of a store's log.
 //!
-//! The files are read, and nothing is written: so it is the same for a store that others write and
-//! for one that cannot be opened any more. What is not in the files yet is not shown.
+//! This reads the files and writes nothing, so it works for a store that other processes write and
+//! for a store that can no longer be opened. Records that are not yet in the files are not shown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,39 +19,39 @@ use crate::tables::{CATALOG, root_of};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogRecord {
-    /// Its position.
+    /// The position of the record.
     pub at: u64,
-    /// Where the next one is.
+    /// The position of the next record.
     pub next: u64,
     /// The thread slot that wrote it.
     pub slot: u16,
-    /// What it is: one of [`KINDS`](Self::KINDS).
+    /// The kind: one of [`KINDS`](Self::KINDS).
     pub kind: &'static str,
-    /// The tree that it changes: the page of its root.
+    /// The tree that it changes, identified by the page of its root.
     pub tree: Option<u32>,
     /// The page that it changes.
     pub page: Option<u64>,
     /// Whether its transaction commits with it.
     pub commits: bool,
-    /// Whether it undoes another record.
+    /// Whether it rolls back another record.
     pub undoes: bool,
     /// Whether it belongs to no transaction.
     pub system: bool,
-    /// The record of its transaction before, or what is undone next; 0 if there is none.
+    /// The previous record of its transaction, or the next one to roll back; 0 if there is none.
     pub prev: u64,
-    /// The position that the page had.
+    /// The page's position before the change.
     pub page_prev: u64,
-    /// The key, for what changes one record.
+    /// The key, if a single record changes.
     pub key: Option<Vec<u8>>,
-    /// The value before.
+    /// The old value.
     pub before: Option<Vec<u8>>,
-    /// The value after.
+    /// The new value.
     pub after: Option<Vec<u8>>,
 }
 
 impl LogRecord {
-    /// What a record can be: changes of a record, changes of a page's form, what is said of a
-    /// transaction, and what this version does not know.
+    /// All kinds of records: changes of a record, changes of a page's structure, records about
+    /// transactions, and those unknown to this version.
     pub const KINDS: &[&str] = &[
         "insert",
         "replace",
@@ -107,7 +107,7 @@ impl LogRecord {
 
 type Parts<'b> = (&'static str, Option<&'b [u8]>, Option<&'b [u8]>, Option<&'b [u8]>);
 
-/// A change's name, key, and values before and after.
+/// Returns the name, the key, and the old and new values of a change.
 fn parts(change: Change<'_>) -> Parts<'_> {
     match change {
         Change::Insert { key, value, .. } => ("insert", Some(key), None, Some(value)),
@@ -130,30 +130,30 @@ fn parts(change: Change<'_>) -> Parts<'_> {
     }
 }
 
-/// What a store's log has in its files.
+/// A summary of a log's files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogRead {
-    /// The first record that is there.
+    /// The position of the first record.
     pub oldest: Option<u64>,
-    /// Where recovery would begin.
+    /// The position where recovery would begin.
     pub redo: u64,
-    /// Up to where it was durable, as its control file says.
+    /// Up to where the log was durable, according to its control file.
     pub flushed: u64,
-    /// Behind the last record.
+    /// The position after the last record.
     pub end: u64,
-    /// What could not be read, from and to, below what was durable or before later records.
+    /// Ranges that could not be read, before the durable end or before later records.
     pub gaps: Vec<(u64, u64)>,
-    /// The tables that records name, by their trees: those that were made in this part of the log.
+    /// The names of tables by tree, for tables that were created in this part of the log.
     pub tables: BTreeMap<u32, String>,
 }
 
-/// Calls `each` for the records of the log of the store in a folder, from a position on, until it
-/// returns `false`. The store may be open, closed, or damaged: nothing is written.
+/// Calls `each` for the records in the log of the store in a folder, from a position on, until it
+/// returns `false`. The store may be open, closed, or damaged. Nothing is written.
 ///
 /// # Errors
 ///
-/// [`Error::Log`] if there is no control file that can be read; [`Error::Disk`].
+/// [`Error::Log`] if no control file can be read; [`Error::Disk`].
 ///
 /// # Examples
 ///
@@ -192,7 +192,7 @@ pub fn read_log(
         }
         (None, each(&record))
     })?;
-    // What is older than the redo point those who have the store open may have given back since.
+    // Processes that have the store open may have released what is older than the redo point since.
     let now = LogFiles::open(disk, log)?.redo();
     if now > files.redo() {
         read.gaps.retain(|gap| gap.1 > now.0);
@@ -200,11 +200,11 @@ pub fn read_log(
     Ok(read)
 }
 
-/// A table that a record names, and whether to go on.
+/// The table that a record names, and whether to continue.
 type Noted = (Option<(u32, String)>, bool);
 
-/// Goes through the records from a position on, over what is damaged. The position may be in the
-/// middle of a record, if it is not known to be `exact`.
+/// Visits the records from a position on, and skips damaged parts. If the position is not `exact`,
+/// it may be in the middle of a record.
 pub(crate) fn entries(
     files: &LogFiles,
     (from, exact): (u64, bool),
@@ -214,7 +214,7 @@ pub(crate) fn entries(
     (read.redo, read.flushed) = (files.redo().0, files.flushed().0);
     read.oldest = files.oldest()?.map(|lsn| lsn.0);
     let oldest = read.oldest.unwrap_or(read.flushed);
-    // What is older than the redo point may be gone, and nothing else.
+    // Only records older than the redo point may be missing.
     if from <= read.redo && read.redo < oldest {
         read.gaps.push((read.redo, oldest));
     }

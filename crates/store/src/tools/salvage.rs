@@ -1,16 +1,16 @@
-//! What can be read of a store that cannot be opened, in a new one.
+//! Reads what is left of a store that cannot be opened, and writes it into a new one.
 //!
-//! | step | what |
+//! | step | action |
 //! |---|---|
-//! | log | what can be read from the redo point on is done again, in memory, where it fits |
-//! | pages | each that is sound; from each table's root to its leaves, as far as they lead |
-//! | orphans | leaves whose parent is lost: of the tree that the log says, or of the torn one |
-//! | records | of transactions that have no commit in the log: their values before |
-//! | long values | whole, or left out |
+//! | log | the readable records from the redo point on are redone in memory, where they fit |
+//! | pages | each valid page, from each table's root to its leaves, as far as links lead |
+//! | orphans | leaves without a parent are assigned to the tree in the log, or to the torn tree |
+//! | records | for transactions without a commit in the log: the old values |
+//! | long values | complete, or omitted |
 //!
-//! Nothing is written to the damaged store but the file `opening`, which is made to be locked where
-//! it is missing. All rows of all tables, and all pages that the log changes, are in this process's
-//! memory at a time.
+//! Nothing is written to the damaged store, except the file `opening`, which is created for its
+//! lock if it is missing. All rows of all tables, and all pages that the log changes, are kept in
+//! the memory of this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,45 +28,46 @@ use crate::files::kinds::{CHANGE, END};
 use crate::files::prepare::Found;
 use crate::files::space::{first_of, free_of};
 use crate::long::{Fetch, PIECES, whole};
-use crate::open::{at_rest, told};
+use crate::open::{at_rest, recorded_memory};
 use crate::tables::{CATALOG, INNER, as_shown, root_of};
 use crate::tools::records::{LogRead, entries};
 use crate::tools::temporary::TemporaryFolder;
 use crate::{Error, Refusal};
 
-/// What was salvaged, and what was not.
+/// The result of a salvage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// Tables and how many records each has in the new store.
+    /// The tables, and the number of records of each in the new store.
     pub tables: Vec<(String, u64)>,
-    /// Pages that there were.
+    /// The number of pages of the file.
     pub pages: u64,
-    /// Pages that cannot be read, and that the log does not have whole.
+    /// Pages that cannot be read and are not completely contained in the log.
     pub lost: Vec<u64>,
-    /// Pages of which the log has later changes that could not be done: older than they should be.
+    /// Outdated pages: the log has later changes of them that could not be applied.
     pub old: Vec<u64>,
-    /// Leaves to which no page leads any more, which were read all the same.
+    /// Leaves without a parent. Their records were read.
     pub orphans: u64,
-    /// Records that were taken back, for their transactions have no commit.
+    /// Records that were rolled back because their transactions have no commit.
     pub undone: u64,
-    /// The ids of transactions that were prepared and not decided: theirs are among these.
+    /// The ids of prepared, undecided transactions. Their records are counted in `undone`.
     pub prepared: Vec<Vec<u8>>,
-    /// Records that were left out, for pieces of their long values are lost.
+    /// Records that were omitted because pieces of their long values are lost.
     pub cut: u64,
-    /// What of the log cannot be read, from and to.
+    /// Ranges of the log that cannot be read.
     pub gaps: Vec<(u64, u64)>,
     /// Why the log's control file could not be used. The log was read from its first record on, and
-    /// nothing says whether its end is.
+    /// its end may be missing.
     pub no_control: Option<String>,
-    /// Why none of the log could be read.
+    /// Why no part of the log could be read.
     pub no_log: Option<String>,
-    /// Why it is not known whether killed processes left memory with commits that are in no file.
+    /// Why it is unknown whether killed processes left shared memory with commits that the files
+    /// lack.
     pub no_memory: Option<String>,
 }
 
 impl Salvaged {
-    /// Whether all that there should be is there.
+    /// Returns whether nothing is missing.
     pub fn is_whole(&self) -> bool {
         let log = self.gaps.is_empty() && self.no_log.is_none() && self.no_control.is_none();
         log && self.prepared.is_empty()
@@ -79,33 +80,33 @@ impl Salvaged {
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The rows of all tables by name; of pieces of long values, which are no table's, by none.
+/// The rows of all tables by name; the pieces of long values have no name.
 type Tables = BTreeMap<Option<String>, Rows>;
 
-/// A value before a write, and its header.
+/// A record's value before a write, and its header.
 type Before = (Option<Vec<u8>>, Header);
 
-/// A damaged store in this process's memory, as far as the log changes it.
-struct Ruin {
+/// A damaged store in memory: its file, and the pages that the log changes.
+struct DamagedStore {
     data: Box<dyn File>,
     page: usize,
     pages: u64,
     changed: BTreeMap<u64, Vec<u64>>,
-    /// The tree of a page, as the log says.
+    /// The tree of a page, according to the log.
     tree: BTreeMap<u64, u32>,
-    /// The writes of each slot's transaction that has no end so far.
+    /// The writes of each slot's transaction, until its end is found.
     open: BTreeMap<u16, Vec<(u64, Before)>>,
-    /// The ids of those that are prepared so far.
+    /// The ids of transactions that are prepared so far.
     prepared: BTreeMap<u16, Vec<u8>>,
     old: BTreeSet<u64>,
 }
 
-/// Reads what can be read of a store, which may be damaged in any way, into a new one.
+/// Reads what is left of a store with any kind of damage, and writes it into a new one.
 ///
 /// # Errors
 ///
-/// [`Error::Open`] if there is something at `to`, or processes have the store open; [`Error::Disk`]
-/// if there is no file of pages. What is damaged is no error, and told by what is returned.
+/// [`Error::Open`] if `to` exists, or processes have the store open; [`Error::Disk`] if the file of
+/// pages is missing. Damage is not an error; the result describes it.
 ///
 /// # Examples
 ///
@@ -133,7 +134,7 @@ struct Ruin {
 pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, Error> {
     let (from, mut sizes) = (from.as_ref(), Sizes::default());
     let mut found = Salvaged::default();
-    // A store without an identity, or with another's, may have its pages all the same.
+    // A store without an identity, or with that of another store, may still have its pages.
     let held = match at_rest(from, &mut sizes) {
         Ok(held) => {
             match held.left() {
@@ -144,7 +145,7 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
             Some(held)
         }
         Err(Error::Open { why: Refusal::Damaged { .. } | Refusal::NoStore, .. }) => {
-            // It cannot be opened with its memory, so there is nothing to wait for.
+            // The store cannot be opened with its memory, so do not ask the user to do so first.
             found.no_memory = not_read(from);
             None
         }
@@ -155,10 +156,10 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     if held.is_none() {
         sizes.page = guess(&*data)?;
     }
-    let beside = TemporaryFolder::new(to.as_ref())?;
+    let target = TemporaryFolder::new(to.as_ref())?;
     let page = sizes.page as usize;
     let pages = data.length()? / page as u64;
-    let mut ruin = Ruin {
+    let mut damaged = DamagedStore {
         data,
         page,
         pages,
@@ -171,17 +172,17 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
     let mut read = LogRead::default();
     let log = log_files(disk, &from.join("log"), &mut found).and_then(|files| {
         entries(&files, (files.redo().0, true), &mut read, &mut |entry| {
-            ruin.redo(entry);
+            damaged.redo(entry);
             (None, true)
         })
     });
     found.no_log = log.err().map(|why| why.to_string());
     found.gaps = read.gaps;
-    let (tables, types) = ruin.tables(&mut found);
-    found.pages = ruin.pages;
-    found.prepared = ruin.prepared.values().cloned().collect();
-    found.old = ruin.old.iter().copied().filter(|page| !found.lost.contains(page)).collect();
-    beside.fill(&sizes, |store| {
+    let (tables, types) = damaged.tables(&mut found);
+    found.pages = damaged.pages;
+    found.prepared = damaged.prepared.values().cloned().collect();
+    found.old = damaged.old.iter().copied().filter(|page| !found.lost.contains(page)).collect();
+    target.fill(&sizes, |store| {
         for (name, rows) in &tables {
             let Some(name) = name else { continue };
             let wanted = types.get(name).cloned().unwrap_or_default();
@@ -197,15 +198,15 @@ pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged,
         }
         Ok(())
     })?;
-    beside.name(&sizes)?;
+    target.name(&sizes)?;
     Ok(found)
 }
 
-/// The log's files, also without a sound control file.
+/// Opens the log's files, also without a valid control file.
 fn log_files(disk: Arc<dyn Disk>, folder: &Path, found: &mut Salvaged) -> Result<LogFiles, Error> {
     match LogFiles::open(disk.clone(), folder) {
         Err(why @ (LogError::NoControl | LogError::Corrupt { .. })) => {
-            // The first error says what is missing.
+            // Report the first error, which names what is missing.
             let said = why.to_string();
             let files = LogFiles::without_control(disk, folder).map_err(|_| why)?;
             found.no_control = Some(said);
@@ -215,20 +216,20 @@ fn log_files(disk: Arc<dyn Disk>, folder: &Path, found: &mut Salvaged) -> Result
     }
 }
 
-/// What is known of memory that the store's processes had, and that is not read here.
+/// Describes shared memory of the store's processes, which is not read here.
 fn not_read(path: &Path) -> Option<String> {
-    let told = match told(path) {
-        Ok(told) => told.filter(|told| told.now)?,
+    let recorded = match recorded_memory(path) {
+        Ok(recorded) => recorded.filter(|recorded| recorded.now)?,
         Err(why) => return Some(why.to_string()),
     };
-    let state = match told.at.join("region").try_exists() {
-        Ok(false) => "it is not there",
+    let state = match recorded.at.join("region").try_exists() {
+        Ok(false) => "it is missing",
         _ => "the store cannot be opened with it",
     };
-    Some(format!("{}: its processes had it, and {state}", told.at.display()))
+    Some(format!("{}: its processes had it, and {state}", recorded.at.display()))
 }
 
-/// How large pages are, by how many of the first are sound at each size.
+/// Guesses the page size, by the number of valid pages at the beginning of the file for each size.
 fn guess(data: &dyn File) -> Result<u32, Error> {
     let length = data.length()?;
     let sound = |size: u32| {
@@ -239,13 +240,13 @@ fn guess(data: &dyn File) -> Result<u32, Error> {
         });
         all.count()
     };
-    // The last of those that fit as well: where no page is sound, the size that most stores have.
+    // With equal counts, `max_by_key` takes the last, so if no page is valid, the default size.
     let sizes = [65_536, 32_768, 16_384, 4096, 8192];
     Ok(sizes.into_iter().max_by_key(|size| sound(*size)).unwrap_or(8192))
 }
 
-impl Ruin {
-    /// The words of a page; none if it cannot be read.
+impl DamagedStore {
+    /// Returns the words of a page; `None` if it cannot be read.
     fn words(&self, number: u64) -> Option<Vec<u64>> {
         if let Some(words) = self.changed.get(&number) {
             return Some(words.clone());
@@ -257,14 +258,14 @@ impl Ruin {
         Some(bytes.chunks_exact(8).map(word).collect())
     }
 
-    /// Whether nothing was ever written to a page: the file has room before it is needed.
+    /// Returns whether a page was never written: the file is extended before its space is needed.
     fn is_blank(&self, number: u64) -> bool {
         let mut bytes = vec![0; self.page];
         let at = number.saturating_mul(self.page as u64);
         self.data.read(at, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
     }
 
-    /// Does a record again, if its page is as the record says it was.
+    /// Redoes a log record, if its page is in the state that the record expects.
     fn redo(&mut self, entry: &Entry) {
         let (head, number) = (entry.head, entry.head.page);
         let goes_on = !head.flags.has(Flags::SYSTEM) || head.flags.has(Flags::CLR);
@@ -308,7 +309,7 @@ impl Ruin {
         self.changed.insert(number, words);
     }
 
-    /// The rows of all tables, by name, and the types of those that have some.
+    /// Returns the rows of all tables, by name, and the types of tables with recorded types.
     fn tables(&self, found: &mut Salvaged) -> (Tables, BTreeMap<String, Wanted>) {
         let undone: BTreeMap<u64, &Before> =
             self.open.values().flatten().map(|(at, before)| (*at, before)).collect();
@@ -338,7 +339,7 @@ impl Ruin {
             }
         }
         if !whole || !torn.is_empty() {
-            // What a free page has was moved or removed long ago.
+            // The contents of a free page were moved or removed long ago.
             seen.extend(
                 names
                     .iter()
@@ -354,7 +355,8 @@ impl Ruin {
         (tables, types)
     }
 
-    /// Gives records their long values; says how many it left out, for pieces are missing.
+    /// Completes the long values of records. Returns the number of records omitted because pieces
+    /// are missing.
     fn make_whole(&self, rows: &mut Rows, pieces: &Rows) -> u64 {
         let (max, before) = (Limits::of(self.page / 8).record, rows.len());
         rows.retain(|key, value| {
@@ -368,7 +370,7 @@ impl Ruin {
         (before - rows.len()) as u64
     }
 
-    /// The rows below a root, as far as pages lead.
+    /// Returns the rows below a root, as far as links lead.
     fn walk(
         &self,
         root: u32,
@@ -401,7 +403,7 @@ impl Ruin {
         rows
     }
 
-    /// Leaves to which nothing leads: each to its table, or to one of its own.
+    /// Assigns each leaf without a parent to its table, or to a table of its own.
     fn adopt(
         &self,
         roots: &BTreeMap<u32, Option<String>>,
@@ -434,7 +436,7 @@ impl Ruin {
             let mut rows = Rows::new();
             take(&node, undone, &mut rows, found);
             let table = tables.entry(name).or_default();
-            // What a page leads to is newer than what none leads to.
+            // A record of a linked page is newer than one of an orphan.
             rows.into_iter().for_each(|(key, value)| _ = table.entry(key).or_insert(value));
             found.orphans += 1;
         }
@@ -445,7 +447,7 @@ fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
-/// Takes the records of a leaf, as they were before transactions that have no commit.
+/// Reads the records of a leaf, with the old values where the transaction has no commit.
 fn take(
     node: &Node<'_, [u64]>,
     undone: &BTreeMap<u64, &Before>,
@@ -461,7 +463,7 @@ fn take(
         let mut value = if ghost { None } else { node.value(index) };
         let mut undo = false;
         while let Some((before, was)) = undone.get(&header.lsn()) {
-            // A record leads to an older one, or to none.
+            // A record must lead to an older one, or to none.
             if was.lsn() >= header.lsn() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! How the pages of the file are used, and whether what the catalog says of them is so.
+//! The use of the pages of the file, and its check against the catalog.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,63 +13,62 @@ use crate::long::PIECES;
 use crate::tables::CATALOG;
 use crate::{Error, Store};
 
-/// The pages of a store's file, counted.
+/// The pages of a store's file, by use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
-    /// All of them.
+    /// All pages.
     pub pages: u64,
-    /// Those of tables, of the catalog, and of long values.
+    /// Pages of tables, of the catalog, and of long values.
     pub used: u64,
-    /// Those that are taken next when a table needs one.
+    /// Free pages, which tables take when they grow.
     pub free: u64,
-    /// Those that are neither: of a table that is being loaded, or being taken or given back, or
-    /// left so by a death between two steps.
+    /// Pages that are neither: pages of a table that is being loaded, pages that are being
+    /// allocated or freed, and pages that a death left in such a state.
     pub lost: u64,
 }
 
-/// The bytes of the file of pages, and what the disk has of them.
+/// The size of the file of pages.
 ///
-/// The length is that of the pages of tables, of free pages, of pages that are neither (see
-/// [`Space::lost`]), and of the room behind the last page. The bytes on the disk are the length
-/// without the holes, or with the blocks in which the file system keeps the list of the file's
-/// blocks.
+/// The length comprises the pages of tables, free pages, pages that are neither (see
+/// [`Space::lost`]), and the space after the last page. The bytes on the disk are the length
+/// without the holes, plus the blocks in which the file system stores the block list of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DataFile {
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub page_bytes: u32,
-    /// Pages, including those that are not written yet.
+    /// Number of pages, including unwritten ones.
     pub pages: u64,
-    /// Pages that the next table that grows takes.
+    /// Free pages, which tables take when they grow.
     pub free: u64,
-    /// Bytes from the beginning of the file to its end (`st_size`).
+    /// Length of the file in bytes (`st_size`).
     pub length: u64,
-    /// Bytes that the file takes on the disk (`st_blocks` times 512), as `du` reports them.
+    /// Bytes that the file occupies on the disk (`st_blocks` times 512), as `du` reports them.
     pub on_disk: u64,
 }
 
 impl DataFile {
-    /// Bytes behind the last page, set aside for the next ones.
+    /// Returns the bytes after the last page, which are reserved for further pages.
     pub fn reserved(&self) -> u64 {
         self.length.saturating_sub(self.pages * u64::from(self.page_bytes))
     }
 
-    /// Bytes of the length that take no space on the disk.
+    /// Returns the bytes of the length that occupy no space on the disk.
     pub fn holes(&self) -> u64 {
         self.length.saturating_sub(self.on_disk)
     }
 }
 
-/// What is wrong with the pages of a table.
+/// An error found in the pages of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fault {
-    /// The table; none of the catalog, and of long values, which all tables share.
+    /// The table; `None` for the catalog, and for long values, which all tables share.
     pub table: Option<String>,
-    /// The page of its root: 0 for the catalog.
+    /// The page of its root; 0 for the catalog.
     pub root: u32,
-    /// What is wrong.
+    /// The error.
     pub why: Error,
 }
 
@@ -85,18 +84,18 @@ impl fmt::Display for Fault {
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// How many pages of the file are free, and how many there are. O(pages / 512); others may
-    /// write meanwhile.
+    /// Returns the number of free pages and of all pages of the file. O(pages / 512). Other
+    /// transactions can write at the same time.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn free_pages(&self) -> Result<(u64, u64), Error> {
         let free = self.session()?.worker.free_pages()?.len() as u64;
         Ok((free, self.home().pool.pages(self.home().file)?))
     }
 
-    /// Measures the file of pages. O(pages / 512); others may write meanwhile.
+    /// Measures the file of pages. O(pages / 512). Other transactions can write at the same time.
     ///
     /// # Errors
     ///
@@ -125,24 +124,25 @@ impl<M: ConstMachine> Store<M> {
         Ok(DataFile { page_bytes: home.file.page_bytes(), pages, free, length, on_disk })
     }
 
-    /// Looks at every page of every table; returns how many there are. Others may write meanwhile.
+    /// Checks every page of every table. Returns their number. Other transactions can write at the
+    /// same time.
     ///
     /// # Errors
     ///
-    /// [`Error::Tree`] with what is wrong, also with a page that two tables have, or one table and
-    /// the free ones; those of the parts.
+    /// [`Error::Tree`] with the fault; this includes a page that belongs to two tables, or to a
+    /// table and to the free pages. Errors of the [store's parts](Error).
     pub fn verify(&self) -> Result<u64, Error> {
         Ok(self.space()?.used)
     }
 
-    /// Counts the pages of the file, and looks at them as [`verify`](Self::verify) does.
+    /// Counts the pages of the file by use, and checks them as [`verify`](Self::verify) does.
     ///
-    /// Where others write meanwhile, a page may be counted as what it was a moment ago, and pages
-    /// that were added are not counted.
+    /// While other transactions write, a page may be counted by an earlier use, and new pages are
+    /// not counted.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`verify`](Self::verify).
     ///
     /// # Examples
     ///
@@ -195,12 +195,12 @@ impl<M: ConstMachine> Store<M> {
         Ok(space.count())
     }
 
-    /// The first fault of the pages of each table. [`space`](Self::space) ends at the first of all
-    /// tables, but it alone finds a page that two of them have.
+    /// Returns the first fault in the pages of each table. In contrast, [`space`](Self::space) ends
+    /// at the first fault of any table, but only it finds a page that belongs to two tables.
     ///
     /// # Errors
     ///
-    /// Those of the parts that are no damage.
+    /// Errors of the [store's parts](Error) that are not damage.
     ///
     /// # Examples
     ///
@@ -229,14 +229,14 @@ impl<M: ConstMachine> Store<M> {
         look(None, CATALOG)?;
         look(None, PIECES)?;
         match self.trees() {
-            // The names that cannot be read are the catalog's fault, which is told.
+            // If the names cannot be read, the fault of the catalog is already reported.
             Err(why) if why.is_damage() => {}
             tables => tables?.into_iter().try_for_each(|(name, root)| look(Some(name), root))?,
         }
         Ok(faults)
     }
 
-    /// Looks again for pages that were neither of a table nor free when that was looked at.
+    /// Checks again the pages that were neither in a table nor free.
     fn look_again(&self, worker: &StoreSession<M>, space: &mut Counted) -> Result<(), Error> {
         let (trees, mut looks) = (self.roots()?, 0);
         for page in space.lost() {
@@ -244,7 +244,7 @@ impl<M: ConstMachine> Store<M> {
                 space.free.insert(page);
                 continue;
             }
-            // A page that cannot be read is none of theirs.
+            // A page that cannot be read belongs to no table.
             let is_of = |tree: &u32| worker.leads_to(*tree, page).unwrap_or(false);
             looks += trees.len();
             if looks <= LOOKS && trees.iter().any(is_of) {
@@ -254,17 +254,17 @@ impl<M: ConstMachine> Store<M> {
         Ok(())
     }
 
-    /// The trees of all tables, of the catalog and of long values.
+    /// Returns the trees of the catalog, of long values and of all tables.
     pub(super) fn roots(&self) -> Result<Vec<u32>, Error> {
         let tables = self.trees()?;
         Ok([CATALOG, PIECES].into_iter().chain(tables.into_iter().map(|table| table.1)).collect())
     }
 }
 
-/// How often it is asked at most whether a table leads to a page.
+/// Maximum number of checks whether a table contains a page.
 const LOOKS: usize = 1 << 20;
 
-/// Whether something is wrong that stays so; others may be in the middle of a change.
+/// Returns whether a fault persists; another thread may be in the middle of a change.
 fn stays(wrong: &dyn Fn() -> Result<bool, Error>) -> Result<bool, Error> {
     for _ in 0..3 {
         if !wrong()? {
@@ -274,7 +274,7 @@ fn stays(wrong: &dyn Fn() -> Result<bool, Error>) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The first pages of the file, and what they are.
+/// The first pages of the file, by use.
 struct Counted {
     pages: u64,
     used: BTreeSet<u64>,

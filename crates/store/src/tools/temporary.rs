@@ -1,8 +1,9 @@
-//! A folder that is made beside its place, `NAME.new`, and gets its name when all of it is durable.
+//! A temporary folder `NAME.new`, which is renamed to `NAME` when all of it is durable.
 //!
-//! What a process that is killed leaves there has a mark, and the next one of that name takes it
-//! away. A whole copy has none: killed before it has its name, it stays. Several may try at once: a
-//! folder belongs to the process that has locked its mark and finds, then, that the mark is there.
+//! A killed process leaves a folder with a mark in it, and the next process with the same target
+//! removes that folder. A complete copy has no mark: if its process is killed before the rename,
+//! the copy stays. Several processes may try at once: a folder belongs to the process that has
+//! locked its mark and then finds that the mark still exists.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
@@ -22,19 +23,19 @@ use crate::open::{
 };
 use crate::{Error, Refusal, Store};
 
-/// A folder that is made beside its place.
+/// A temporary folder next to its target.
 #[derive(Debug)]
 pub(crate) struct TemporaryFolder {
     pub(crate) fresh: PathBuf,
     to: PathBuf,
-    /// Locked by the process that makes it.
+    /// Locked by the process that creates the folder.
     mark: File,
     named: bool,
 }
 
 impl TemporaryFolder {
-    /// Makes the folder, unless there is something at its place. What a dead process left of one is
-    /// taken away.
+    /// Creates the folder, unless its target exists. Removes what a dead process left of such a
+    /// folder.
     pub(crate) fn new(to: &Path) -> Result<Self, Error> {
         let to = std::path::absolute(to).map_err(|why| refused(to, why))?;
         let name = to.file_name().ok_or_else(|| refused(&to, Refusal::Taken))?;
@@ -47,9 +48,9 @@ impl TemporaryFolder {
         if folder.is_some_and(|folder| folder.ancestors().any(is_store)) {
             return Err(refused(&to, Refusal::WithinStore));
         }
-        let mut beside = name.to_owned();
-        beside.push(NEW);
-        let fresh = to.with_file_name(beside);
+        let mut temporary = name.to_owned();
+        temporary.push(NEW);
+        let fresh = to.with_file_name(temporary);
         check_path(&fresh)?;
         let said = |why: std::io::Error| refused(&fresh, why);
         let mut mark = loop {
@@ -63,9 +64,9 @@ impl TemporaryFolder {
                 Err(why) => return Err(said(why)),
             }
         };
-        // The name tells a folder that is being made from one that has its name. It is durable
-        // before anything else is in the folder, so that the next process of this name can remove
-        // what a crash of the machine leaves.
+        // The mark contains the target's name, which distinguishes a folder under construction from
+        // a renamed one. It is durable before anything else is in the folder, so that the next
+        // process with the same target can remove what a crash of the machine leaves.
         let name = name.as_encoded_bytes();
         let written = within_limit(name.len() as u64, || mark.write_all(name));
         let made = Self { fresh, to, mark, named: false };
@@ -74,7 +75,7 @@ impl TemporaryFolder {
         synced.map_err(|why| refused(&made.fresh, why)).map(|()| made)
     }
 
-    /// Makes a store there, has it filled, and looks at all of it.
+    /// Creates a store in the folder, fills it, and verifies it.
     pub(crate) fn fill(
         &self,
         sizes: &Sizes,
@@ -87,15 +88,15 @@ impl TemporaryFolder {
         Ok(())
     }
 
-    /// A store of this process alone: nobody else opens what has no identity.
+    /// Opens the store for this process alone: no other process opens a folder without an identity.
     fn open(&self, sizes: &Sizes) -> Result<Store<Native>, Error> {
         let region = Region::private(&sizes.region())?;
         let disk: Arc<dyn Disk> = Arc::new(System::new());
         Store::in_region(&region, &disk, &self.fresh, sizes)
     }
 
-    /// Recovers what lies there, looks at all of it, and closes it; returns where its log ends. It
-    /// is nobody else's: its memory is this process's alone.
+    /// Recovers the store in the folder, verifies it, and closes it. Returns the end of its log.
+    /// Its memory is private to this process.
     pub(crate) fn recover(&self, sizes: &Sizes) -> Result<u64, Error> {
         let store = self.open(sizes)?;
         store.verify()?;
@@ -103,23 +104,23 @@ impl TemporaryFolder {
         Ok(store.log_end())
     }
 
-    /// Gives it an identity and its name: from now on it is a store.
+    /// Writes the identity and renames the folder. From now on it is a store.
     pub(crate) fn name(mut self, sizes: &Sizes) -> Result<(), Error> {
         let said = |path: &Path, why: std::io::Error| refused(path, why);
         write_identity(&self.fresh, sizes)?;
-        // Before it has its name: a store has no mark, by which it could be taken for a ruin when
-        // it is given another. What a death leaves here is a whole copy, which nobody takes away.
+        // Before the rename: a store must have no mark, or it would look abandoned when it is
+        // renamed again. A process that dies here leaves a complete copy, which is not removed.
         let mark = self.fresh.join(MARK);
         let removed = fs::remove_file(&mark).and_then(|()| open_folder(&self.fresh)?.sync_all());
         removed.map_err(|why| said(&mark, why))?;
         let flags = rustix::fs::RenameFlags::NOREPLACE;
         let cwd = rustix::fs::CWD;
         match rustix::fs::renameat_with(cwd, &self.fresh, cwd, &self.to, flags) {
-            // A file system that knows no such rename.
+            // A file system without support for `NOREPLACE`.
             Err(rustix::io::Errno::INVAL) if !self.to.exists() => {
                 fs::rename(&self.fresh, &self.to).map_err(|why| said(&self.to, why))?;
             }
-            // Another copy of this name, that began when this one did, was the first.
+            // A concurrent copy to the same target was faster.
             Err(rustix::io::Errno::EXIST) => return Err(refused(&self.to, Refusal::Taken)),
             other => other.map_err(|why| said(&self.to, why.into()))?,
         }
@@ -133,17 +134,17 @@ impl TemporaryFolder {
 impl Drop for TemporaryFolder {
     fn drop(&mut self) {
         if !self.named {
-            let _ = take_away(&self.fresh);
+            let _ = remove_marked(&self.fresh);
         }
         let _ = self.mark.unlock();
     }
 }
 
-/// What the folder's name has behind that which it will have.
+/// Suffix of the temporary folder's name.
 const NEW: &str = ".new";
 
-/// Makes the mark of a folder that this process has just made, and locks it; none if another took
-/// the folder for a ruin, and is taking it away.
+/// Creates and locks the mark of a folder that this process has just created. Returns `None` if
+/// another process took the folder for abandoned and is removing it.
 fn make_mark(fresh: &Path) -> Result<Option<File>, Error> {
     let said = |why: std::io::Error| refused(fresh, why);
     let mark = match create_new(&fresh.join(MARK)) {
@@ -160,16 +161,17 @@ fn make_mark(fresh: &Path) -> Result<Option<File>, Error> {
     Ok(is_mark_of(&mark, fresh).then_some(mark))
 }
 
-/// Whether a folder's mark is this file, and not one of a folder that had its name before.
+/// Returns whether this file is the mark of the folder, and not of an earlier folder with this
+/// name.
 fn is_mark_of(mark: &File, fresh: &Path) -> bool {
     let same = |a: fs::Metadata, b: fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     let both = mark.metadata().and_then(|mark| Ok((mark, fs::metadata(fresh.join(MARK))?)));
     both.is_ok_and(|(mark, there)| same(mark, there))
 }
 
-/// Takes a folder away whose mark this process has locked: the mark last, so that what a death
-/// leaves of it is a ruin still.
-fn take_away(fresh: &Path) -> std::io::Result<()> {
+/// Removes a folder whose mark this process has locked. Removes the mark last, so that a process
+/// that dies in between leaves a folder that is still recognized as abandoned.
+fn remove_marked(fresh: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(fresh)? {
         let entry = entry?;
         match entry.file_type()?.is_dir() {
@@ -182,12 +184,12 @@ fn take_away(fresh: &Path) -> std::io::Result<()> {
         Err(why) if why.kind() != ErrorKind::NotFound => return Err(why),
         _ => {}
     }
-    // From here on it is anybody's: another may have taken it away, or made it anew.
+    // From here on other processes may remove or recreate the folder.
     let _ = fs::remove_dir(fresh);
     Ok(())
 }
 
-/// Takes away what a dead process left of a folder that it made, if it is still there.
+/// Removes what a dead process left of a folder under construction, if it still exists.
 fn clear(fresh: &Path) -> Result<(), Error> {
     let said = |why: std::io::Error| refused(fresh, why);
     let mark = match open_file(&fresh.join(MARK)) {
@@ -202,20 +204,21 @@ fn clear(fresh: &Path) -> Result<(), Error> {
         }
     };
     match mark.try_lock() {
-        // It is another folder's by now, or none is there.
+        // The mark now belongs to another folder, or no longer exists.
         Ok(()) if !is_mark_of(&mark, fresh) => Ok(()),
         Ok(()) => {
             let mut name = read_file(&fresh.join(MARK)).map_err(said)?;
             name.extend_from_slice(NEW.as_bytes());
             let own = fresh.file_name().map(OsStr::as_encoded_bytes);
-            // A death or a full disk before the name was in the mark leaves nothing else there.
+            // A process that died, or a full disk, before the name was in the mark leaves nothing
+            // else.
             let is_bare = || fs::read_dir(fresh).is_ok_and(|files| files.count() == 1);
-            let is_ruin = own == Some(&name[..]) || is_bare();
+            let is_abandoned = own == Some(&name[..]) || is_bare();
             let live = open_file(&fresh.join("live"));
-            if !is_ruin || live.is_ok_and(|live| live.try_lock().is_err()) {
+            if !is_abandoned || live.is_ok_and(|live| live.try_lock().is_err()) {
                 return Err(refused(fresh, Refusal::Taken));
             }
-            take_away(fresh).map_err(said)
+            remove_marked(fresh).map_err(said)
         }
         Err(TryLockError::WouldBlock) => Err(refused(fresh, Refusal::BeingMade)),
         Err(TryLockError::Error(why)) => Err(refused(fresh, why)),

@@ -1,28 +1,28 @@
-//! A dump: tables as text, of one position of the log.
+//! The text format of a dump: the tables of a store at one position of the log.
 //!
 //! ```text
-//! latchwork dump 2              the format's number
-//! page 8192                     bytes of a page of the store that it is of
+//! latchwork dump 2              the number of the format
+//! page 8192                     page size of the store, in bytes
 //! at 123456                     the position of the log
-//! key str                       the type of the keys of the table that follows
+//! key str                       the type of the keys of the following table
 //! value u64                     the type of its values
 //! version 3                     its schema version, if that is not 0
-//! table fruit                   a name
+//! table fruit                   its name
 //! \x02pear\x00 TAB \x03         a record: key and value
-//! records 1                     how many the table has
+//! records 1                     the number of its records
 //! end 1 1 crc32c 2b7c1a40       tables, records, and the CRC32C of all lines before
 //! ```
 //!
-//! Bytes from space to `~` stand for themselves, but the backslash, which is `\\`; all others are
-//! `\x` and two hexadecimal digits. So a tab is in a record's line, once, and in no other, and no
-//! line of a table can pass for one of the format. A table whose types the store does not know has
-//! no lines of types, nor has one of format 1, which is read as well. Tables are in the order of
-//! their names, records in that of their keys.
+//! Bytes from space to `~` stand for themselves, except the backslash, which is `\\`. All other
+//! bytes are `\x` and two hexadecimal digits. So the line of a record contains exactly one tab, and
+//! no other line contains any: a record cannot be confused with a line of the format. A table
+//! without recorded types has no type lines, and neither has a table in format 1, which can also be
+//! read. Tables are in the order of their names, records in the order of their keys.
 //!
-//! Nothing that a dump says is believed: a line has a bound, each count is counted again, and what
-//! is out of order, twice there, or behind the end is refused by its line's number. What is damaged
-//! so that each line still is one is found by the checksum, which only the last line has: a reader
-//! that wants to know before it uses anything reads a dump twice ([`DumpReader::check`]).
+//! A reader trusts nothing in a dump. Lines have a maximum length, every count is verified, and
+//! anything out of order, duplicate, or after the end is refused with its line number. Damage that
+//! leaves every line valid is detected by the checksum in the last line. A reader that must know
+//! before it uses the data reads the dump twice ([`DumpReader::check`]).
 
 use core::fmt;
 use std::io::{self, BufRead, Read, Write};
@@ -31,61 +31,62 @@ use latchwork_disk::crc32c_append;
 
 use crate::{Error, KEY_MAX, TableInfo, VALUE_MAX};
 
-/// The format that is written, and the last one that is read. Format 1 has no types.
+/// The format that is written, and the latest readable one. Format 1 has no types.
 const FORMAT: u64 = 2;
 const TITLE: &str = "latchwork dump ";
-/// The longest line that is no record's, and the longest key, in bytes, and more.
+/// Maximum length in bytes of a line that is not a record, and of an escaped key.
 const SHORT_MAX: usize = 1 << 19;
-/// The longest line: the longest key and value, each byte of them escaped, a tab, an end.
+/// Maximum length of a line: the longest key and value, with each byte escaped, a tab and a line
+/// end.
 const LINE_MAX: usize = 4 * (KEY_MAX + VALUE_MAX) + 2;
 
-/// Why a dump was not written, or not read.
+/// Why a dump could not be written or read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DumpError {
-    /// The system did not read or write it.
+    /// The system failed to read or write it.
     Io {
         /// The kind.
         kind: io::ErrorKind,
-        /// What it said.
+        /// The message of the system.
         why: String,
     },
     /// The store failed.
     Store(Error),
     /// The first line is not that of a dump.
     NotADump,
-    /// The dump has a format that is not known here.
+    /// The dump has an unknown format.
     Version {
-        /// The dump's.
+        /// The format of the dump.
         found: u64,
-        /// The one known here.
+        /// The latest format that this program reads.
         known: u64,
     },
-    /// A line is not what may stand there.
+    /// A line is not valid at its place.
     Line {
-        /// Its number, from 1 on.
+        /// Its number, from 1.
         line: u64,
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
-    /// It ends before its last line: so many lines are whole.
+    /// The dump ends before its last line.
     Truncated {
-        /// How many.
+        /// The number of complete lines.
         lines: u64,
     },
-    /// Each line is one, but they are not those that were written.
+    /// All lines are valid, but they differ from the written ones.
     Checksum {
-        /// What the last line says.
+        /// The checksum in the last line.
         said: u32,
-        /// What the lines give.
+        /// The checksum of the lines.
         found: u32,
     },
-    /// There is no table of that name.
+    /// No table of that name exists.
     NoTable {
         /// The name.
         table: String,
     },
-    /// A table has records, and was to be loaded into as an empty one.
+    /// A table to be loaded contains records.
     NotEmpty {
         /// Its name.
         table: String,
@@ -137,25 +138,25 @@ impl core::error::Error for DumpError {
     }
 }
 
-/// What a dump has.
+/// A summary of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DumpSummary {
-    /// The position of the log that it is of.
+    /// The position of the log.
     pub at: u64,
-    /// Bytes of a page of the store that it is of.
+    /// The page size of the store, in bytes.
     pub page: u32,
-    /// How many tables.
+    /// The number of tables.
     pub tables: u64,
-    /// How many records.
+    /// The number of records.
     pub records: u64,
-    /// How many bytes of text.
+    /// The number of bytes of text.
     pub bytes: u64,
     /// The CRC32C of all lines but the last.
     pub checksum: u32,
 }
 
-/// Adds bytes as a dump has them.
+/// Appends bytes in escaped form.
 fn escape(bytes: &[u8], to: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for &byte in bytes {
@@ -170,7 +171,7 @@ fn escape(bytes: &[u8], to: &mut Vec<u8>) {
     }
 }
 
-/// The bytes that `escape` was given; none if it never wrote this.
+/// Reverses `escape`; `None` if the text is not a possible result of it.
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -200,7 +201,8 @@ fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Writes a dump: the tables in order, and in each its records in order.
+/// Writes a dump: tables in the order of their names, and in each its records in the order of their
+/// keys.
 ///
 /// # Examples
 ///
@@ -226,12 +228,12 @@ pub struct DumpWriter<W: Write> {
     to: W,
     line: Vec<u8>,
     summary: DumpSummary,
-    /// Records of the present table.
+    /// The number of records in the current table.
     here: Option<u64>,
 }
 
 impl<W: Write> DumpWriter<W> {
-    /// Begins a dump of a store with pages of so many bytes, at a position of its log.
+    /// Begins a dump of a store with this page size, at a position of its log.
     ///
     /// # Errors
     ///
@@ -251,7 +253,7 @@ impl<W: Write> DumpWriter<W> {
         self.put()
     }
 
-    /// Writes the line, and its end.
+    /// Writes the line and its end.
     fn put(&mut self) -> Result<(), DumpError> {
         self.line.push(b'\n');
         self.summary.checksum = crc32c_append(self.summary.checksum, &self.line);
@@ -266,7 +268,7 @@ impl<W: Write> DumpWriter<W> {
         }
     }
 
-    /// Begins a table without types, whose name is greater than those before.
+    /// Begins a table without types. Its name must be greater than the previous one.
     ///
     /// # Errors
     ///
@@ -275,7 +277,8 @@ impl<W: Write> DumpWriter<W> {
         self.table_of(&TableInfo { name: name.to_owned(), ..TableInfo::default() })
     }
 
-    /// Begins a table with its types and its schema version. The name is greater than those before.
+    /// Begins a table with its types and its schema version. Its name must be greater than the
+    /// previous one.
     ///
     /// # Errors
     ///
@@ -302,7 +305,7 @@ impl<W: Write> DumpWriter<W> {
         Ok(())
     }
 
-    /// Writes a record, whose key is greater than those before.
+    /// Writes a record. Its key must be greater than the previous one.
     ///
     /// # Errors
     ///
@@ -320,7 +323,7 @@ impl<W: Write> DumpWriter<W> {
         Ok(())
     }
 
-    /// Writes the last line. What was written to comes back, flushed.
+    /// Writes the last line. Returns the flushed writer, and a summary of the dump.
     ///
     /// # Errors
     ///
@@ -334,13 +337,13 @@ impl<W: Write> DumpWriter<W> {
         Ok((self.to, self.summary))
     }
 
-    /// What is written so far.
+    /// Returns a summary of what is written so far.
     pub fn summary(&self) -> DumpSummary {
         self.summary
     }
 }
 
-/// What a dump has next.
+/// The next item of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DumpItem {
     /// A table begins.
@@ -354,24 +357,24 @@ pub enum DumpItem {
     },
 }
 
-/// Reads a dump that may be anything: see [`DumpWriter`] for an example.
+/// Reads a dump, which may be damaged or malicious: see [`DumpWriter`] for an example.
 #[derive(Debug)]
 pub struct DumpReader<R: BufRead> {
     from: R,
     line: Vec<u8>,
     lines: u64,
     summary: DumpSummary,
-    /// The present table, the records so far and the last key.
+    /// The current table, the number of its records so far, and the last key.
     table: Option<(Vec<u8>, u64, Option<Vec<u8>>)>,
-    /// What is known of the next table.
+    /// The types of the next table, as read so far.
     next: TableInfo,
-    /// Whether the table's records were counted.
+    /// Whether the table's count of records was read.
     closed: bool,
     over: bool,
 }
 
 impl<R: BufRead> DumpReader<R> {
-    /// Reads what a dump begins with.
+    /// Reads the beginning of a dump.
     ///
     /// # Errors
     ///
@@ -408,12 +411,12 @@ impl<R: BufRead> DumpReader<R> {
         DumpError::Line { line: self.lines, what }
     }
 
-    /// The next line, without its end.
+    /// Reads the next line, without its end.
     fn next_line(&mut self) -> Result<&[u8], DumpError> {
         self.line.clear();
         let mut most = SHORT_MAX;
         Read::take(&mut self.from, most as u64).read_until(b'\n', &mut self.line)?;
-        // That of a record may be longer; no more memory is taken for it than it has of text.
+        // The line of a record may be longer. The buffer grows only with the text that was read.
         let mut seen = 0;
         while self.line.len() == most
             && most < LINE_MAX
@@ -433,7 +436,7 @@ impl<R: BufRead> DumpReader<R> {
         } else {
             return Err(DumpError::Truncated { lines: self.lines });
         }
-        // The last line is not part of what it has the checksum of.
+        // The checksum does not include the last line.
         if !self.line.starts_with(b"end ") || self.line.contains(&b'\t') {
             self.summary.checksum = crc32c_append(self.summary.checksum, &self.line);
         }
@@ -441,7 +444,7 @@ impl<R: BufRead> DumpReader<R> {
         Ok(&self.line[..self.line.len() - 1])
     }
 
-    /// What comes next; none behind the last record, when all counts and the checksum are right.
+    /// Returns the next item, or `None` after the last record if all counts and the checksum match.
     ///
     /// # Errors
     ///
@@ -483,7 +486,7 @@ impl<R: BufRead> DumpReader<R> {
         Ok(DumpItem::Record { key, value })
     }
 
-    /// A line that is no record's.
+    /// Handles a line that is not a record.
     fn other(&mut self, line: &[u8]) -> Result<Option<DumpItem>, DumpError> {
         if self.about_next(line)? {
             return Ok(None);
@@ -523,7 +526,7 @@ impl<R: BufRead> DumpReader<R> {
         }
     }
 
-    /// A line about the table that comes next; false if it is another one.
+    /// Handles a line about the next table; returns false for any other line.
     fn about_next(&mut self, line: &[u8]) -> Result<bool, DumpError> {
         let word = line.iter().position(|byte| *byte == b' ').map_or(0, |space| space + 1);
         let (word, of) = line.split_at(word);
@@ -578,23 +581,24 @@ impl<R: BufRead> DumpReader<R> {
         Ok(())
     }
 
-    /// What was read so far; all of the dump after [`next_item`](Self::next_item) gave none.
+    /// Returns a summary of what was read so far; complete after [`next_item`](Self::next_item) has
+    /// returned `None`.
     pub fn summary(&self) -> DumpSummary {
         self.summary
     }
 
-    /// Reads all of it, and says what it has.
+    /// Reads all of the dump. Returns a summary.
     ///
     /// # Errors
     ///
-    /// As [`next_item`](Self::next_item).
+    /// Those of [`next_item`](Self::next_item).
     pub fn check(mut self) -> Result<DumpSummary, DumpError> {
         while self.next_item()?.is_some() {}
         Ok(self.summary)
     }
 }
 
-/// A number as it is written: digits alone, and no zero in front.
+/// Parses a number: digits without a leading zero.
 fn number(text: &[u8]) -> Option<u64> {
     let digits =
         text.iter().all(u8::is_ascii_digit) && (text.len() == 1 || !text.starts_with(b"0"));

@@ -1,4 +1,4 @@
-//! A store of an older format becomes one of the present format, in place.
+//! Converts a store of an older format to the current one, in place.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::Error;
 use crate::format::FORMAT;
 use crate::open::convert;
 
-/// What [`upgrade`] did.
+/// The result of [`upgrade`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Upgraded {
@@ -16,16 +16,16 @@ pub struct Upgraded {
     pub to: u64,
 }
 
-/// Converts the store in a folder to the format that this version writes. Versions of the program
-/// that write the older format cannot open it afterwards: copy the folder before.
+/// Converts the store in a folder to the format that this version writes. Programs of versions that
+/// write the older format cannot open it afterwards: copy the folder first.
 ///
-/// Format 5 is converted by one file, so a process that is killed in the call leaves a store of the
-/// one format or of the other. A store that has the present format stays as it is.
+/// The conversion of format 5 replaces one file, so a process that is killed in the call leaves a
+/// store of either format. A store of the current format is not changed.
 ///
 /// # Errors
 ///
-/// [`Error::Open`]: there is no store; processes have it open; killed processes left memory, which
-/// the version that wrote it has to take over and close; its format is newer, or too old.
+/// [`Error::Open`]: no store exists; processes have it open; killed processes left memory, which
+/// the version that wrote it must first take over and close; its format is newer, or too old.
 pub fn upgrade(path: impl AsRef<Path>) -> Result<Upgraded, Error> {
     Ok(Upgraded { from: convert(path.as_ref())?, to: FORMAT })
 }

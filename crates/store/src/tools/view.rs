@@ -19,7 +19,7 @@ use latchwork_region::{Options, ProcessInfo, ProcessState, Region};
 
 use crate::error::refused;
 use crate::files::shared::SlotLines;
-use crate::open::{OF, told};
+use crate::open::{OF, recorded_memory};
 use crate::tools::catalog::tables;
 use crate::tools::names::LockNames;
 use crate::{Error, Refusal, Store};
@@ -34,33 +34,33 @@ pub struct StoreView<M: ConstMachine = Machine> {
     pub(super) log: LogView<M>,
     pub(super) lines: SlotLines<M>,
     pub(super) pool: Option<Pool<M>>,
-    /// The file of pages: for those that are not in memory.
+    /// The file of pages, for pages that are not in memory.
     pub(super) data: Option<PathBuf>,
 }
 
-/// A transaction that has no end yet.
+/// A transaction that has not ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TransactionInfo {
-    /// The owner of its locks, as `latchwork locks kill` takes it.
+    /// The owner of its locks, as `latchwork locks kill` expects it.
     pub owner: OwnerId,
-    /// Its process; none if it is not known: a prepared transaction has no process.
+    /// Its process. `None` if unknown; a prepared transaction has no process.
     pub pid: Option<u32>,
-    /// Whether that process runs.
+    /// Whether that process is alive.
     pub state: ProcessState,
-    /// Its thread slot; none if its process died and its locks are kept.
+    /// Its thread slot. `None` if its process died and its locks are kept.
     pub thread: Option<u32>,
     /// Its label: see [`TxnOptions::label`](crate::TxnOptions::label). At most 32 bytes.
     pub label: String,
-    /// How long ago it began, the first attempt if it was run again.
+    /// How long ago it began; for a retried transaction, its first attempt.
     pub age: Duration,
-    /// Bytes of log that are kept for it; none if it has written nothing.
+    /// Bytes of log that are retained for it. `None` if it has written nothing.
     pub log_kept: Option<u64>,
-    /// How many locks it holds.
+    /// The number of locks that it holds.
     pub held: u64,
     /// The lock that it waits for.
     pub waits: Option<LockWait>,
-    /// Its id, if it is prepared and not decided.
+    /// Its id, if it is prepared and undecided.
     pub prepared: Option<Vec<u8>>,
 }
 
@@ -68,9 +68,10 @@ pub struct TransactionInfo {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockWait {
-    /// The table, or its tree if the catalog cannot be read.
+    /// The table, or the number of its tree if the catalog cannot be read.
     pub table: String,
-    /// The key, or the range, in words. Of a key of more than 12 bytes the first four are known.
+    /// The key or the range, as text. Of a key of more than 12 bytes, only the first four are
+    /// known.
     pub key: String,
     /// The mode: `read`, `read to write`, `write`, `read range` or `read range to write`.
     pub mode: &'static str,
@@ -78,28 +79,28 @@ pub struct LockWait {
     pub since: Duration,
 }
 
-/// The result of one inspection, the source of all answers.
+/// The result of one inspection, from which all answers are computed.
 pub(super) struct Look {
     pub(super) snapshot: Snapshot,
     pub(super) names: LockNames,
     pub(super) processes: Vec<(ProcessInfo, ProcessState)>,
     /// By thread slot: the process slot and generation of its owner, and whether it is retained.
     pub(super) threads: HashMap<u32, (u32, u32, bool)>,
-    /// Where the log ends.
+    /// The end of the log.
     pub(super) end: u64,
     now: u64,
-    /// By their owners.
+    /// By owner.
     transactions: HashMap<OwnerId, TransactionInfo>,
 }
 
 impl StoreView {
-    /// Inspects the store in a folder; none if it is closed: no process has it open, and no killed
-    /// process left memory.
+    /// Inspects the store in a folder. Returns `None` if it is closed: no process has it open, and
+    /// no killed process left memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`]: [`Refusal::NoStore`]; [`Refusal::OtherNamespace`] if its memory is another
-    /// container's. Those of the parts.
+    /// [`Error::Open`]: [`Refusal::NoStore`]; [`Refusal::OtherNamespace`] if its memory belongs to
+    /// another container's. Errors of the [store's parts](Error).
     ///
     /// # Examples
     ///
@@ -129,7 +130,7 @@ impl StoreView {
         let path = path.as_ref();
         let Some(at) = region_file(path)? else { return Ok(None) };
         let region = match Region::view(&at, &Options { mode: 0o777, ..Options::default() }) {
-            // Closed since the first look; else the memory is in another container.
+            // It was closed after the first check, or the memory is in another container.
             Err(latchwork_region::Error::NotFound) if region_file(path)?.is_none() => {
                 return Ok(None);
             }
@@ -143,12 +144,13 @@ impl StoreView {
         view.map(Some).ok_or_else(|| Error::Engine(format!("{}: {strange}", path.display())))
     }
 
-    /// Inspects the store of a region; none if the region is not part of a store. `folder` is the
-    /// store's folder: without it, tables whose catalog pages are not in memory have no names.
+    /// Inspects the store of a region. Returns `None` if the region does not belong to a store.
+    /// `folder` is the store's folder: without it, tables have no names if their catalog pages are
+    /// not in memory.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn of_region(
         region: &Region<Machine>,
         folder: Option<&Path>,
@@ -162,7 +164,7 @@ impl StoreView {
 }
 
 /// Returns the region file of the store in a folder, which `latchwork locks` and `pool` inspect;
-/// none if the store is closed.
+/// `None` if the store is closed.
 ///
 /// # Errors
 ///
@@ -176,12 +178,12 @@ pub fn region_file(path: impl AsRef<Path>) -> Result<Option<PathBuf>, Error> {
     let here = fs::canonicalize(path).map_err(said)?;
     // A copy of the folder names the memory of the original. A folder that was moved has its own.
     let is_own = |of: &Path| of == here || !of.exists();
-    let found = told(path)?.filter(|told| told.now && is_own(&told.of));
-    Ok(found.map(|told| told.at.join("region")))
+    let found = recorded_memory(path)?.filter(|recorded| recorded.now && is_own(&recorded.of));
+    Ok(found.map(|recorded| recorded.at.join("region")))
 }
 
-/// Returns the folder of the store to which a region file belongs; none if it is not part of a
-/// store.
+/// Returns the folder of the store to which a region file belongs; `None` if the file does not
+/// belong to a store.
 pub fn store_of_region(region: impl AsRef<Path>) -> Option<PathBuf> {
     let text = fs::read_to_string(region.as_ref().parent()?.join(OF)).ok()?;
     Some(PathBuf::from(text.strip_suffix('\n')?))
@@ -192,7 +194,7 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn lock_names(&self) -> Result<LockNames, Error> {
         let tables = self.pool.as_ref().map(|pool| tables(pool, self.data.as_deref()));
         Ok(LockNames::new(tables.unwrap_or_default()))
@@ -228,11 +230,11 @@ impl<M: ConstMachine> StoreView<M> {
         Ok(look)
     }
 
-    /// The transaction of an owner, which holds and wants these locks.
+    /// Describes the transaction of an owner, with these held and requested locks.
     fn transaction(&self, look: &Look, owner: &OwnerInfo, rows: &[&LockInfo]) -> TransactionInfo {
         let rows = || rows.iter().copied();
         let waits = rows().find(|row| row.wanted.is_some()).map(|row| {
-            // A waiter for a range holds a claim on it, and waits for the claim of another owner.
+            // A waiter for a range has a claim on it, and waits for the claim of another owner.
             let own = rows().filter_map(|row| row.range.as_ref()).find(|range| range.waiting);
             let (table, key) = match own {
                 Some(range) => look.names.of(&row.object, Some(range)),
@@ -265,12 +267,13 @@ impl<M: ConstMachine> StoreView<M> {
 }
 
 impl Look {
-    /// The transaction of an owner; none if it has ended during the look.
+    /// Describes the transaction of an owner; `None` if it has ended during the inspection.
     pub(super) fn transaction(&self, owner: OwnerId) -> Option<TransactionInfo> {
         self.transactions.get(&owner).cloned()
     }
 
-    /// The process of a thread slot, unless that is retained or has another by now.
+    /// Returns the process of a thread slot, unless the slot is retained or now belongs to another
+    /// process.
     pub(super) fn process(&self, thread: u32) -> Option<(ProcessInfo, ProcessState)> {
         let (slot, generation, retained) = *self.threads.get(&thread)?;
         let its = |found: &&(ProcessInfo, ProcessState)| {
@@ -280,7 +283,7 @@ impl Look {
     }
 }
 
-/// The mode of a lock in words.
+/// Returns the mode of a lock as text.
 pub(super) fn mode_in_words(
     range: Option<&RangeInfo>,
     mode: Option<latchwork_lockmgr::Mode>,
@@ -299,11 +302,11 @@ pub(super) fn mode_in_words(
 }
 
 impl<M: ConstMachine> Store<M> {
-    /// Inspects this store as another process can.
+    /// Inspects this store, as another process can.
     ///
     /// # Errors
     ///
-    /// Those of the parts.
+    /// Errors of the [store's parts](Error).
     pub fn view(&self) -> Result<StoreView<M>, Error> {
         let home = self.home();
         let none = || Error::Engine("the store's lock manager is not ready".to_owned());

@@ -1,9 +1,9 @@
-//! What a transaction could not lock to write it, for its next attempt.
+//! Keys that a transaction could not lock for writing; its next attempt uses them.
 //!
-//! Where many have read a record, or a range, and each is to write there, all but one have to be
-//! run again; and those would read first again, and each of them be a victim in turn: n
-//! transactions, n attempts each. So the next attempt reads as one that means to write: the
-//! record with a lock, and the range with a claim, that one transaction may have at a time.
+//! If many transactions have read a record or a range and then write it, all but one are aborted.
+//! If they read it again in the same mode, each of them is a victim in turn: n transactions with n
+//! attempts each. So the next attempt reads for update: it takes an update lock on the record, or
+//! an update claim on the range, which only one transaction can hold at a time.
 
 use core::ops::Bound;
 
@@ -14,18 +14,18 @@ use latchwork_machine::ConstMachine;
 use super::{Level, Txn};
 use crate::engine::{Engine, READER, READER_TO_WRITE};
 
-/// How many of either kind a transaction remembers.
+/// How many keys of either kind a transaction remembers.
 const MOST: usize = 16;
 
-/// Keys, with their trees.
+/// Keys with their trees.
 type Keys = Vec<(u32, Vec<u8>)>;
 
-/// What could not be locked to write it.
+/// Keys that could not be locked for writing.
 #[derive(Debug, Default)]
 pub(crate) struct Contended {
     /// Records.
     records: Keys,
-    /// Places in ranges that others had read.
+    /// Keys in ranges that others had read.
     places: Keys,
 }
 
@@ -37,17 +37,17 @@ fn note(keys: &mut Keys, tree: u32, key: &[u8]) {
 }
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
-    /// What it could not lock to write it.
+    /// Takes the keys that it could not lock for writing.
     pub(crate) fn contended(&self) -> Contended {
         self.contended.take()
     }
 
-    /// Says what an attempt before it could not lock to write it.
+    /// Sets the keys that an earlier attempt could not lock for writing.
     pub(crate) fn set_contended(&mut self, contended: Contended) {
         self.contended = contended.into();
     }
 
-    /// The mode in which a record is locked to read it.
+    /// Returns the mode in which a record is locked for reading.
     #[inline]
     pub(super) fn to_read(&self, tree: u32, key: &[u8]) -> Mode {
         let records = &self.contended.borrow().records;
@@ -57,7 +57,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         if means_to_write { U } else { S }
     }
 
-    /// The kind in which a range is held to read it.
+    /// Returns the kind in which a range is locked for reading.
     pub(super) fn to_claim(
         &self,
         tree: u32,
@@ -70,7 +70,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         if places.iter().any(is_in) { READER_TO_WRITE } else { READER }
     }
 
-    /// Notes a record that could not be locked to write it.
+    /// Records a key that could not be locked for writing.
     #[cold]
     pub(super) fn note_contended(&self, why: &LocksError, tree: u32, key: &[u8]) {
         if is_victim(why) {
@@ -78,7 +78,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
     }
 
-    /// Notes a place in a range of others, where it could not write.
+    /// Records a key in a range of another transaction, where this one could not write.
     #[cold]
     pub(super) fn note_contended_place(&self, why: &LocksError, tree: u32, key: &[u8]) {
         if is_victim(why) {

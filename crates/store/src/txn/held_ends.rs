@@ -1,10 +1,10 @@
-//! The ends of trees that a transaction holds: from the first key up to one, or from the last key
-//! down to one.
+//! The ends of trees that a transaction holds: from the first key up to some key, or from the last
+//! key down to some key.
 //!
-//! A queue is emptied from an end, so one transaction may ask for ever longer ranges from there.
-//! Each would be a claim beside those before it, all with the same beginning, and each scan would
-//! pass over what the transaction has removed itself. So a range is claimed from where the last one
-//! ended, and read from where something may be.
+//! A queue is emptied from one end, so one transaction may request ever longer ranges from there.
+//! Each would add a claim next to the earlier ones, with the same beginning, and each scan would
+//! pass over the records that the transaction itself has removed. So each range is claimed from
+//! where the last one ended, and read from the first place that may have a record.
 
 use core::ops::Bound;
 use std::collections::BTreeMap;
@@ -16,13 +16,13 @@ use crate::Error;
 use crate::engine::Engine;
 use crate::snapshot::{EachRecord, Slices};
 
-/// The ends that a transaction holds: by their trees, and whether they are those with the last key.
+/// The held ends, by tree and by whether it is the end with the last key.
 pub(super) type HeldEnds = BTreeMap<(u32, bool), HeldEnd>;
 
-/// A place between keys: a key, and whether the place is behind it and not before. In their order.
+/// A place between keys: a key, and whether the place is after it (otherwise before). Ordered.
 type Cut<K> = (K, bool);
 
-/// The place where a range begins, or ends, by the bound that it has there.
+/// Returns the place where a range begins or ends, given its bound there.
 fn cut(bound: Bound<&[u8]>, begins: bool) -> Option<Cut<&[u8]>> {
     match bound {
         Bound::Included(key) => Some((key, !begins)),
@@ -31,16 +31,16 @@ fn cut(bound: Bound<&[u8]>, begins: bool) -> Option<Cut<&[u8]>> {
     }
 }
 
-/// The bound of a range that begins, or ends, at a place.
+/// Returns the bound of a range that begins or ends at a place.
 fn bound((key, behind): Cut<&[u8]>, begins: bool) -> Bound<&[u8]> {
     if behind == begins { Bound::Excluded(key) } else { Bound::Included(key) }
 }
 
-/// One end of a tree, as far as a transaction holds it.
+/// The held part of one end of a tree.
 pub(super) struct HeldEnd {
-    /// The place that it is held to.
+    /// The place up to which it is held.
     upto: Cut<Vec<u8>>,
-    /// Between the end and this there is no record, but those that are removed.
+    /// Between the end and this bound, all records are removed.
     empty: Bound<Vec<u8>>,
 }
 
@@ -49,21 +49,21 @@ impl HeldEnd {
         (&self.upto.0, self.upto.1)
     }
 
-    /// Whether all from the end to a place is held.
+    /// Returns whether everything between the end and a place is held.
     fn holds(&self, back: bool, place: Cut<&[u8]>) -> bool {
         if back { place >= self.upto() } else { place <= self.upto() }
     }
 }
 
-/// The place of a range that is nearer to an end of the tree, and the farther one; none where the
-/// range has all up to an end.
+/// Returns the place of a range that is nearer to an end of the tree, and the farther one; `None`
+/// where the range is unbounded.
 fn places(range: Slices<'_>, back: bool) -> [Option<Cut<&[u8]>>; 2] {
     let (from, to) = (cut(range.0, true), cut(range.1, false));
     if back { [to, from] } else { [from, to] }
 }
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
-    /// What of a range is not held yet by its being at an end; none if all of it is.
+    /// Returns the part of a range that is not yet held as part of an end; `None` if all of it is.
     pub(super) fn not_held<'k>(&'k self, tree: u32, range: Slices<'k>) -> Option<Slices<'k>> {
         let (mut from, mut to) = range;
         for back in [false, true] {
@@ -79,7 +79,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         Some((from, to))
     }
 
-    /// Notes that a range is held, if it lies at an end or at what is held of one.
+    /// Records that a range is held, if it touches an end or the held part of one.
     pub(super) fn note_held(&mut self, tree: u32, range: Slices<'_>) {
         for back in [false, true] {
             let [near, Some((key, behind))] = places(range, back) else { continue };
@@ -98,7 +98,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
     }
 
-    /// Notes that an end, which is held as far as this key, has no record up to there any more.
+    /// Records that an end, which is held up to this key, has no record up to it.
     pub(crate) fn note_empty(&mut self, tree: u32, back: bool, key: &[u8]) {
         let end = self.ends.get_mut(&(tree, back));
         if let Some(end) = end.filter(|end| end.holds(back, (key, !back))) {
@@ -106,13 +106,14 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
     }
 
-    /// From where on an end may have a record.
+    /// Returns the bound from which an end may have a record.
     pub(crate) fn behind_empty(&self, tree: u32, back: bool) -> Bound<&[u8]> {
         let end = self.ends.get(&(tree, back));
         end.map_or(Bound::Unbounded, |end| end.empty.as_ref().map(Vec::as_slice))
     }
 
-    /// The transaction is about to write a record: an end may have one again, from there on.
+    /// Records that the transaction will write a record: an end may have records again from there
+    /// on.
     #[inline]
     pub(super) fn fills(&mut self, tree: u32, key: &[u8]) {
         for (&(_, back), end) in self.ends.range_mut((tree, false)..=(tree, true)) {
@@ -124,16 +125,16 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
     }
 
-    /// What the transaction has removed may be there again.
+    /// Records that a rollback begins: records that the transaction has removed may exist again.
     pub(super) fn none_is_empty(&mut self) {
         self.ends.values_mut().for_each(|end| end.empty = Bound::Unbounded);
     }
 
-    /// As [`scan_raw`](Self::scan_raw), from an end of the tree to a key, or through all of it.
+    /// Scans from an end of the tree to a key, or the whole tree; see [`scan_raw`](Self::scan_raw).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`scan_raw`](Self::scan_raw).
     pub(crate) fn scan_end(
         &mut self,
         tree: u32,

@@ -14,10 +14,10 @@ use crate::lock_error::{Holder, KeyBounds};
 use crate::lock_name::{LOCK_NAME, lock_name};
 use crate::user::{Used, runs_loop};
 
-/// Why a lock was not had.
+/// Why a lock was not granted.
 pub(crate) enum Failed {
     Locks(LocksError),
-    /// The thread would wait for itself: for this transaction.
+    /// The thread would wait for itself: it holds the lock in this transaction.
     Own(Box<Holder>),
 }
 
@@ -27,12 +27,12 @@ impl From<LocksError> for Failed {
     }
 }
 
-/// The ends of a range, for an error.
+/// Returns the bounds of a range, for an error.
 fn owned(range: KeyRange<'_>) -> Box<KeyBounds> {
     Box::new((range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec)))
 }
 
-/// The key at which a range begins.
+/// Returns the key at which a range begins.
 pub(super) fn first_of(range: &KeyRange<'_>) -> Vec<u8> {
     match range.from {
         Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
@@ -41,7 +41,7 @@ pub(super) fn first_of(range: &KeyRange<'_>) -> Vec<u8> {
 }
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
-    /// Takes a record's lock.
+    /// Takes the lock of a record.
     pub(super) fn lock(&self, tree: u32, key: &[u8], mode: Mode) -> Result<(), Error> {
         let mut bytes = [0; LOCK_NAME];
         let length = lock_name(tree, key, &mut bytes);
@@ -65,8 +65,9 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         })
     }
 
-    /// Asks for a lock that the transaction has asked for as often as the lock manager counts. All
-    /// of them go at its end, together: so one of them may go now, with which the lock stays.
+    /// Requests a lock for which the transaction's request count is at its maximum. All counts are
+    /// released together at the end of the transaction, so one of them may be released now; the
+    /// lock stays held.
     #[cold]
     fn lock_once_more(&self, name: &[u8], mode: Mode) -> Result<(), Failed> {
         self.owner.unlock(name)?;
@@ -81,7 +82,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         }
     }
 
-    /// Waits for a lock that was asked for, unless the thread would wait for itself.
+    /// Waits for a requested lock, unless the thread would wait for itself.
     #[cold]
     fn wait_for_lock(&self) -> Result<(), Failed> {
         if let Some(holder) = self.own_holder()
@@ -93,9 +94,10 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         Ok(self.owner.finish(deadline)?)
     }
 
-    /// The transaction of the calling thread that holds what this one waits for, if the thread can
-    /// go on only after this call: it is in a closure of that transaction, it blocks the loop of
-    /// that transaction's task, or it would wait without end for one that it used last.
+    /// Returns the transaction of the calling thread that holds what this one waits for, if the
+    /// thread cannot continue that transaction before this call returns: it is in a closure of that
+    /// transaction, it blocks the loop of that transaction's task, or it would wait without limit
+    /// for a transaction that it used last.
     #[cold]
     pub(super) fn own_holder(&self) -> Option<Box<Holder>> {
         let blocks = !self.in_steps;
@@ -110,13 +112,13 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             Used::Last => patient,
             Used::ByAnother => false,
         };
-        // Where they cannot be looked at, it waits.
+        // If the holders cannot be read, wait.
         let holders = self.owner.holders().ok()?;
         let (owner, _) = holders.into_iter().find(|(_, slot)| is_own(self.engine.used(*slot)))?;
         Some(Box::new(Holder::of(self.owner.describe(owner).ok()?, true)))
     }
 
-    /// The error of a thread that would wait for itself.
+    /// Creates the error of a thread that would wait for itself.
     #[cold]
     pub(super) fn own_error(
         &self,
@@ -129,7 +131,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         Error::OwnTransaction { table, key: key.to_vec(), range, holder }
     }
 
-    /// Takes a range's lock.
+    /// Takes the lock of a range.
     pub(super) fn lock_range(
         &self,
         tree: u32,
@@ -163,13 +165,13 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         if request.step() == Step::Waiting
             && let Some(holder) = self.own_holder()
         {
-            // The request is withdrawn.
+            // Dropping the request withdraws it.
             return Err(Failed::Own(holder));
         }
         Ok(request.finish()?)
     }
 
-    /// The error of a lock that was not granted: it names the transactions in the way.
+    /// Creates the error of a lock that was not granted. It names the transactions in the way.
     #[cold]
     pub(super) fn lock_error(
         &self,
@@ -185,7 +187,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             }
             _ => Ok(Vec::new()),
         };
-        // Where they cannot be looked at, none is named.
+        // If they cannot be read, none is named.
         let blockers = blockers.unwrap_or_default().into_iter();
         Error::Lock {
             table: self.engine.table(tree),
@@ -201,14 +203,14 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         Holder::of(blocker, used.is_some_and(|used| used != Used::ByAnother))
     }
 
-    /// Gives a record's lock back once.
+    /// Releases a record's lock once.
     pub(super) fn unlock(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
         let mut bytes = [0; LOCK_NAME];
         let length = lock_name(tree, key, &mut bytes);
         Ok(self.owner.unlock(&bytes[..length])?)
     }
 
-    /// Takes a writer's place among the ranges that others hold.
+    /// Takes the insert lock of a writer among the ranges of other transactions.
     pub(super) fn take_place(&self, tree: u32, key: &[u8]) -> Result<(), Error> {
         self.lock_range(tree, KeyRange::key(key), WRITER)
     }

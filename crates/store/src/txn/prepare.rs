@@ -1,4 +1,4 @@
-//! The first of two phases.
+//! The first phase of a two-phase commit.
 
 use core::time::Duration;
 
@@ -10,21 +10,23 @@ use crate::engine::Engine;
 use crate::error::GID_MAX;
 use crate::{Error, Txn};
 
-/// No tree's number: a tree is a page, and these have 48 bits in the log, 31 here.
+/// The number of no tree: a tree is identified by a page, and page numbers have 48 bits in the log,
+/// 31 here.
 pub(crate) const IDS: u32 = u32::MAX;
 
-/// How long an id that another has is waited for: some naps, after which the dead are looked for.
+/// How long to wait for the lock of an id: some sleep intervals, after which the wait sweeps dead
+/// threads.
 const SWEPT_WITHIN: Duration = Duration::from_millis(50);
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
-    /// Prepares it, under an id that no other undecided one has: returns where the log says so. It
-    /// keeps all its locks; whether the record is on the disk is the caller's to wait for. The
-    /// session of the locks is to be left as it is.
+    /// Prepares the transaction under an id that no other undecided transaction has. Returns the
+    /// position of the log record. All locks are kept; the caller waits for the disk. The session
+    /// of the locks must be left as it is.
     ///
     /// # Errors
     ///
-    /// [`Error::Gid`], [`Error::Prepared`]; [`Error::Aborted`];
-    /// [`Error::Engine`]. Then it was rolled back.
+    /// [`Error::Gid`], [`Error::Prepared`]; [`Error::Aborted`]; [`Error::Engine`]. The transaction
+    /// was rolled back.
     pub fn prepare(mut self, gid: &[u8]) -> Result<u64, Error> {
         match self.guard(|txn| txn.prepare_now(gid)) {
             Ok(at) => {
@@ -48,8 +50,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         let mut name = IDS.to_be_bytes().to_vec();
         name.extend_from_slice(gid);
         let locked = match self.owner.try_lock(&name, X) {
-            // Perhaps of a dead thread, that had prepared nothing yet or had decided: the wait has
-            // it swept.
+            // A dead thread may hold it, which had not prepared yet or had already decided; the
+            // wait sweeps it.
             Err(LocksError::NotGranted) => self.owner.lock_timeout(&name, X, SWEPT_WITHIN),
             other => other,
         };

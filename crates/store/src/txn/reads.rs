@@ -1,4 +1,4 @@
-//! Reading in a transaction that may write: under locks, and ranges that are held.
+//! Reads in a transaction that may write: under locks, and with locked ranges.
 
 use core::ops::Bound;
 use core::sync::atomic::Ordering::SeqCst;
@@ -14,7 +14,7 @@ use crate::snapshot::{AHEAD, EachRecord, Fetch, Slices, cut, walk};
 use crate::{Error, Stamp};
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
-    /// Reads a record's bytes into `value`, in place of what it has; returns whether there are any.
+    /// Reads a record into `value`, replacing its contents. Returns whether the record exists.
     /// O(log n).
     ///
     /// # Errors
@@ -33,12 +33,12 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         })
     }
 
-    /// Reads a record's bytes that this transaction means to write: others may read them until it
-    /// does. As [`get_into`](Self::get_into).
+    /// Reads a record that this transaction will write. Other transactions may read it until the
+    /// write. Replaces the contents of `value`; returns whether the record exists.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get_into`](Self::get_into).
     pub fn get_for_update_into(
         &mut self,
         tree: u32,
@@ -52,7 +52,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         })
     }
 
-    /// The newest value of a record whose lock is held, and whether there is one.
+    /// Reads the newest value of a record whose lock is held. Returns whether the record exists.
     fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
         let there = self.engine.newest(tree, key, value)?.there;
         if there {
@@ -63,39 +63,40 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         Ok(there)
     }
 
-    /// Makes the bytes of a record that nobody changes its value, if that is a long one.
+    /// Completes a record's value if it is a long one. No other transaction may change the record.
     #[inline]
     fn whole(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<(), Error> {
-        // One by one: a scan would forget from when on what it has read counts as finished.
+        // One by one, because a scan would reset the position that decides which stamps are
+        // finished.
         let whole = whole(self.engine.record_max(), (tree, key), value, &mut |key, piece| {
             Ok(self.engine.newest(PIECES, key, piece)?.there)
         });
-        // Pieces are missing if another thread undoes the transaction.
+        // Pieces are missing if another thread rolls the transaction back.
         whole.or_else(|why| self.still_open().and(Err(why)))
     }
 
-    /// Reads a record's bytes. As [`get_into`](Self::get_into).
+    /// Reads a record; see [`get_into`](Self::get_into).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get_into`](Self::get_into).
     pub fn get_raw(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.get_into(tree, key, &mut value)?.then_some(value))
     }
 
-    /// Reads a record's bytes that this transaction means to write. As
+    /// Reads a record that this transaction will write; see
     /// [`get_for_update_into`](Self::get_for_update_into).
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`get_into`](Self::get_into).
     pub fn get_raw_for_update(&mut self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.get_for_update_into(tree, key, &mut value)?.then_some(value))
     }
 
-    /// Calls `each` for the records of a range in order, or backwards, until it returns `false`.
+    /// Calls `each` for the records of a range, in order or backwards, until it returns `false`.
     /// O(log n) for each record.
     ///
     /// # Errors
@@ -112,7 +113,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         self.scan_within(tree, range, range, back, each)
     }
 
-    /// The same for a part of a range, all of which is held: there is nothing in the rest.
+    /// Scans a part of a locked range. The rest of the range has no records.
     pub(super) fn scan_within(
         &mut self,
         tree: u32,
@@ -141,7 +142,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         })
     }
 
-    /// Some records of a range, none of which another transaction is at work on.
+    /// Reads some records of a range. Locks records of unfinished transactions.
     fn some(
         &self,
         tree: u32,
@@ -159,7 +160,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
             if stamp.slot() == self.chain.slot || self.engine.is_finished(stamp) {
                 match self.level {
                     _ if !batch.is_as_long(index, self.engine.record_max()) => continue,
-                    // Its pieces may go at any time, unless it is locked.
+                    // Its pieces may be removed at any time unless it is locked.
                     Level::ReadCommitted => {}
                     Level::Serializable => {
                         row.value.clone_into(&mut value);
@@ -171,8 +172,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
                                 }
                                 continue;
                             }
-                            // What is undone has its record before its pieces: its lock is held
-                            // until it has these, too.
+                            // A rollback restores the record before its pieces, and holds the lock
+                            // until the pieces are restored.
                             Err(Error::Damaged { .. }) => {}
                             Err(why) => return Err(why),
                         }
@@ -193,7 +194,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         self.still_open()
     }
 
-    /// Holds a range. From then on no writer passes without asking.
+    /// Locks a range. From then on every writer checks for the lock.
     fn claim(&mut self, tree: u32, range: Slices<'_>) -> Result<(), Error> {
         if self.claims.insert(tree) {
             self.engine.claims(tree, true);
@@ -202,14 +203,15 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         let Some((from, to)) = rest else { return Ok(()) };
         self.lock_range(tree, scanned(from, to), self.to_claim(tree, (from, to)))?;
         self.note_held(tree, range);
-        // SeqCst: the claim before the reads; the other one is where an engine looks for claims,
-        // with the record in hand: one of the two sees the other.
+        // SeqCst: the claim before the reads; the partner is the fence where an engine looks for
+        // claims, with the record in hand: one of the two sees the other.
         M::fence(SeqCst);
         Ok(())
     }
 }
 
-/// Whether no key lies between the bounds. The next key after one is that with a zero behind it.
+/// Returns whether no key lies between the bounds. The successor of a key is the key with a zero
+/// byte appended.
 fn is_empty(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
     let (from, after_from) = match from {
         Bound::Included(key) => (key, false),

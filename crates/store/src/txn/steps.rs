@@ -1,9 +1,9 @@
-//! A transaction whose waits are a task's and no thread's.
+//! A transaction of a task: waits for locks do not block the thread.
 //!
-//! Each call of such a transaction is a step. One that meets a lock that is not free ends there,
-//! having changed nothing, and says which lock it was: its caller waits for that as it likes, and
-//! makes the same call again, which finds the lock held. A call that takes several locks is made
-//! once for each that was not free, and once more.
+//! Each call of such a transaction is a step. If a lock is not free, the step ends without having
+//! changed anything and returns that lock. The caller waits for the lock and repeats the call,
+//! which then finds the lock held. A call that takes several locks is repeated once for each lock
+//! that was not free.
 
 use core::future::Future;
 use core::ops::Bound;
@@ -34,38 +34,38 @@ pub(crate) struct Awaited {
 enum What {
     Record(Vec<u8>, Mode),
     Range(Vec<u8>, (Bound<Vec<u8>>, Bound<Vec<u8>>), RangeKind),
-    /// A record that is only to be free, for a moment: another transaction goes on then. One that
-    /// waits has it alone: those that came with it are to wait until it has gone on.
+    /// A record that must only become free for a moment, so that another transaction can continue.
+    /// Only one waiter gets it at a time; later ones wait until it has continued.
     Free(Vec<u8>),
 }
 
 impl Awaited {
-    /// The range, if the caller asked for a range.
+    /// Returns the range, if the caller requested a range.
     fn range(&self) -> Option<KeyRange<'_>> {
         let What::Range(_, (from, to), kind) = &self.what else { return None };
         let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
         (*kind != WRITER).then_some(KeyRange { from, to })
     }
 
-    /// Whether the call finds the lock held when it is made again.
+    /// Returns whether the repeated call finds the lock held.
     pub(crate) fn is_kept(&self) -> bool {
         !matches!(self.what, What::Free(_))
     }
 }
 
-/// How far a call has come.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Step<R> {
     Done(R),
-    /// It is to be made again when the transaction has this lock.
+    /// The call must be repeated when the transaction has this lock.
     Waits(Box<Awaited>),
 }
 
-/// A lock of a transaction that a task waits for.
+/// A lock of a transaction, as a future.
 pub(crate) struct Waiting<'w, 't, E: Engine, M: ConstMachine> {
     txn: &'w Txn<'t, E, M>,
     lock: Lock<'w, M>,
-    /// Whether it has looked who holds the lock.
+    /// Whether it has checked which transaction holds the lock.
     looked: bool,
 }
 
@@ -74,9 +74,10 @@ enum Lock<'w, M: ConstMachine> {
     Range(RangeFuture<'w, 'w, 'w, M>),
 }
 
-// SAFETY: what is not `Send` in it is that it borrows the transaction, which is made for one thread
-// at a time. It may be had only together with the session that it is of, which may be sent
-// (`idle.rs`), by one who has both for himself alone: `Txn::wait_for`.
+// SAFETY: the only part that is not `Send` is the borrow of the transaction, which is made for one
+// thread at a time. The future is only available together with the session that the transaction
+// belongs to, which may be sent (`idle.rs`), to a caller that has both exclusively:
+// `Txn::wait_for`.
 unsafe impl<E: Engine, M: ConstMachine> Send for Waiting<'_, '_, E, M> {}
 
 impl<E: Engine, M: ConstMachine> Future for Waiting<'_, '_, E, M> {
@@ -92,7 +93,7 @@ impl<E: Engine, M: ConstMachine> Future for Waiting<'_, '_, E, M> {
             && !core::mem::replace(looked, true)
             && let Some(holder) = txn.own_holder()
         {
-            // The request is withdrawn when this is dropped.
+            // Dropping the future withdraws the request.
             return Poll::Ready(Err(Failed::Own(holder)));
         }
         polled.map_err(Failed::Locks)
@@ -100,18 +101,19 @@ impl<E: Engine, M: ConstMachine> Future for Waiting<'_, '_, E, M> {
 }
 
 impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
-    /// From now on it is done in steps.
+    /// Makes the transaction run in steps.
     pub(crate) fn in_steps(mut self) -> Self {
         (self.in_steps, self.wait) = (true, Wait::Never);
         self
     }
 
-    /// Has a table of this name made, in a transaction of its own. That waits for the table's name
-    /// as this one waits for locks; of one in steps the caller waits, until the name is free.
+    /// Calls `make` to create a table of this name in a transaction of its own. That transaction
+    /// waits for the table's name as this one waits for locks. If this one runs in steps, its
+    /// caller waits until the name is free.
     ///
     /// # Errors
     ///
-    /// What `make` returns. This transaction can only be rolled back if that says so.
+    /// The error of `make`, which may end this transaction.
     pub(crate) fn make_table(
         &mut self,
         (catalog, name): (u32, &str),
@@ -133,15 +135,15 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         })
     }
 
-    /// A call whose future was neither ended nor dropped waits no more for its lock.
+    /// Withdraws the request of a call whose future neither completed nor was dropped.
     pub(super) fn forget_call(&mut self) {
         if self.in_steps {
-            // What fails here the next request tells.
+            // The next request reports an error of this.
             let _ = self.owner.cancel();
         }
     }
 
-    /// Makes a call of this transaction.
+    /// Runs a call of this transaction as a step.
     ///
     /// # Errors
     ///
@@ -159,11 +161,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
     }
 
-    /// The same, of one that undoes nothing from before a savepoint: it may be made again.
+    /// Runs a call as a step that must not roll back beyond a savepoint, so that it can be
+    /// repeated.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of the call.
     pub(crate) fn step_behind<R>(
         &mut self,
         before: Savepoint,
@@ -175,11 +178,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         done
     }
 
-    /// Waits for a lock. Dropped before its end, it leaves the transaction as it was.
+    /// Waits for a lock. If the future is dropped early, the transaction is unchanged.
     ///
     /// # Safety
     ///
-    /// If it is sent to another thread, the session that the transaction is of goes with it.
+    /// If it is sent to another thread, the session that the transaction belongs to must be sent
+    /// with it.
     pub(crate) unsafe fn wait_for<'w>(
         &'w self,
         awaited: &'w Awaited,
@@ -197,7 +201,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Waiting { txn: self, lock, looked: false }
     }
 
-    /// The call for which it waited is done. A lock that such a call does not keep goes: it was
+    /// Releases the lock of a call that has ended, if such a call does not keep the lock: it was
     /// taken twice.
     ///
     /// # Errors
@@ -213,7 +217,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
     }
 
-    /// It did not get a lock: says so, and fails if it can only be rolled back.
+    /// Returns the error of a lock that was not granted, and fails the transaction if it can only
+    /// be rolled back.
     pub(crate) fn not_had(&mut self, awaited: &Awaited, failed: Failed) -> Error {
         let why = match failed {
             Failed::Locks(why) => why,
@@ -235,7 +240,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         }
     }
 
-    /// Whether a call ended because a lock was not free, and is to be made again.
+    /// Returns whether a call ended because a lock was not free, and must be repeated.
     pub(super) fn awaits(&mut self, why: &Error) -> bool {
         self.awaited.get_mut().is_some() && is_not_granted(why)
     }

@@ -1,4 +1,4 @@
-//! Values in formats of other crates, each behind a feature.
+//! Values in formats of other crates, each with a feature.
 
 #[cfg(feature = "json")]
 pub(super) mod json;

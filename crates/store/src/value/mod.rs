@@ -1,6 +1,6 @@
 //! Values: types that are stored under keys.
 //!
-//! A value's bytes are its own: order does not matter, so there is no code in front.
+//! The encoding of a value need not preserve an order, so it has no type code.
 //!
 //! | type | bytes |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | text, bytes | as they are |
 //! | `bool` | 0 or 1 |
 //! | `()` | none |
-//! | `Option` | 0; or 1, and the value's |
-//! | a tuple | its parts', one behind the other; one of [no certain width](Value::WIDTH) that is |
-//! | | not the last behind its length in 4 bytes, little-endian |
+//! | `Option` | 0; or 1, followed by the value |
+//! | a tuple | its parts, concatenated; before a part of [variable width](Value::WIDTH), except |
+//! | | the last, its length in 4 bytes, little-endian |
 
 mod formats;
 pub(crate) mod parts;
@@ -29,34 +29,34 @@ pub use formats::plain::Plain;
 #[cfg(feature = "postcard")]
 pub use formats::postcard::Postcard;
 
-/// How many bytes a value may have: 1 GiB.
+/// Maximum length of a value in bytes: 1 GiB.
 pub const VALUE_MAX: usize = 1 << 30;
 
-/// Bytes that are no value of the type that was asked for.
+/// Why bytes are not a value of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ValueError {
-    /// There are too many or too few of them.
+    /// The number of bytes is not that of the type.
     Length {
-        /// Bytes that were found.
+        /// The number of bytes found.
         found: usize,
-        /// Bytes that the type has.
+        /// The number of bytes of the type.
         wanted: usize,
     },
     /// The text is not UTF-8.
     Utf8,
-    /// A byte that is neither `false` nor `true`.
+    /// A byte is neither `false` nor `true`.
     Bool,
-    /// What the type's own decoder says: [`ValueError::other`] makes it.
+    /// An error of the type's own decoder, created by [`ValueError::other`].
     Other(Cause),
     /// The enum has no variant with this number.
     Variant {
-        /// The number that was found.
+        /// The number.
         found: u8,
     },
     /// The first byte of an `Option` is neither that of `None` nor that of `Some`.
     Option {
-        /// The byte that was found.
+        /// The byte.
         found: u8,
     },
 }
@@ -88,8 +88,9 @@ impl core::error::Error for ValueError {
 }
 
 impl ValueError {
-    /// The error of a decoder, or words. It is the [`source`](core::error::Error::source) of this
-    /// one. Two are equal if they say the same.
+    /// Wraps the error of a decoder, or a text. The error is the
+    /// [`source`](core::error::Error::source) of this one. Two such errors are equal if their texts
+    /// are equal.
     ///
     /// # Examples
     ///
@@ -106,7 +107,7 @@ impl ValueError {
     }
 }
 
-/// A type that values can have.
+/// A type of values.
 ///
 /// `&str`, `String`, `&[u8]`, `Vec<u8>`, `[u8; N]`, the integers, `f32`, `f64`, `bool`, `()`,
 /// `Option` of these, and tuples of up to six of them, nested or not.
@@ -129,30 +130,30 @@ impl ValueError {
 /// assert_eq!(Person::decode(&bytes), Ok(("ann".to_owned(), None, true)));
 /// ```
 pub trait Value {
-    /// The value as a caller gives it, which may borrow.
+    /// The value as the caller passes it; it may borrow.
     type Of<'v>;
 
-    /// The value as it comes back.
+    /// The value as calls return it.
     type Owned;
 
-    /// What the type is: the catalog records it for each table. See [`Type`].
+    /// The description of the type, which the catalog records for each table. See [`Type`].
     const TYPE: &'static Type;
 
-    /// How many bytes each value of the type has; none if they differ. In a tuple a type without
-    /// one has its length in front, so what is stored depends on this.
+    /// The length of each encoded value in bytes; `None` if it varies. In a tuple, a part without a
+    /// width is preceded by its length, so the encoding depends on this constant.
     const WIDTH: Option<usize> = None;
 
-    /// Appends the value's bytes. O(length).
+    /// Appends the bytes of the value. O(length).
     fn encode(value: &Self::Of<'_>, to: &mut Vec<u8>);
 
-    /// What the bytes mean. O(length).
+    /// Decodes a value. O(length).
     ///
     /// # Errors
     ///
     /// [`ValueError`].
     fn decode(bytes: &[u8]) -> Result<Self::Owned, ValueError>;
 
-    /// A value that came back, as a caller gives it.
+    /// Borrows a returned value, to pass it again.
     fn lend(owned: &Self::Owned) -> Self::Of<'_>;
 }
 

@@ -1,9 +1,9 @@
-//! Values that are made of others: options and tuples.
+//! Composite values: options and tuples.
 
 use super::{Value, ValueError};
 use crate::Type;
 
-/// Appends a part of a tuple that is not the last.
+/// Appends a part of a tuple, except the last.
 pub fn append<V: Value>(value: &V::Of<'_>, to: &mut Vec<u8>) {
     if V::WIDTH.is_some() {
         return V::encode(value, to);
@@ -11,12 +11,13 @@ pub fn append<V: Value>(value: &V::Of<'_>, to: &mut Vec<u8>) {
     let from = to.len() + 4;
     to.extend_from_slice(&[0; 4]);
     V::encode(value, to);
-    // One that does not fit makes the whole longer than `VALUE_MAX`, and is never stored.
+    // A part whose length does not fit makes the whole longer than `VALUE_MAX`, and is never
+    // stored.
     let length = u32::try_from(to.len() - from).unwrap_or(u32::MAX);
     to[from - 4..from].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Takes so many bytes.
+/// Consumes a number of bytes.
 fn bytes<'b>(from: &mut &'b [u8], wanted: usize) -> Result<&'b [u8], ValueError> {
     let (first, rest) =
         from.split_at_checked(wanted).ok_or(ValueError::Length { found: from.len(), wanted })?;
@@ -24,7 +25,7 @@ fn bytes<'b>(from: &mut &'b [u8], wanted: usize) -> Result<&'b [u8], ValueError>
     Ok(first)
 }
 
-/// Takes a part of a tuple that is not the last.
+/// Consumes a part of a tuple, except the last.
 ///
 /// # Errors
 ///
@@ -37,7 +38,7 @@ pub fn take<V: Value>(from: &mut &[u8]) -> Result<V::Owned, ValueError> {
     V::decode(bytes(from, length)?)
 }
 
-/// The width of two parts together.
+/// Returns the width of two parts together.
 const fn sum(one: Option<usize>, other: Option<usize>) -> Option<usize> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one + other),
@@ -65,7 +66,7 @@ macro_rules! tuple {
 
             #[allow(unused_mut, reason = "of one part")]
             fn decode(mut from: &[u8]) -> Result<Self::Owned, ValueError> {
-                // Of the whole, and not of a part.
+                // The length of the whole, not of a part.
                 if let Some(wanted) = Self::WIDTH
                     && from.len() != wanted
                 {

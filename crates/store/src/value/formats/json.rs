@@ -8,13 +8,13 @@ use serde::de::DeserializeOwned;
 use super::TypeName;
 use crate::{Type, Value, ValueError};
 
-/// Values of a type of serde's, as JSON text: with the feature `json`.
+/// Values of a serde type, as JSON text. Requires the feature `json`.
 ///
-/// Its description is `json(name)`, and the command line prints and reads the text.
+/// The description of the type is `json(name)`; the command line prints and reads the text.
 ///
 /// # Panics
 ///
-/// Writing a value panics if serde refuses it, as it refuses a map whose keys are not strings.
+/// Encoding a value panics if serde refuses it, for example a map whose keys are not strings.
 ///
 /// # Examples
 ///

@@ -1,4 +1,4 @@
-//! Values that are the bytes of a type of zerocopy's.
+//! Values that are the bytes of a zerocopy type.
 
 use core::marker::PhantomData;
 
@@ -7,12 +7,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use super::TypeName;
 use crate::{Type, Value, ValueError};
 
-/// Values that are the bytes of a `zerocopy` type: with the feature `zerocopy`.
+/// Values that are the bytes of a `zerocopy` type. Requires the feature `zerocopy`.
 ///
 /// Nothing is parsed: [`get_with`](crate::ReadTxn::get_with) and [`view`](Self::view) read a value
-/// where it lies. Its description is `plain(name,bytes)`. Numbers are in the byte order of the
-/// machine unless the type says otherwise: use `zerocopy::little_endian` for stores that are moved
-/// between machines.
+/// in place. The description of the type is `plain(name,bytes)`. Numbers are in the byte order of
+/// the machine unless the type specifies one: use `zerocopy::little_endian` for stores that are
+/// moved between machines.
 ///
 /// # Examples
 ///
@@ -50,8 +50,8 @@ use crate::{Type, Value, ValueError};
 pub struct Plain<T>(PhantomData<fn(T)>);
 
 impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + TypeName + 'static> Plain<T> {
-    /// Calls `with` with the value that the bytes are: where they lie, if they are aligned as the
-    /// type is, else with a copy.
+    /// Calls `with` with the value of these bytes: in place if they are aligned for the type,
+    /// otherwise with a copy.
     ///
     /// # Errors
     ///

@@ -8,15 +8,15 @@ use serde::de::DeserializeOwned;
 use super::TypeName;
 use crate::{Type, Value, ValueError};
 
-/// Values of a type of serde's, in the format of postcard 1.x: with the feature `postcard`.
+/// Values of a serde type, in the format of postcard 1.x. Requires the feature `postcard`.
 ///
-/// It is compact, and does not describe itself: integers have as many bytes as they need, and
-/// fields have no names. Its description is `postcard(name)`.
+/// The format is compact and not self-describing: integers have a variable length, and fields have
+/// no names. The description of the type is `postcard(name)`.
 ///
 /// # Panics
 ///
-/// Writing a value panics if serde refuses it, as postcard refuses a sequence whose length is not
-/// known in advance.
+/// Encoding a value panics if serde refuses it, for example a sequence whose length is not known in
+/// advance.
 ///
 /// # Examples
 ///
