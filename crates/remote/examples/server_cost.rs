@@ -45,14 +45,20 @@ impl Bare {
     }
 }
 
+/// How many calls a rival makes in its turn. With one, each call would also measure how the server's
+/// process and its processor wake from the sleep during the other rivals' turns.
+const TURN: u64 = 50;
+
 /// The median of the times of a call, of rivals that take turns.
-fn medians(rounds: usize, rivals: &mut [&mut dyn FnMut(u64)]) -> Vec<Duration> {
+fn medians(rounds: u64, rivals: &mut [&mut dyn FnMut(u64)]) -> Vec<Duration> {
     let mut times = vec![Vec::new(); rivals.len()];
-    for round in 0..rounds {
+    for turn in 0..rounds / TURN {
         for (rival, times) in rivals.iter_mut().zip(&mut times) {
-            let begun = Instant::now();
-            rival(round as u64);
-            times.push(begun.elapsed());
+            for call in 0..TURN {
+                let begun = Instant::now();
+                rival(turn * TURN + call);
+                times.push(begun.elapsed());
+            }
         }
     }
     let median = |mut times: Vec<Duration>| {
@@ -86,7 +92,7 @@ fn reads(db: &Postgres, bare: &Bare) {
     let mut update = |round: u64| {
         db.write(|tx| tx.update(&RECORDS, round % 1000, |old| old)).unwrap();
     };
-    let times = medians(3000, &mut [&mut one_row, &mut one, &mut ten, &mut update]);
+    let times = medians(10_000, &mut [&mut one_row, &mut one, &mut ten, &mut update]);
     let trips = |work: &dyn Fn()| {
         let before = db.round_trips();
         work();

@@ -23,9 +23,10 @@ use latchwork_store::{
     Error, Mode, Raw, ReadTxn, Refusal, Rows, ServerFailure, Store, Table, TableInfo, TxnOptions,
 };
 
-use crate::catalog::{add, info};
+use crate::calls::checked;
+use crate::catalog::add;
 use crate::error::{of, server};
-use crate::link::{Link, Message, Params};
+use crate::link::{Link, Message, Params, params, text};
 use crate::postgres::{Postgres, PostgresOptions};
 use crate::range::Range;
 use crate::rows::bytes;
@@ -155,10 +156,6 @@ fn raw(name: &str) -> Table<Raw, Raw> {
     Table::named(name)
 }
 
-fn text(text: &str) -> Message {
-    Message::Text(text.to_owned())
-}
-
 fn differs(table: &str, source: Sum, target: Sum) -> Error {
     let Sum { records, checksum, .. } = source;
     let (there, other) = (target.records, target.checksum);
@@ -185,9 +182,7 @@ pub fn to_server(store: &Store, address: &str, told: &mut Told<'_>) -> Result<Co
         return Err(Error::Migrating { table: table.name.clone() });
     }
     let mut taken = target.pool().take(far())?;
-    let session = taken.session()?;
-    session.is_clean = false;
-    session.run(far(), async |link| {
+    taken.connection()?.run(async |link| {
         begin(link, &tables).await?;
         let mut copy =
             ToServer { link, snapshot: &snapshot, told, progress: CopyProgress::default() };
@@ -196,6 +191,7 @@ pub fn to_server(store: &Store, address: &str, told: &mut Told<'_>) -> Result<Co
             sums.push(copy.table(table, &mut all, &mut found).await?);
         }
         copy.progress = CopyProgress { verifying: true, ..CopyProgress::default() };
+        (copy.told)(&copy.progress);
         for (table, sum) in tables.iter().zip(sums) {
             copy.verify(table, sum).await?;
         }
@@ -213,9 +209,7 @@ async fn begin(link: &Link, tables: &[TableInfo]) -> Result<(), Error> {
     let is_marked = messages
         .iter()
         .any(|message| matches!(message, tokio_postgres::SimpleQueryMessage::Row(_)));
-    let answers = link.all(&[Message::Bound(Sql::Tables, Vec::new())]).await?;
-    let there = answers.iter().flat_map(|answer| &answer.rows).map(info);
-    let there = there.collect::<Result<Vec<_>, _>>()?;
+    let there = link.tables().await?;
     if let (false, Some(table)) = (is_marked, there.first()) {
         return Err(Error::TableExists { table: table.name.clone() });
     }
@@ -228,11 +222,10 @@ async fn begin(link: &Link, tables: &[TableInfo]) -> Result<(), Error> {
     let mut sends = vec![text("UPDATE latchwork_tables SET value_type = 'copying' WHERE tree = 0")];
     for table in there.iter().filter(|table| !names.contains(&table.name)) {
         let tree = tree_of(&table.name);
-        sends.push(Message::Bound(
-            Sql::RemoveFrom,
-            vec![Box::new(tree), Box::new(Vec::<u8>::new())],
+        sends.push(Message::Bound(Sql::RemoveFrom, params![tree, Vec::<u8>::new()]));
+        sends.push(Message::Text(
+            format!("DELETE FROM latchwork_tables WHERE tree = {tree}").into(),
         ));
-        sends.push(Message::Text(format!("DELETE FROM latchwork_tables WHERE tree = {tree}")));
     }
     for table in tables {
         sends.extend([add(&table.name, table, false), add(&table.name, table, true)]);
@@ -279,7 +272,7 @@ impl ToServer<'_, '_> {
             let range = Range { from, to: None };
             let (sql, params) = range.scan(tree, false, RECORDS as i64);
             let answer = self.link.all(&[Message::Bound(sql, params)]).await?;
-            let rows = answer.iter().flat_map(|answer| &answer.rows);
+            let rows = answer.iter().flat_map(|answer| &*answer.rows);
             let (mut changes, mut last) = (Vec::new(), None);
             for row in rows {
                 let record = (bytes(row, 0)?, bytes(row, 1)?);
@@ -308,15 +301,10 @@ impl ToServer<'_, '_> {
                 && let Some((key, value)) = changes.next()
             {
                 size += key.len() + value.as_ref().map_or(0, Vec::len);
-                let mut params: Params = vec![Box::new(tree), Box::new(key)];
-                let sql = match value {
-                    Some(value) => {
-                        params.push(Box::new(value));
-                        Sql::Put
-                    }
-                    None => Sql::Remove,
-                };
-                sends.push(Message::Bound(sql, params));
+                sends.push(match value {
+                    Some(value) => Message::Bound(Sql::Put, params![tree, key, value]),
+                    None => Message::Bound(Sql::Remove, params![tree, key]),
+                });
             }
             sends.push(text("COMMIT"));
             self.link.all(&[text(BEGIN)]).await?;
@@ -344,7 +332,7 @@ impl ToServer<'_, '_> {
             while size < 4 * BYTES
                 && let Some((key, value)) = source.take(sum)?
             {
-                crate::write::checked(&table.name, &value)?;
+                checked(&table.name, &value)?;
                 size += key.len() + value.len();
                 buffer.put_i16(3);
                 buffer.put_i32(8);
@@ -403,13 +391,9 @@ pub fn from_server(address: &str, path: &Path, told: &mut Told<'_>) -> Result<Co
     let build = beside(path);
     let store = Store::open(&build)?;
     let mut taken = from.pool().take(far())?;
-    let session = taken.session()?;
-    session.is_clean = false;
-    let summary = session.run(far(), async |link| {
+    let summary = taken.connection()?.run(async |link| {
         link.all(&[text(BEGIN_READ)]).await?;
-        let answers = link.all(&[Message::Bound(Sql::Tables, Vec::new())]).await?;
-        let tables = answers.iter().flat_map(|answer| &answer.rows).map(info);
-        let tables = tables.collect::<Result<Vec<_>, _>>()?;
+        let tables = link.tables().await?;
         let mut copy = FromServer { store: &store, told, progress: CopyProgress::default() };
         let summary = copy.all(link, &tables, &build).await?;
         link.all(&[text("COMMIT")]).await?;
@@ -461,6 +445,7 @@ impl FromServer<'_, '_> {
             sums.push(sum);
         }
         self.progress = CopyProgress { verifying: true, ..CopyProgress::default() };
+        (self.told)(&self.progress);
         let snapshot = self.store.snapshot()?;
         for (table, wanted) in tables.iter().zip(sums) {
             let mut sum = Sum::default();

@@ -1,37 +1,53 @@
 //! A connection: statements that are sent in order, and their answers.
 //!
-//! Everything here is asynchronous and is the same for programs that block and for tasks: a
-//! [`Session`](crate::session::Session) drives it for a thread.
+//! Everything here is asynchronous, and is the same for programs that block and for tasks.
 
 use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
 use core::task::Poll;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures_util::StreamExt;
-use latchwork_store::{Error, ServerFailure};
+use latchwork_store::{Error, ServerFailure, TableInfo};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage, Statement};
 
+use crate::catalog::info;
 use crate::error::{of, server};
 use crate::sql::{COLUMNS, CREATE, FORMAT, OURS, Sql};
 
-/// The parameters of a statement.
-pub(crate) type Params = Vec<Box<dyn ToSql + Send + Sync>>;
+/// A parameter of a statement.
+pub(crate) type Param = Box<dyn ToSql + Send + Sync>;
+/// The parameters of a statement. A clone shares them.
+pub(crate) type Params = Arc<[Param]>;
+
+/// Parameters of a statement.
+macro_rules! params {
+    ($($param:expr),*) => {
+        ::std::sync::Arc::<[$crate::link::Param]>::from([$(Box::new($param) as _),*])
+    };
+}
+pub(crate) use params;
 
 /// A statement to send.
 pub(crate) enum Message {
     /// Text without parameters.
-    Text(String),
+    Text(Cow<'static, str>),
     /// A prepared statement.
     Bound(Sql, Params),
+}
+
+/// A statement without parameters.
+pub(crate) const fn text(text: &'static str) -> Message {
+    Message::Text(Cow::Borrowed(text))
 }
 
 /// An answer to a statement.
 #[derive(Default)]
 pub(crate) struct Answer {
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Arc<Vec<Row>>,
     pub(crate) changed: u64,
 }
 
@@ -117,12 +133,12 @@ impl Link {
                 let statement = &self.statements[*sql as usize];
                 let params = params.iter().map(|param| &**param as &(dyn ToSql + Sync));
                 let mut stream = pin!(self.client.query_raw(statement, params).await?);
-                let mut answer = Answer::default();
+                let mut rows = Vec::new();
                 while let Some(row) = stream.next().await {
-                    answer.rows.push(row?);
+                    rows.push(row?);
                 }
-                answer.changed = stream.rows_affected().unwrap_or(0);
-                Ok(answer)
+                let changed = stream.rows_affected().unwrap_or(0);
+                Ok(Answer { rows: Arc::new(rows), changed })
             }),
         }
     }
@@ -148,6 +164,12 @@ impl Link {
             each(&row.map_err(|why| of(&why))?)?;
         }
         Ok(())
+    }
+
+    /// The catalog's entries of all tables.
+    pub(crate) async fn tables(&self) -> Result<Vec<TableInfo>, Error> {
+        let answers = self.all(&[Message::Bound(Sql::Tables, params![])]).await?;
+        answers.iter().flat_map(|answer| &*answer.rows).map(info).collect()
     }
 
     /// Sends statements, and returns the first error if any fails.

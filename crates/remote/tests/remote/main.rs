@@ -11,6 +11,7 @@ mod cuts;
 mod histories;
 mod refusals;
 mod server;
+mod tasks;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -64,6 +65,7 @@ fn main() {
         cuts::TESTS,
         clients::TESTS,
         copies::TESTS,
+        tasks::TESTS,
     ]
     .concat();
     if args.iter().any(|arg| arg == "--list") {
