@@ -1,5 +1,6 @@
 //! Transactions of threads.
 
+use core::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -30,7 +31,8 @@ impl<S: Steps> Blocking<S> {
         let Self { taken, transaction } = self;
         taken.connection()?.wait(async |session| {
             let (mut on, limit) = transaction.begin(session);
-            let done = limit.within(call(&mut on)).await;
+            // Pinned where it is made: a future is large, and would be copied at each step down.
+            let done = limit.within(pin!(call(&mut on))).await;
             transaction.answered(session, done)
         })
     }
@@ -38,7 +40,13 @@ impl<S: Steps> Blocking<S> {
     /// Ends with the result of its closure.
     pub(crate) fn end<R, E>(mut self, result: Result<R, E>) -> Result<R, End<E>> {
         let Self { taken, transaction } = &mut self;
-        taken.connection()?.wait(async |session| transaction.end(session, result).await)
+        match result {
+            // No need to enter the runtime.
+            Ok(value) if transaction.has_no_work() => Ok(value),
+            result => {
+                taken.connection()?.wait(async |session| transaction.end(session, result).await)
+            }
+        }
     }
 }
 

@@ -75,6 +75,12 @@ impl<S: Steps> Transaction<S> {
         }
     }
 
+    /// Whether a commit has nothing to do: nothing was sent, or reads that were transactions of their
+    /// own.
+    pub(crate) fn has_no_work(&mut self) -> bool {
+        !self.is_called && !self.state.has_work() && self.state.ends().1.is_none()
+    }
+
     /// Ends with the result of its closure: commits, or rolls back.
     pub(crate) async fn end<R, E>(
         &mut self,

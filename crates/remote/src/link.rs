@@ -124,29 +124,35 @@ impl Link {
     }
 
     fn answering<'l>(&'l self, send: &'l Message) -> Answering<'l> {
-        match send {
-            Message::Text(text) => Box::pin(async move {
+        Box::pin(self.answer(send))
+    }
+
+    /// Sends a statement when it is polled first, and waits for the answer.
+    async fn answer(&self, send: &Message) -> Result<Answer, PgError> {
+        let (sql, params) = match send {
+            Message::Text(text) => {
                 self.client.batch_execute(text).await?;
-                Ok(Answer::default())
-            }),
-            Message::Bound(sql, params) => Box::pin(async move {
-                let statement = &self.statements[*sql as usize];
-                let params = params.iter().map(|param| &**param as &(dyn ToSql + Sync));
-                let mut stream = pin!(self.client.query_raw(statement, params).await?);
-                let mut rows = Vec::new();
-                while let Some(row) = stream.next().await {
-                    rows.push(row?);
-                }
-                let changed = stream.rows_affected().unwrap_or(0);
-                Ok(Answer { rows: Arc::new(rows), changed })
-            }),
+                return Ok(Answer::default());
+            }
+            Message::Bound(sql, params) => (*sql, params),
+        };
+        let params = params.iter().map(|param| &**param as &(dyn ToSql + Sync));
+        let mut stream = pin!(self.client.query_raw(&self.statements[sql as usize], params).await?);
+        let mut rows = Vec::new();
+        while let Some(row) = stream.next().await {
+            rows.push(row?);
         }
+        let changed = stream.rows_affected().unwrap_or(0);
+        Ok(Answer { rows: Arc::new(rows), changed })
     }
 
     /// Sends statements, and waits for all answers: one round trip.
     pub(crate) async fn exchange(&self, sends: &[Message]) -> Vec<Result<Answer, PgError>> {
         self.trips.fetch_add(1, Relaxed);
-        in_order(sends.iter().map(|send| self.answering(send)).collect()).await
+        match sends {
+            [one] => vec![self.answer(one).await],
+            all => in_order(all.iter().map(|send| self.answering(send)).collect()).await,
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A connection, and the runtime that drives it for a thread.
 
 use core::future::Future;
+use core::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -102,7 +103,7 @@ impl Driven {
         work: impl AsyncFnOnce(&mut Session) -> Result<T, E>,
     ) -> Result<T, E> {
         let ended = || server(ServerFailure::ConnectionLost, "the connection was given back");
-        self.runtime.as_ref().ok_or_else(ended)?.block_on(work(&mut self.session))
+        self.runtime.as_ref().ok_or_else(ended)?.block_on(pin!(work(&mut self.session)))
     }
 
     /// Runs work on the connection, without a deadline.

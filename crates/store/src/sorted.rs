@@ -53,8 +53,7 @@ impl<M: ConstMachine> Store<M> {
         rows: impl IntoIterator<Item = (K::Of<'r>, V::Of<'r>)>,
     ) -> Result<u64, Error> {
         fits(table.name().as_bytes())?;
-        // A record of the greatest length would be taken for that of a long value.
-        let limit = self.home().record_max - 1;
+        let limit = self.load_limit();
         let encoded = rows.into_iter().map(|(key, value)| {
             let (key, value) = (table.key(&key)?, table.value(&value));
             match key.len() + value.len() {
@@ -98,6 +97,13 @@ impl<M: ConstMachine> Store<M> {
         };
         let done = self.attempts(&patience, run, Error::with_end)?;
         Ok(done.value)
+    }
+
+    /// How many bytes the key and the value of a row have at most together.
+    #[doc(hidden)]
+    pub fn load_limit(&self) -> usize {
+        // A record of the greatest length would be taken for that of a long value.
+        self.home().record_max - 1
     }
 }
 
