@@ -18,6 +18,8 @@ pub(crate) struct Pool<C: Pooled> {
     /// One for each connection that may be in use.
     permits: Arc<Semaphore>,
     idle: Mutex<Vec<C>>,
+    /// The process that has opened the handle.
+    process: u32,
 }
 
 /// A connection in use. It goes back to the pool if it is clean, and is closed if not.
@@ -32,7 +34,23 @@ pub(crate) struct Taken<C: Pooled> {
 impl<C: Pooled> Pool<C> {
     pub(crate) fn new(target: Target, limit: usize) -> Self {
         let limit = limit.clamp(1, Semaphore::MAX_PERMITS);
-        Self { target, limit, permits: Arc::new(Semaphore::new(limit)), idle: Mutex::default() }
+        let permits = Arc::new(Semaphore::new(limit));
+        Self { target, limit, permits, idle: Mutex::default(), process: std::process::id() }
+    }
+
+    /// Whether this is the child of a fork. Its parent uses the same sockets, and the same list of
+    /// sockets to wait for.
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
+    fn refuse_child(&self) -> Result<(), Error> {
+        match self.is_forked() {
+            true => Err(Error::Options(
+                "a handle of the parent, in the child of a fork: open the database again",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Waits for a permit, the caller that waits longest first.
@@ -59,6 +77,7 @@ impl Pool<Driven> {
     /// Takes a connection that is free, or makes one; waits until the deadline if there are as many
     /// as there may be.
     pub(crate) fn take(self: &Arc<Self>, deadline: Instant) -> Result<Taken<Driven>, Error> {
+        self.refuse_child()?;
         if tokio::runtime::Handle::try_current().is_ok() {
             return Err(Error::Options(
                 "a call that blocks, in a task of tokio: use AsyncPostgres or spawn_blocking",
@@ -84,6 +103,7 @@ impl Pool<Driven> {
 impl Pool<Session> {
     /// As the other `take`, for a task.
     pub(crate) async fn take(self: &Arc<Self>, deadline: Instant) -> Result<Taken<Session>, Error> {
+        self.refuse_child()?;
         let permit = self.permit(deadline).await?;
         let connection = match self.reused() {
             Some(connection) => connection,
@@ -96,6 +116,7 @@ impl Pool<Session> {
 impl<C: Pooled> Taken<C> {
     /// The connection.
     pub(crate) fn connection(&mut self) -> Result<&mut C, Error> {
+        self.pool.refuse_child()?;
         let ended = || server(ServerFailure::ConnectionLost, "the connection was given back");
         self.connection.as_mut().ok_or_else(ended)
     }
@@ -103,10 +124,21 @@ impl<C: Pooled> Taken<C> {
 
 impl<C: Pooled> Drop for Taken<C> {
     fn drop(&mut self) {
-        if let Some(mut connection) = self.connection.take()
-            && connection.is_clean()
-        {
+        let Some(mut connection) = self.connection.take() else { return };
+        if self.pool.is_forked() {
+            // Closing it would end it for the parent.
+            core::mem::forget(connection);
+        } else if connection.is_clean() {
             self.pool.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        }
+    }
+}
+
+impl<C: Pooled> Drop for Pool<C> {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            let idle = self.idle.get_mut().unwrap_or_else(PoisonError::into_inner);
+            idle.drain(..).for_each(core::mem::forget);
         }
     }
 }

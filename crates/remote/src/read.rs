@@ -15,7 +15,7 @@ use crate::catalog::Catalog;
 use crate::pool::Taken;
 use crate::range::Range;
 use crate::retry::End;
-use crate::rows::{fill, next_of};
+use crate::rows::{fill, most_after, next_of};
 use crate::session::Driven;
 use crate::state::Reading;
 
@@ -28,8 +28,6 @@ pub struct ReadTxn {
 
 /// How many records of a range are read at first.
 pub(crate) const FIRST: usize = 256;
-/// And at most.
-pub(crate) const MOST: usize = 16 << 10;
 
 impl ReadTxn {
     pub(crate) fn new(taken: Taken<Driven>, catalog: Arc<Catalog>, deadline: Instant) -> Self {
@@ -63,13 +61,14 @@ impl ReadTxn {
     }
 
     fn rows<K: Key, V: Value>(&self, table: &Table<K, V>, range: Range) -> Rows<'_, K, V> {
-        let named = Named::new(table);
+        let (named, mut most) = (Named::new(table), FIRST);
         rows(*table, range.bounds(), move |(from, to), back, wanted, batch| {
             let range = Range::new(from, to);
-            let limit = wanted.clamp(FIRST, MOST);
+            let limit = wanted.max(FIRST).min(most);
             let scan = async |on: &mut Calls<'_, _>| on.scan(&named, &range, back, limit).await;
             let answer = self.call(scan)?;
             fill(batch, &answer)?;
+            most = most_after(&answer);
             batch.set_next(next_of(&answer, back, limit)?.as_deref());
             Ok(())
         })

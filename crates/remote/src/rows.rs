@@ -96,6 +96,17 @@ pub(crate) fn fill(batch: &mut Batch, answer: &Answer) -> Result<(), Error> {
     Ok(())
 }
 
+/// How many records of a range are read at a time at most, and bytes.
+const MOST: usize = 16 << 10;
+const MOST_BYTES: usize = 8 << 20;
+
+/// How many records to read next at most: as long as those of an answer, they have not too many
+/// bytes.
+pub(crate) fn most_after(answer: &Answer) -> usize {
+    let bytes = answer.rows.iter().map(Row::raw_size_bytes).sum::<usize>();
+    (MOST_BYTES.saturating_mul(answer.rows.len()) / bytes.max(1)).clamp(1, MOST)
+}
+
 /// Where the rest of a range begins, or ends if it goes backwards: none if the limit has cut
 /// off nothing.
 pub(crate) fn next_of(answer: &Answer, back: bool, limit: usize) -> Result<Option<Vec<u8>>, Error> {

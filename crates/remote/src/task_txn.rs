@@ -13,8 +13,8 @@ use crate::error::server;
 use crate::link::Answer;
 use crate::pool::Taken;
 use crate::range::Range;
-use crate::read::{FIRST, MOST};
-use crate::rows::{next_of, record_at};
+use crate::read::FIRST;
+use crate::rows::{most_after, next_of, record_at};
 use crate::session::Session;
 use crate::state::{Reading, Savepoint, Steps, Writing};
 
@@ -385,11 +385,12 @@ impl<S: Steps, K: Key, V: Value> AsyncRows<S, K, V> {
             let (named, back, limit) = (Named::new(&self.table), self.back, self.limit);
             let tx = &self.tx;
             let answer = call!(tx, scan(&named, &range, back, limit))?;
+            let most = most_after(&answer);
             self.rest = next_of(&answer, back, limit)?.map(|next| match back {
                 false => Range { from: next, to: range.to },
                 true => Range { from: range.from, to: Some(next) },
             });
-            (self.answer, self.at, self.limit) = (answer, 0, (limit * 4).min(MOST));
+            (self.answer, self.at, self.limit) = (answer, 0, (limit * 4).min(most));
         }
         self.at += 1;
         record_at(&self.table, &self.answer, self.at - 1)

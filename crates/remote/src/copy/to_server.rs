@@ -13,7 +13,7 @@ use crate::error::{of, server};
 use crate::link::{Link, Message, params, text};
 use crate::postgres::{Postgres, PostgresOptions};
 use crate::range::Range;
-use crate::rows::bytes;
+use crate::rows::{bytes, most_after};
 use crate::sql::{BEGIN, Sql, tree_of};
 
 /// Records of the source in order, counted as they are taken.
@@ -62,8 +62,7 @@ fn changes_to<I: Iterator<Item = Result<Record, Error>>>(
     Ok(())
 }
 
-/// How many records are written at a time, and bytes.
-const RECORDS: usize = 20_000;
+/// How many bytes are written at a time.
 const BYTES: usize = 8 << 20;
 
 /// Copies a snapshot of a store into a database on a server. The database has no tables of ours, or
@@ -157,7 +156,7 @@ impl ToServer<'_, '_> {
         found: &mut u64,
     ) -> Result<Sum, Error> {
         let before = (all.records, all.bytes);
-        let (mut sum, mut from) = (Sum::default(), Vec::new());
+        let (mut sum, mut from, mut limit) = (Sum::default(), Vec::new(), 1);
         sum.table(table);
         let rows: Rows<'_, Raw, Raw> = self.snapshot.range(&raw(&table.name), ..)?;
         let mut source = Source { rows: rows.peekable() };
@@ -165,11 +164,12 @@ impl ToServer<'_, '_> {
         // Records of an earlier copy that was killed.
         loop {
             let range = Range { from, to: None };
-            let (sql, params) = range.scan(tree, false, RECORDS as i64);
-            let answer = self.link.all(&[Message::Bound(sql, params)]).await?;
-            let rows = answer.iter().flat_map(|answer| &*answer.rows);
+            let (sql, params) = range.scan(tree, false, limit as i64);
+            let mut answers = self.link.all(&[Message::Bound(sql, params)]).await?;
+            let answer = answers.pop().unwrap_or_default();
+            limit = (limit * 4).min(most_after(&answer));
             let (mut changes, mut last) = (Vec::new(), None);
-            for row in rows {
+            for row in answer.rows.iter() {
                 let record = (bytes(row, 0)?, bytes(row, 1)?);
                 changes_to(&mut source, record, &mut sum, found, &mut changes)?;
                 last = Some(record.0.to_vec());

@@ -12,6 +12,7 @@ mod histories;
 mod refusals;
 mod server;
 mod tasks;
+mod trials;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -66,6 +67,7 @@ fn main() {
         clients::TESTS,
         copies::TESTS,
         tasks::TESTS,
+        trials::TESTS,
     ]
     .concat();
     if args.iter().any(|arg| arg == "--list") {
