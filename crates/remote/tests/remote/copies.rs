@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_store_moves_to_a_server_and_back", moves),
     ("a_copy_that_is_killed_goes_on", killed),
     ("a_copy_is_one_snapshot_while_others_write", snapshot),
+    ("a_copy_goes_on_after_a_crash_of_the_server", crashed),
 ];
 
 const FRUIT: Table<&str, u64> = Table::new("fruit").with_version(3);
@@ -192,4 +193,43 @@ fn snapshot(stage: &mut Stage) {
         server.read(|tx| tx.range(&PAIRS, ..)?.collect::<Result<_, _>>()).unwrap();
     assert!((0..200).all(|pair| rows[&pair] + rows[&(1_000_000 - pair)] == 1000));
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// The server crashes in the middle of a copy, in both directions. What is in the bulk load then is
+/// committed, and found by the next copy.
+fn crashed(stage: &mut Stage) {
+    let (path, back) = (folder("crashed"), folder("crashed-back"));
+    let store = filled(&path, 20_000);
+    // Long values in the middle: the bulk load ends there.
+    store.put(&BLOBS, (7000, 1), &vec![1; 40_000]).unwrap();
+    store.put(&BLOBS, (7001, 1), &vec![1; 3000]).unwrap();
+    let address = stage.server.fresh("crashed");
+    let server = std::cell::RefCell::new(&mut stage.server);
+    let crash_at = |call: u32| {
+        let (mut told, server) = (0, &server);
+        move |_: &latchwork_remote::CopyProgress| {
+            told += 1;
+            if told == call {
+                server.borrow_mut().stop(libc::SIGQUIT);
+            }
+        }
+    };
+    let lost = |done: Result<latchwork_remote::CopySummary, Error>| {
+        assert!(matches!(&done, Err(Error::Server(_))), "{done:?}");
+        server.borrow_mut().start();
+    };
+    lost(to_server(&store, &address, &mut crash_at(2)));
+    let copied = to_server(&store, &address, &mut |_| {}).unwrap();
+    assert_eq!(copied.records, 20_007);
+    for call in [2, 6] {
+        lost(from_server(&address, &back, &mut crash_at(call)));
+        assert!(!back.exists(), "half a copy has its name");
+    }
+    let copied = from_server(&address, &back, &mut |_| {}).unwrap();
+    assert!(copied.records == 20_007 && copied.found > 1000, "{copied:?}");
+    let home = Database::open(back.to_str().unwrap()).unwrap();
+    assert_eq!(all(&home), all(&Database::from(store.clone())));
+    drop((store, home));
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::remove_dir_all(&back).unwrap();
 }
