@@ -9,7 +9,7 @@ use latchwork_store::{
     Error, Key, Multi, Record, Sequence, ServerFailure, StartsWith, Table, TableInfo, Value,
 };
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, all_tables};
 use crate::error::{commit_unknown, server};
 use crate::link::{Answer, Link, Message, Params, params};
 use crate::range::Range;
@@ -75,8 +75,8 @@ impl<S: Steps> Transaction<S> {
         }
     }
 
-    /// Whether a commit has nothing to do: nothing was sent, or reads that were transactions of their
-    /// own.
+    /// Whether a commit has nothing to do: nothing was sent, or reads that were transactions of
+    /// their own.
     pub(crate) fn has_no_work(&mut self) -> bool {
         !self.is_called && !self.state.has_work() && self.state.ends().1.is_none()
     }
@@ -230,7 +230,7 @@ impl<S: Steps> Calls<'_, S> {
     /// The catalog's entries of all tables.
     pub(crate) async fn tables(&mut self) -> Result<Vec<TableInfo>, Error> {
         self.state.check()?;
-        self.link.tables().await
+        all_tables(self.link).await
     }
 }
 

@@ -11,7 +11,7 @@ use latchwork_store::{Error, NAME_MAX, ServerFailure, TableInfo};
 use tokio_postgres::Row;
 
 use crate::error::server;
-use crate::link::{Message, params};
+use crate::link::{Link, Message, params};
 use crate::sql::{Sql, tree_of};
 
 /// The tables whose types were compared with those of this program, by their tags.
@@ -65,7 +65,7 @@ pub(crate) fn wanted(named: &Named) -> TableInfo {
 }
 
 /// A table from a row of the catalog.
-pub(crate) fn info(row: &Row) -> Result<TableInfo, Error> {
+fn info(row: &Row) -> Result<TableInfo, Error> {
     let read = || -> Result<_, tokio_postgres::Error> {
         let name: &[u8] = row.try_get(0)?;
         Ok((name.to_vec(), row.try_get(1)?, row.try_get(2)?, row.try_get::<_, i64>(3)?))
@@ -74,6 +74,12 @@ pub(crate) fn info(row: &Row) -> Result<TableInfo, Error> {
     let foreign = || server(ServerFailure::ForeignTable, "latchwork_tables has a damaged row");
     let name = String::from_utf8(name).map_err(|_| foreign())?;
     Ok(table_info(name, key, value, u32::try_from(version).map_err(|_| foreign())?))
+}
+
+/// The catalog's entries of all tables.
+pub(crate) async fn all_tables(link: &Link) -> Result<Vec<TableInfo>, Error> {
+    let answers = link.all(&[Message::Bound(Sql::Tables, params![])]).await?;
+    answers.iter().flat_map(|answer| &*answer.rows).map(info).collect()
 }
 
 /// What the catalog says of a table that a call names.

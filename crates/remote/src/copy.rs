@@ -41,6 +41,14 @@ pub struct CopyProgress {
     pub bytes: u64,
 }
 
+impl CopyProgress {
+    /// Notes what was done of a table, behind the records and bytes of those before it.
+    pub(crate) fn add(&mut self, table: &TableInfo, before: (u64, u64), sum: Sum) {
+        self.table.clone_from(&table.name);
+        (self.records, self.bytes) = (before.0 + sum.records, before.1 + sum.bytes);
+    }
+}
+
 /// The contents of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

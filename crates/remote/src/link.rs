@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures_util::StreamExt;
-use latchwork_store::{Error, ServerFailure, TableInfo};
+use latchwork_store::{Error, ServerFailure};
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage, Statement};
 
-use crate::catalog::info;
 use crate::error::{of, server};
 use crate::sql::{COLUMNS, CREATE, FORMAT, OURS, Sql};
 
@@ -170,12 +169,6 @@ impl Link {
             each(&row.map_err(|why| of(&why))?)?;
         }
         Ok(())
-    }
-
-    /// The catalog's entries of all tables.
-    pub(crate) async fn tables(&self) -> Result<Vec<TableInfo>, Error> {
-        let answers = self.all(&[Message::Bound(Sql::Tables, params![])]).await?;
-        answers.iter().flat_map(|answer| &*answer.rows).map(info).collect()
     }
 
     /// Sends statements, and returns the first error if any fails.

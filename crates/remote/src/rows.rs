@@ -67,7 +67,8 @@ pub(crate) fn values_of<K: Key, V: Value>(
     keys: &[Vec<u8>],
     answer: &Answer,
 ) -> Result<Vec<Option<V::Owned>>, Error> {
-    // No engine promises an order, but each keeps it: the row of a key follows that of the key before.
+    // No engine promises an order, but each keeps it: the row of a key follows that of the key
+    // before.
     let mut rows = answer.rows.iter().cycle();
     let of = |key: &Vec<u8>| {
         for row in rows.by_ref().take(answer.rows.len()) {

@@ -74,9 +74,9 @@ fn first_error<'a>(
 /// Both kinds of transactions. Functions of a trait that return futures would do, but a compiler
 /// that has to prove such a future `Send` for all lifetimes gives up.
 pub enum Kind<'s> {
-    /// One that only reads.
+    /// A transaction that only reads.
     Reading(&'s mut Reading),
-    /// One that may write.
+    /// A transaction that may write.
     Writing(&'s mut Writing),
 }
 
@@ -105,7 +105,7 @@ impl Kind<'_> {
     }
 }
 
-/// What both kinds of transactions do.
+/// The common part of both kinds of transactions.
 pub trait Steps: Default + Send {
     /// Whether a commit without an answer leaves open whether something was written.
     const WRITES: bool;

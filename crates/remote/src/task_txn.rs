@@ -234,8 +234,8 @@ impl AsyncWriteTxn {
         call!(self, insert(table, key, value))
     }
 
-    /// Reads a value and writes what the closure makes of it, or removes the record; returns the new
-    /// value.
+    /// Reads a value and writes what the closure makes of it, or removes the record; returns the
+    /// new value.
     ///
     /// # Errors
     ///

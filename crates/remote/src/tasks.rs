@@ -198,8 +198,8 @@ impl AsyncPostgres {
     }
 
     /// Returns a number that no other call gets: see
-    /// [`Postgres::next_number`](crate::Postgres::next_number). Tasks that claim a batch at the same
-    /// time leave numbers unused.
+    /// [`Postgres::next_number`](crate::Postgres::next_number). Tasks that claim a batch at the
+    /// same time leave numbers unused.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Bulk load: a new table of rows that come in order of their keys.
 //!
-//! The transaction writes the table's name into the catalog first, and nobody sees it before it
-//! commits. All rows bear the stamp of that one record: so they are seen from the commit on, by
-//! snapshots too, and a snapshot from before finds by the stamp that they were not there.
+//! The transaction writes the table's name into the catalog first, and no other transaction sees
+//! it before the commit. All rows have the stamp of that record, so transactions and snapshots see
+//! them from the commit on, and an older snapshot finds by the stamp that they did not exist.
 
 use std::cell::Cell;
 
@@ -79,7 +79,7 @@ impl<M: ConstMachine> Store<M> {
                 let entry = Entry::new(tree, Types::of(K::TYPE, V::TYPE), table.version());
                 txn.write_raw(CATALOG, name, Some(&entry.bytes(limit - name.len())))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
-                // Nobody ends the transaction while it is at work.
+                // No other thread ends the transaction during its work.
                 let _work = worker.enter()?;
                 let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
                 let header = Header::from_bits(stamp.get());
@@ -107,8 +107,8 @@ impl<M: ConstMachine> Store<M> {
     }
 }
 
-/// Decides about a table's root when its load has ended, by a panic of the rows, too. What fails
-/// is tried again by the slot's next load or owner.
+/// Decides about a table's root when its load has ended, also by a panic of the rows. The slot's
+/// next load or owner tries a failed decision again.
 struct Settles<'s, M: ConstMachine>(&'s Store<M>);
 
 impl<M: ConstMachine> Drop for Settles<'_, M> {

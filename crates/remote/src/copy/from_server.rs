@@ -8,6 +8,7 @@ use latchwork_store::{Error, Refusal, ServerFailure, Store, TableInfo};
 
 use super::into_store::{Loader, Merge};
 use super::{CopyProgress, CopySummary, Sum, Told, differs, far, raw, scan};
+use crate::catalog::all_tables;
 use crate::error::server;
 use crate::link::{Link, text};
 use crate::postgres::{Postgres, PostgresOptions};
@@ -32,7 +33,7 @@ pub fn from_server(address: &str, path: &Path, told: &mut Told<'_>) -> Result<Co
     let mut taken = from.pool().take(far())?;
     let summary = taken.connection()?.run(async |link| {
         link.all(&[text(BEGIN_READ)]).await?;
-        let tables = link.tables().await?;
+        let tables = all_tables(link).await?;
         let mut copy = FromServer { store: &store, told, progress: CopyProgress::default() };
         let summary = copy.all(link, &tables, &build).await?;
         link.all(&[text("COMMIT")]).await?;
@@ -102,9 +103,7 @@ impl FromServer<'_, '_> {
     }
 
     fn tell(&mut self, table: &TableInfo, before: (u64, u64), sum: Sum) {
-        self.progress.table.clone_from(&table.name);
-        (self.progress.records, self.progress.bytes) =
-            (before.0 + sum.records, before.1 + sum.bytes);
+        self.progress.add(table, before, sum);
         (self.told)(&self.progress);
     }
 

@@ -8,7 +8,7 @@ use latchwork_store::{Error, Raw, ReadTxn, Rows, ServerFailure, Store, TableInfo
 
 use super::{Change, CopyProgress, CopySummary, PIECE, Record, Sum, Told, differs, far, raw, scan};
 use crate::calls::checked;
-use crate::catalog::add;
+use crate::catalog::{add, all_tables};
 use crate::error::{of, server};
 use crate::link::{Link, Message, params, text};
 use crate::postgres::{Postgres, PostgresOptions};
@@ -108,7 +108,7 @@ async fn begin(link: &Link, tables: &[TableInfo]) -> Result<(), Error> {
     let is_marked = messages
         .iter()
         .any(|message| matches!(message, tokio_postgres::SimpleQueryMessage::Row(_)));
-    let there = link.tables().await?;
+    let there = all_tables(link).await?;
     if let (false, Some(table)) = (is_marked, there.first()) {
         return Err(Error::TableExists { table: table.name.clone() });
     }
@@ -142,9 +142,7 @@ struct ToServer<'c, 't> {
 
 impl ToServer<'_, '_> {
     fn tell(&mut self, table: &TableInfo, sum: Sum, before: (u64, u64)) {
-        self.progress.table.clone_from(&table.name);
-        (self.progress.records, self.progress.bytes) =
-            (before.0 + sum.records, before.1 + sum.bytes);
+        self.progress.add(table, before, sum);
         (self.told)(&self.progress);
     }
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use latchwork_remote::{AsyncPostgres, AsyncWriteTxn, Postgres, PostgresOptions};
+use latchwork_remote::{AsyncPostgres, AsyncReadTxn, AsyncWriteTxn, Postgres, PostgresOptions};
 use latchwork_store::{Error, Multi, ReadOps, Sequence, Table, TxnOptions};
 use tokio::runtime::Builder;
 
@@ -23,6 +23,26 @@ const JOBS: Sequence = Sequence::new("jobs");
 
 fn run<T>(work: impl Future<Output = Result<T, Error>>) -> T {
     Builder::new_current_thread().enable_all().build().unwrap().block_on(work).unwrap()
+}
+
+/// Reads in each way; returns the numbers that were read forwards and not backwards.
+async fn reads(tx: &AsyncReadTxn) -> Result<Vec<u64>, Error> {
+    assert_eq!(tx.get_many(&FRUIT, ["plum", "nut", "pear"]).await?, [Some(4), None, Some(3)]);
+    assert_eq!(tx.first(&FRUIT).await?, Some(("fig".to_owned(), 7)));
+    assert_eq!(tx.last(&FRUIT).await?, Some(("plum".to_owned(), 4)));
+    assert_eq!(tx.count(&NUMBERS, 10..20).await?, 10);
+    let mut rows = tx.range(&NUMBERS, 5..=995)?;
+    let mut all = Vec::new();
+    while let Some((number, double)) = rows.next().await? {
+        assert_eq!(double, number * 2);
+        all.push(number);
+    }
+    assert_eq!(rows.next().await?, None);
+    let mut rows = tx.range(&NUMBERS, 5..=995)?.rev();
+    while let Some((number, _)) = rows.next().await? {
+        assert_eq!(all.pop(), Some(number));
+    }
+    Ok(all)
 }
 
 fn calls(stage: &mut Stage) {
@@ -49,28 +69,7 @@ fn calls(stage: &mut Stage) {
             Ok(())
         })
         .await?;
-        let read = db.read(|tx| async move {
-            assert_eq!(
-                tx.get_many(&FRUIT, ["plum", "nut", "pear"]).await?,
-                [Some(4), None, Some(3)]
-            );
-            assert_eq!(tx.first(&FRUIT).await?, Some(("fig".to_owned(), 7)));
-            assert_eq!(tx.last(&FRUIT).await?, Some(("plum".to_owned(), 4)));
-            assert_eq!(tx.count(&NUMBERS, 10..20).await?, 10);
-            let mut rows = tx.range(&NUMBERS, 5..=995)?;
-            let mut all = Vec::new();
-            while let Some((number, double)) = rows.next().await? {
-                assert_eq!(double, number * 2);
-                all.push(number);
-            }
-            assert_eq!(rows.next().await?, None);
-            let mut rows = tx.range(&NUMBERS, 5..=995)?.rev();
-            while let Some((number, _)) = rows.next().await? {
-                assert_eq!(all.pop(), Some(number));
-            }
-            Ok(all)
-        });
-        assert_eq!(read.await?, []);
+        assert_eq!(db.read(|tx| async move { reads(&tx).await }).await?, []);
         db.write(|tx| async move {
             assert_eq!(tx.pop_first(&FRUIT).await?, Some(("fig".to_owned(), 7)));
             assert_eq!(tx.pop_last(&FRUIT).await?, Some(("plum".to_owned(), 4)));
