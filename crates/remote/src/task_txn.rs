@@ -52,9 +52,10 @@ pub(crate) fn ended() -> Error {
     server(ServerFailure::Other, "the transaction has ended")
 }
 
-/// A transaction of a task that only reads: see [`AsyncPostgres::read`].
+/// A transaction of a task that only reads: see
+/// [`AsyncPostgres::read`](crate::AsyncPostgres::read).
 pub type AsyncReadTxn = AsyncTxn<Reading>;
-/// A transaction of a task: see [`AsyncPostgres::write`].
+/// A transaction of a task: see [`AsyncPostgres::write`](crate::AsyncPostgres::write).
 pub type AsyncWriteTxn = AsyncTxn<Writing>;
 
 impl<S: Steps> AsyncTxn<S> {

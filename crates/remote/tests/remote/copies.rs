@@ -189,9 +189,44 @@ fn snapshot(stage: &mut Stage) {
         copied.unwrap();
     });
     let server = Database::open(&address).unwrap();
-    let rows: BTreeMap<u64, u64> =
-        server.read(|tx| tx.range(&PAIRS, ..)?.collect::<Result<_, _>>()).unwrap();
-    assert!((0..200).all(|pair| rows[&pair] + rows[&(1_000_000 - pair)] == 1000));
+    let is_whole = |db: &Database| {
+        let rows: BTreeMap<u64, u64> =
+            db.read(|tx| tx.range(&PAIRS, ..)?.collect::<Result<_, _>>()).unwrap();
+        (0..200).all(|pair| rows[&pair] + rows[&(1_000_000 - pair)] == 1000)
+    };
+    assert!(is_whole(&server));
+    // And back, from a server on which transactions read and write.
+    server.write(|tx| (1000..30_000).try_for_each(|other| tx.put(&PAIRS, other, 7))).unwrap();
+    for round in 0..2 {
+        let back = folder("snapshot-back");
+        let (ends, address) = (&AtomicBool::new(false), &address);
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                scope.spawn(move || {
+                    let server = Postgres::open(address).unwrap();
+                    let mut pair = writer;
+                    while !ends.load(Relaxed) {
+                        pair = (pair + 7) % 200;
+                        let moves = |tx: &mut latchwork_remote::WriteTxn| {
+                            let part = tx.get(&PAIRS, pair)?.unwrap();
+                            tx.get(&PAIRS, (pair + 1) % 200)?;
+                            tx.put(&PAIRS, pair, (part + 1) % 1000)?;
+                            tx.put(&PAIRS, 1_000_000 - pair, 1000 - (part + 1) % 1000)
+                        };
+                        server.write(moves).unwrap();
+                    }
+                });
+            }
+            let slowly = &mut |_: &latchwork_remote::CopyProgress| {
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            let copied = from_server(address, &back, slowly);
+            ends.store(true, Relaxed);
+            copied.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        });
+        assert!(is_whole(&Database::open(back.to_str().unwrap()).unwrap()));
+        std::fs::remove_dir_all(&back).unwrap();
+    }
     std::fs::remove_dir_all(&path).unwrap();
 }
 
