@@ -1,5 +1,10 @@
 //! The bank: that it comes out right, and that it would not without locks or without undoing.
 
+#[cfg(feature = "postgres")]
+#[allow(dead_code)]
+#[path = "../../remote/tests/remote/server.rs"]
+mod server;
+
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
@@ -38,6 +43,45 @@ fn stays_right(more: &[&str], counts: &[&str]) {
 #[test]
 fn the_sum_stays_right_in_a_store() {
     stays_right(&["5"], &["transfers", "killed", "undone", "deadlocks", "audits"]);
+}
+
+/// With a server that crashes and starts again meanwhile.
+#[cfg(feature = "postgres")]
+#[test]
+fn the_sum_stays_right_on_a_server() {
+    let Some(bin) = server::programs() else {
+        eprintln!("SKIPPED: no PostgreSQL server in /usr/lib/postgresql; install `postgresql`");
+        return;
+    };
+    let mut server = server::Server::create(&bin, "bank");
+    server.start();
+    let address = server.fresh("bank");
+    let bank = std::thread::spawn(move || {
+        bank(&[
+            "--json",
+            "--accounts",
+            "20",
+            "--kills-per-second",
+            "20",
+            "--seconds",
+            "6",
+            "--seed",
+            "7",
+            "--database",
+            &address,
+        ])
+    });
+    sleep(Duration::from_secs(2));
+    server.stop(libc::SIGQUIT);
+    server.start();
+    let output = bank.join().unwrap();
+    let summary = summary(&output);
+    assert_eq!(output.status.code(), Some(0), "{summary} {}", text(&output.stderr));
+    assert_eq!((&summary["right"], &summary["sum"]), (&true.into(), &20_000.into()));
+    for count in ["transfers", "killed", "deadlocks", "audits"] {
+        assert!(summary[count].as_u64() > Some(0), "nothing was tested: {count} in {summary}");
+    }
+    assert_eq!(server.sql("SELECT count(*) FROM bank.latchwork_records"), "0", "accounts are left");
 }
 
 /// More kills than there can be: it ends all the same, though it may be that nobody lived for long

@@ -45,14 +45,20 @@ impl Bare {
     }
 }
 
+/// How many calls a rival makes in its turn. With one, each call would also measure how the
+/// server's process and its processor wake from their sleep during the other rivals' turns.
+const TURN: u64 = 50;
+
 /// The median of the times of a call, of rivals that take turns.
-fn medians(rounds: usize, rivals: &mut [&mut dyn FnMut(u64)]) -> Vec<Duration> {
+fn medians(rounds: u64, rivals: &mut [&mut dyn FnMut(u64)]) -> Vec<Duration> {
     let mut times = vec![Vec::new(); rivals.len()];
-    for round in 0..rounds {
+    for turn in 0..rounds / TURN {
         for (rival, times) in rivals.iter_mut().zip(&mut times) {
-            let begun = Instant::now();
-            rival(round as u64);
-            times.push(begun.elapsed());
+            for call in 0..TURN {
+                let begun = Instant::now();
+                rival(turn * TURN + call);
+                times.push(begun.elapsed());
+            }
         }
     }
     let median = |mut times: Vec<Duration>| {
@@ -86,7 +92,7 @@ fn reads(db: &Postgres, bare: &Bare) {
     let mut update = |round: u64| {
         db.write(|tx| tx.update(&RECORDS, round % 1000, |old| old)).unwrap();
     };
-    let times = medians(3000, &mut [&mut one_row, &mut one, &mut ten, &mut update]);
+    let times = medians(10_000, &mut [&mut one_row, &mut one, &mut ten, &mut update]);
     let trips = |work: &dyn Fn()| {
         let before = db.round_trips();
         work();
@@ -123,8 +129,8 @@ fn tpcb(tx: &mut impl WriteOps, picks: [u64; 3], own: (u64, u64)) -> Result<(), 
     tx.put(&HISTORY, own, (account, teller, branch, 5))
 }
 
-/// The same transaction in SQL, with one retry after the other.
-fn tpcb_sql(bare: &Bare, statements: &[tokio_postgres::Statement], picks: [u64; 3]) {
+/// The same transaction in SQL; returns whether it was committed.
+fn tpcb_sql(bare: &Bare, statements: &[tokio_postgres::Statement], picks: [u64; 3]) -> bool {
     let keys = picks.map(|pick| pick as i64);
     let work = async {
         bare.client.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE").await?;
@@ -135,10 +141,11 @@ fn tpcb_sql(bare: &Bare, statements: &[tokio_postgres::Statement], picks: [u64; 
         bare.client.execute(&statements[4], &[&keys[0], &keys[1], &keys[2]]).await?;
         bare.client.batch_execute("COMMIT").await
     };
-    if bare.runtime.block_on(work).is_err() {
+    let done = bare.runtime.block_on(work).is_ok();
+    if !done {
         bare.run("ROLLBACK");
-        tpcb_sql(bare, statements, picks);
     }
+    done
 }
 
 /// Transactions a second of eight clients.
@@ -198,7 +205,8 @@ fn bank(db: &Postgres, address: &str, bare: &Bare) {
         .map(|sql| bare.runtime.block_on(bare.client.prepare(sql)).unwrap())
         .collect();
         while goes_on() {
-            tpcb_sql(&bare, &statements, picks(&mut state));
+            let picks = picks(&mut state);
+            while !tpcb_sql(&bare, &statements, picks) {}
             done += 1;
         }
         done

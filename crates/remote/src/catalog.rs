@@ -11,7 +11,7 @@ use latchwork_store::{Error, NAME_MAX, ServerFailure, TableInfo};
 use tokio_postgres::Row;
 
 use crate::error::server;
-use crate::link::{Message, Params};
+use crate::link::{Link, Message, params};
 use crate::sql::{Sql, tree_of};
 
 /// The tables whose types were compared with those of this program, by their tags.
@@ -42,21 +42,20 @@ pub(crate) fn fits(named: &Named) -> Result<(), Error> {
 
 /// What to send to find a table.
 pub(crate) fn find(named: &Named) -> Message {
-    Message::Bound(Sql::Table, vec![Box::new(tree_of(named.name))])
+    Message::Bound(Sql::Table, params![tree_of(named.name)])
 }
 
 /// What to send so that the catalog has the table, with its types and its version.
 pub(crate) fn add(name: &str, info: &TableInfo, is_there: bool) -> Message {
-    let tree = tree_of(name);
-    let version = i64::from(info.version);
-    let mut params: Params = vec![Box::new(tree)];
-    if !is_there {
-        params.push(Box::new(name.as_bytes().to_vec()));
+    let (tree, version) = (tree_of(name), i64::from(info.version));
+    let (key, value) = (info.key.clone(), info.value.clone());
+    match is_there {
+        true => Message::Bound(Sql::TypeTable, params![tree, key, value, version]),
+        false => {
+            let name = name.as_bytes().to_vec();
+            Message::Bound(Sql::AddTable, params![tree, name, key, value, version])
+        }
     }
-    params.push(Box::new(info.key.clone()));
-    params.push(Box::new(info.value.clone()));
-    params.push(Box::new(version));
-    Message::Bound(if is_there { Sql::TypeTable } else { Sql::AddTable }, params)
 }
 
 /// The table as a program names it.
@@ -66,7 +65,7 @@ pub(crate) fn wanted(named: &Named) -> TableInfo {
 }
 
 /// A table from a row of the catalog.
-pub(crate) fn info(row: &Row) -> Result<TableInfo, Error> {
+fn info(row: &Row) -> Result<TableInfo, Error> {
     let read = || -> Result<_, tokio_postgres::Error> {
         let name: &[u8] = row.try_get(0)?;
         Ok((name.to_vec(), row.try_get(1)?, row.try_get(2)?, row.try_get::<_, i64>(3)?))
@@ -75,6 +74,12 @@ pub(crate) fn info(row: &Row) -> Result<TableInfo, Error> {
     let foreign = || server(ServerFailure::ForeignTable, "latchwork_tables has a damaged row");
     let name = String::from_utf8(name).map_err(|_| foreign())?;
     Ok(table_info(name, key, value, u32::try_from(version).map_err(|_| foreign())?))
+}
+
+/// The catalog's entries of all tables.
+pub(crate) async fn all_tables(link: &Link) -> Result<Vec<TableInfo>, Error> {
+    let answers = link.all(&[Message::Bound(Sql::Tables, params![])]).await?;
+    answers.iter().flat_map(|answer| &*answer.rows).map(info).collect()
 }
 
 /// What the catalog says of a table that a call names.

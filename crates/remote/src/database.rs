@@ -222,7 +222,7 @@ pub enum DatabaseReadTxn<'r, 's> {
     /// In a folder.
     Store(&'r latchwork_store::ReadTxn<'s>),
     /// On a server.
-    Postgres(&'r crate::ReadTxn<'s>),
+    Postgres(&'r crate::ReadTxn),
 }
 
 /// The transaction in a closure of [`Database::write`].
@@ -230,7 +230,7 @@ pub enum DatabaseWriteTxn<'t, 'x, 's> {
     /// In a folder.
     Store(&'t mut latchwork_store::WriteTxn<'x, 's>),
     /// On a server.
-    Postgres(&'t mut crate::WriteTxn<'s>),
+    Postgres(&'t mut crate::WriteTxn),
 }
 
 /// Where a transaction of a [`Database`] can be rolled back to.

@@ -41,7 +41,9 @@ fn kind(state: &SqlState) -> ServerFailure {
     match code {
         // A transaction that follows an error of its own says the second; a cached plan may be
         // out of date once.
-        "40001" | "40P01" => ServerFailure::Conflict,
+        // `53200`: PostgreSQL has no room to note one more conflict of serializable transactions,
+        // or no memory, and rolls back.
+        "40001" | "40P01" | "53200" => ServerFailure::Conflict,
         "28000" | "28P01" => ServerFailure::Credentials,
         "42501" => ServerFailure::Privilege,
         "3D000" | "3F000" => ServerFailure::NoDatabase,

@@ -25,19 +25,23 @@
 //! |---|---|
 //! | `sql` | the statements and the two tables |
 //! | `link` | a connection: statements in order, and their answers |
-//! | `session`, `pool`, `tls` | connections of threads |
+//! | `session`, `pool`, `tls` | connections of threads and tasks |
 //! | `catalog` | types and schema versions of tables |
 //! | `state` | a transaction between two calls: what is sent when |
-//! | `read`, `write`, `range`, `rows` | the calls of transactions |
+//! | `calls`, `range`, `rows` | the calls of transactions |
+//! | `retry` | when a transaction runs again |
+//! | `blocking`, `read`, `write` | transactions of threads |
+//! | `task_txn`, `tasks` | the asynchronous form |
 //! | `postgres`, `database` | the handles |
 //! | `copy` | moving a store to a server, and back |
 //! | `error` | SQLSTATEs as errors |
 
 #![warn(clippy::all)]
 
+mod blocking;
+mod calls;
 mod catalog;
 mod copy;
-
 mod database;
 mod error;
 mod link;
@@ -45,10 +49,13 @@ mod pool;
 mod postgres;
 mod range;
 mod read;
+mod retry;
 mod rows;
 mod session;
 mod sql;
 mod state;
+mod task_txn;
+mod tasks;
 #[cfg(feature = "tls")]
 mod tls;
 mod write;
@@ -59,5 +66,7 @@ pub use crate::database::{
 };
 pub use crate::postgres::{Postgres, PostgresOptions};
 pub use crate::read::ReadTxn;
-pub use crate::state::VALUE_MAX;
-pub use crate::write::{Savepoint, WriteTxn};
+pub use crate::state::{Savepoint, VALUE_MAX};
+pub use crate::task_txn::{AsyncReadTxn, AsyncRows, AsyncTxn, AsyncWriteTxn};
+pub use crate::tasks::AsyncPostgres;
+pub use crate::write::WriteTxn;

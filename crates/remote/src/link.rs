@@ -1,11 +1,11 @@
 //! A connection: statements that are sent in order, and their answers.
 //!
-//! Everything here is asynchronous and is the same for programs that block and for tasks: a
-//! [`Session`](crate::session::Session) drives it for a thread.
+//! Everything here is asynchronous, and is the same for programs that block and for tasks.
 
 use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
 use core::task::Poll;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -17,21 +17,36 @@ use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage, Statemen
 use crate::error::{of, server};
 use crate::sql::{COLUMNS, CREATE, FORMAT, OURS, Sql};
 
-/// The parameters of a statement.
-pub(crate) type Params = Vec<Box<dyn ToSql + Send + Sync>>;
+/// A parameter of a statement.
+pub(crate) type Param = Box<dyn ToSql + Send + Sync>;
+/// The parameters of a statement. A clone shares them.
+pub(crate) type Params = Arc<[Param]>;
+
+/// Parameters of a statement.
+macro_rules! params {
+    ($($param:expr),*) => {
+        ::std::sync::Arc::<[$crate::link::Param]>::from([$(Box::new($param) as _),*])
+    };
+}
+pub(crate) use params;
 
 /// A statement to send.
 pub(crate) enum Message {
     /// Text without parameters.
-    Text(String),
+    Text(Cow<'static, str>),
     /// A prepared statement.
     Bound(Sql, Params),
+}
+
+/// A statement without parameters.
+pub(crate) const fn text(text: &'static str) -> Message {
+    Message::Text(Cow::Borrowed(text))
 }
 
 /// An answer to a statement.
 #[derive(Default)]
 pub(crate) struct Answer {
-    pub(crate) rows: Vec<Row>,
+    pub(crate) rows: Arc<Vec<Row>>,
     pub(crate) changed: u64,
 }
 
@@ -108,29 +123,35 @@ impl Link {
     }
 
     fn answering<'l>(&'l self, send: &'l Message) -> Answering<'l> {
-        match send {
-            Message::Text(text) => Box::pin(async move {
+        Box::pin(self.answer(send))
+    }
+
+    /// Sends a statement when it is polled first, and waits for the answer.
+    async fn answer(&self, send: &Message) -> Result<Answer, PgError> {
+        let (sql, params) = match send {
+            Message::Text(text) => {
                 self.client.batch_execute(text).await?;
-                Ok(Answer::default())
-            }),
-            Message::Bound(sql, params) => Box::pin(async move {
-                let statement = &self.statements[*sql as usize];
-                let params = params.iter().map(|param| &**param as &(dyn ToSql + Sync));
-                let mut stream = pin!(self.client.query_raw(statement, params).await?);
-                let mut answer = Answer::default();
-                while let Some(row) = stream.next().await {
-                    answer.rows.push(row?);
-                }
-                answer.changed = stream.rows_affected().unwrap_or(0);
-                Ok(answer)
-            }),
+                return Ok(Answer::default());
+            }
+            Message::Bound(sql, params) => (*sql, params),
+        };
+        let params = params.iter().map(|param| &**param as &(dyn ToSql + Sync));
+        let mut stream = pin!(self.client.query_raw(&self.statements[sql as usize], params).await?);
+        let mut rows = Vec::new();
+        while let Some(row) = stream.next().await {
+            rows.push(row?);
         }
+        let changed = stream.rows_affected().unwrap_or(0);
+        Ok(Answer { rows: Arc::new(rows), changed })
     }
 
     /// Sends statements, and waits for all answers: one round trip.
     pub(crate) async fn exchange(&self, sends: &[Message]) -> Vec<Result<Answer, PgError>> {
         self.trips.fetch_add(1, Relaxed);
-        in_order(sends.iter().map(|send| self.answering(send)).collect()).await
+        match sends {
+            [one] => vec![self.answer(one).await],
+            all => in_order(all.iter().map(|send| self.answering(send)).collect()).await,
+        }
     }
 }
 

@@ -5,21 +5,21 @@ use core::ops::Range as Numbers;
 use core::str::FromStr;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use latchwork_store::{
-    Attempts, Error, Key, Sequence, ServerFailure, Table, TableInfo, TxnOptions, Value, WriteOps,
+    Attempts, Error, Key, Sequence, ServerFailure, Table, TableInfo, TxnOptions, Value,
 };
-use rand::RngExt;
 use tokio_postgres::Config;
 
-use crate::catalog::{Catalog, info};
-use crate::error::{of, server};
-use crate::link::Message;
+use crate::calls::{checked, sequence_over};
+use crate::catalog::Catalog;
+use crate::error::server;
 use crate::pool::Pool;
 use crate::read::ReadTxn;
-use crate::sql::Sql;
+use crate::retry::{End, Runs};
+use crate::session::{Driven, Pooled, Target};
 use crate::write::WriteTxn;
 
 /// How a database on a server is opened.
@@ -45,7 +45,7 @@ impl Default for PostgresOptions {
 ///
 /// Each transaction is serializable and as durable as the server's settings say. The calls are
 /// those of a [`Store`](latchwork_store::Store); each one waits for the server, so it blocks the
-/// thread: a task of tokio calls it in `spawn_blocking`.
+/// thread: tasks of tokio use [`AsyncPostgres`](crate::AsyncPostgres).
 ///
 /// # Examples
 ///
@@ -62,25 +62,38 @@ impl Default for PostgresOptions {
 /// ```
 #[derive(Clone)]
 pub struct Postgres {
-    inner: Arc<Inner>,
+    inner: Arc<Inner<Driven>>,
 }
 
-struct Inner {
-    pool: Pool,
-    catalog: Catalog,
+/// What the clones of a handle share.
+pub(crate) struct Inner<C: Pooled> {
+    pub(crate) pool: Arc<Pool<C>>,
+    pub(crate) catalog: Arc<Catalog>,
     /// The numbers that this handle has claimed of sequences and not given.
     claimed: Mutex<HashMap<&'static str, Numbers<u64>>>,
 }
 
-/// The table of sequences, which the store has as well.
-const SEQUENCES: Table<&str, u64> = Table::new("latchwork sequences");
+impl<C: Pooled> Inner<C> {
+    pub(crate) fn new(address: &str, options: &PostgresOptions) -> Result<Self, Error> {
+        let mut config = Config::from_str(address).map_err(|why| {
+            let why = std::error::Error::source(&why).map_or(why.to_string(), |s| s.to_string());
+            server(ServerFailure::Address, why)
+        })?;
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(options.connect);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("latchwork");
+        }
+        let target = Target { config, copying: options.copying, trips: Arc::default() };
+        let pool = Arc::new(Pool::new(target, options.connections));
+        Ok(Self { pool, catalog: Arc::default(), claimed: Mutex::default() })
+    }
 
-/// How a run of a transaction ended without a commit.
-enum Ended<E> {
-    /// With an error that the caller gets.
-    Own(E),
-    /// With an error after which it may run again.
-    Failed(Error),
+    /// The numbers that this handle has claimed of sequences.
+    pub(crate) fn claimed(&self) -> MutexGuard<'_, HashMap<&'static str, Numbers<u64>>> {
+        self.claimed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Postgres {
@@ -103,21 +116,10 @@ impl Postgres {
     ///
     /// Those of [`open`](Self::open).
     pub fn open_with(address: &str, options: &PostgresOptions) -> Result<Self, Error> {
-        let mut config = Config::from_str(address).map_err(|why| {
-            let why = std::error::Error::source(&why).map_or(why.to_string(), |s| s.to_string());
-            server(ServerFailure::Address, why)
-        })?;
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(options.connect);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("latchwork");
-        }
-        let pool = Pool::new(config, options.connections, options.copying);
+        let inner = Inner::<Driven>::new(address, options)?;
         // Whether the server can be used is known before the first transaction.
-        drop(pool.take(Instant::now() + options.connect)?);
-        let (catalog, claimed) = (Catalog::default(), Mutex::default());
-        Ok(Self { inner: Arc::new(Inner { pool, catalog, claimed }) })
+        drop(inner.pool.take(Instant::now() + options.connect)?);
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Runs a transaction that only reads until it succeeds: all of it at one moment. The values
@@ -127,10 +129,7 @@ impl Postgres {
     ///
     /// The error of the closure, if that is not retryable; [`Error::Deadline`] after ten seconds;
     /// [`Error::Server`].
-    pub fn read<R>(
-        &self,
-        body: impl FnMut(&mut &ReadTxn<'_>) -> Result<R, Error>,
-    ) -> Result<R, Error> {
+    pub fn read<R>(&self, body: impl FnMut(&mut &ReadTxn) -> Result<R, Error>) -> Result<R, Error> {
         self.read_with(&TxnOptions::default(), body)
     }
 
@@ -142,19 +141,13 @@ impl Postgres {
     pub fn read_with<R>(
         &self,
         options: &TxnOptions,
-        mut body: impl FnMut(&mut &ReadTxn<'_>) -> Result<R, Error>,
+        mut body: impl FnMut(&mut &ReadTxn) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let done = self.attempts(options, |deadline| {
-            let taken = self.inner.pool.take(deadline).map_err(Ended::Failed)?;
-            let tx = ReadTxn::new(taken, &self.inner.catalog, deadline);
-            match body(&mut &tx) {
-                Ok(value) => tx.commit().map(|()| value).map_err(Ended::Failed),
-                Err(returned) => {
-                    let failed = tx.failed();
-                    tx.roll_back();
-                    Err(Ended::Failed(retryable(failed).unwrap_or(returned)))
-                }
-            }
+            let taken = self.inner.pool.take(deadline)?;
+            let tx = ReadTxn::new(taken, self.inner.catalog.clone(), deadline);
+            let result = body(&mut &tx);
+            tx.end(result).map_err(End::by_error)
         });
         done.map(|done| done.value)
     }
@@ -170,7 +163,7 @@ impl Postgres {
     /// [`Error::CommitUnknown`] if the connection was lost at the commit; [`Error::Server`].
     pub fn write<R>(
         &self,
-        body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, Error>,
+        body: impl FnMut(&mut WriteTxn) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.write_with(&TxnOptions::default(), body).map(|done| done.value)
     }
@@ -184,11 +177,9 @@ impl Postgres {
     pub fn write_with<R>(
         &self,
         options: &TxnOptions,
-        body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, Error>,
+        body: impl FnMut(&mut WriteTxn) -> Result<R, Error>,
     ) -> Result<Attempts<R>, Error> {
-        self.run(options, body, |returned, failed| {
-            Ended::Failed(retryable(failed).unwrap_or(returned))
-        })
+        self.run(options, body, End::by_error)
     }
 
     /// As [`write_with`](Self::write_with), with a closure whose errors are the caller's own: see
@@ -200,30 +191,22 @@ impl Postgres {
     pub fn write_with_as<R, E: From<Error>>(
         &self,
         options: &TxnOptions,
-        body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, E>,
+        body: impl FnMut(&mut WriteTxn) -> Result<R, E>,
     ) -> Result<Attempts<R>, E> {
-        self.run(options, body, |returned, failed| {
-            retryable(failed).map_or(Ended::Own(returned), Ended::Failed)
-        })
+        self.run(options, body, |end| end)
     }
 
     fn run<R, E: From<Error>>(
         &self,
         options: &TxnOptions,
-        mut body: impl FnMut(&mut WriteTxn<'_>) -> Result<R, E>,
-        why: impl Fn(E, Option<Error>) -> Ended<E>,
+        mut body: impl FnMut(&mut WriteTxn) -> Result<R, E>,
+        ended: impl Fn(End<E>) -> End<E>,
     ) -> Result<Attempts<R>, E> {
         self.attempts(options, |deadline| {
-            let taken = self.inner.pool.take(deadline).map_err(Ended::Failed)?;
-            let mut tx = WriteTxn::new(taken, &self.inner.catalog, deadline);
-            match body(&mut tx) {
-                Ok(value) => tx.commit().map(|()| value).map_err(Ended::Failed),
-                Err(returned) => {
-                    let failed = tx.failed();
-                    tx.roll_back();
-                    Err(why(returned, failed))
-                }
-            }
+            let taken = self.inner.pool.take(deadline)?;
+            let mut tx = WriteTxn::new(taken, self.inner.catalog.clone(), deadline);
+            let result = body(&mut tx);
+            tx.end(result).map_err(&ended)
         })
     }
 
@@ -231,30 +214,14 @@ impl Postgres {
     fn attempts<R, E: From<Error>>(
         &self,
         options: &TxnOptions,
-        mut run: impl FnMut(Instant) -> Result<R, Ended<E>>,
+        mut run: impl FnMut(Instant) -> Result<R, End<E>>,
     ) -> Result<Attempts<R>, E> {
-        let deadline = Instant::now() + options.time;
-        let mut runs = 0;
+        let mut runs = Runs::new(options);
         loop {
-            runs += 1;
-            let failed = match run(deadline) {
-                Ok(value) => return Ok(attempts(value, runs)),
-                Err(Ended::Own(own)) => return Err(own),
-                Err(Ended::Failed(why)) => why,
-            };
-            if !failed.is_retryable() {
-                return Err(failed.into());
+            match run(runs.deadline) {
+                Ok(value) => return Ok(runs.done(value)),
+                Err(end) => std::thread::sleep(runs.again(end)?),
             }
-            // The first conflicts cost little; a server that starts takes longer.
-            let most = match &failed {
-                Error::Server(why) if why.kind == ServerFailure::Unreachable => 100_000,
-                _ => 500_u64 << runs.min(7),
-            };
-            let wait = Duration::from_micros(rand::rng().random_range(0..most));
-            if Instant::now() + wait >= deadline {
-                return Err(Error::Deadline { runs, last: Box::new(failed) }.into());
-            }
-            std::thread::sleep(wait);
         }
     }
 
@@ -284,7 +251,7 @@ impl Postgres {
         value: V::Of<'_>,
     ) -> Result<(), Error> {
         let (key, value) = (table.key(&key)?, table.value(&value));
-        crate::write::checked(table.name(), &value)?;
+        checked(table.name(), &value)?;
         self.write(|tx| tx.put_bytes(table, key.clone(), value.clone()))
     }
 
@@ -310,21 +277,12 @@ impl Postgres {
     ///
     /// Those of [`write`](Self::write); [`Error::Engine`] at the end of the numbers.
     pub fn next_number(&self, sequence: &Sequence) -> Result<u64, Error> {
-        let mut claimed = self.inner.claimed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claimed = self.inner.claimed();
         if let Some(number) = claimed.get_mut(sequence.name()).and_then(Iterator::next) {
             return Ok(number);
         }
-        let over = || Error::Engine("the sequence is at its end".to_owned());
-        let mut numbers = self.write(|tx| {
-            let from = tx.get_for_update(&SEQUENCES, sequence.name())?.unwrap_or(1);
-            let to = from.saturating_add(sequence.batch_size());
-            if from == to {
-                return Err(over());
-            }
-            tx.put(&SEQUENCES, sequence.name(), to)?;
-            Ok(from..to)
-        })?;
-        let number = numbers.next().ok_or_else(over)?;
+        let mut numbers = self.write(|tx| tx.claim(sequence))?;
+        let number = numbers.next().ok_or_else(sequence_over)?;
         claimed.insert(sequence.name(), numbers);
         Ok(number)
     }
@@ -335,40 +293,17 @@ impl Postgres {
     ///
     /// [`Error::Server`].
     pub fn table_infos(&self) -> Result<Vec<TableInfo>, Error> {
-        let options = TxnOptions::default();
-        let done = self.attempts(&options, |deadline| {
-            let all = || {
-                let mut taken = self.inner.pool.take(deadline)?;
-                let session = taken.session()?;
-                session.run(deadline, async |link| {
-                    let answer = link.exchange(&[Message::Bound(Sql::Tables, Vec::new())]).await;
-                    let answer = answer.into_iter().next().transpose().map_err(|why| of(&why))?;
-                    answer.unwrap_or_default().rows.iter().map(info).collect()
-                })
-            };
-            all().map_err(Ended::<Error>::Failed)
-        });
-        done.map(|done| done.value)
+        self.read(|tx| tx.tables())
     }
 
-    pub(crate) fn pool(&self) -> &Pool {
+    pub(crate) fn pool(&self) -> &Arc<Pool<Driven>> {
         &self.inner.pool
     }
 
     /// How many round trips the connections of this handle have made for transactions.
     pub fn round_trips(&self) -> u64 {
-        self.inner.pool.trips.load(Relaxed)
+        self.inner.pool.target.trips.load(Relaxed)
     }
-}
-
-/// The failure of a transaction, if the same may succeed when it is run again.
-fn retryable(failed: Option<Error>) -> Option<Error> {
-    failed.filter(Error::is_retryable)
-}
-
-/// A transaction on a server has no position in a log.
-fn attempts<R>(value: R, runs: u32) -> Attempts<R> {
-    Attempts { value, at: None, runs }
 }
 
 impl fmt::Debug for Postgres {

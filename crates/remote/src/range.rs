@@ -2,7 +2,7 @@
 
 use core::ops::Bound;
 
-use crate::link::Params;
+use crate::link::{Params, params};
 use crate::sql::Sql;
 
 /// A range: from a key on, and up to before another one, if there is an end.
@@ -33,6 +33,11 @@ impl Range {
         Self { from, to }
     }
 
+    /// The ends of the range.
+    pub(crate) fn bounds(self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        (Bound::Included(self.from), self.to.map_or(Bound::Unbounded, Bound::Excluded))
+    }
+
     /// The statement that reads at most so many records of a table, and its parameters.
     pub(crate) fn scan(&self, tree: i64, back: bool, limit: i64) -> (Sql, Params) {
         let sql = match (back, &self.to) {
@@ -41,19 +46,18 @@ impl Range {
             (true, None) => Sql::BackFrom,
             (true, Some(_)) => Sql::BackBetween,
         };
-        let mut params: Params = vec![Box::new(tree), Box::new(self.from.clone()), Box::new(limit)];
-        if let Some(to) = &self.to {
-            params.push(Box::new(to.clone()));
+        let from = self.from.clone();
+        match &self.to {
+            Some(to) => (sql, params![tree, from, limit, to.clone()]),
+            None => (sql, params![tree, from, limit]),
         }
-        (sql, params)
     }
 
     fn ends(&self, tree: i64) -> Params {
-        let mut params: Params = vec![Box::new(tree), Box::new(self.from.clone())];
-        if let Some(to) = &self.to {
-            params.push(Box::new(to.clone()));
+        match &self.to {
+            Some(to) => params![tree, self.from.clone(), to.clone()],
+            None => params![tree, self.from.clone()],
         }
-        params
     }
 
     /// The statement that counts the records.

@@ -1,140 +1,185 @@
-//! A connection of a thread: it is driven while the thread waits, so no thread of its own is
-//! needed.
+//! A connection, and the runtime that drives it for a thread.
 
-use core::future::{Future, poll_fn};
-use core::pin::{Pin, pin};
-use core::task::Poll;
+use core::future::Future;
+use core::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use latchwork_store::{Error, ServerFailure};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout_at;
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{CancelToken, Config, NoTls};
+use tokio_postgres::{CancelToken, Client, Config, NoTls};
 
 use crate::error::{of, server};
 use crate::link::Link;
 
-/// What reads and writes the socket; it ends with the connection.
-type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// How a handle connects.
+pub(crate) struct Target {
+    pub(crate) config: Config,
+    /// Whether a copy that is not finished is accepted.
+    pub(crate) copying: bool,
+    /// How often the connections of the handle have waited for answers.
+    pub(crate) trips: Arc<AtomicU64>,
+}
 
-/// A connection, and what drives it.
+/// A connection. A task of the runtime that has connected it reads and writes the socket.
 pub(crate) struct Session {
-    driver: Driver,
     link: Link,
     cancel: CancelToken,
-    /// Dropped behind what is registered with it.
-    runtime: Runtime,
-    /// Nothing is begun on it, and nothing failed.
+    /// Whether nothing is begun on it, and nothing failed.
     pub(crate) is_clean: bool,
-}
-
-/// Runs work until it is done, and drives the connection while the work waits.
-fn drive<T>(
-    runtime: &Runtime,
-    driver: &mut Driver,
-    deadline: Instant,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let mut work = pin!(work);
-    let driven = poll_fn(|cx| {
-        if let Poll::Ready(done) = work.as_mut().poll(cx) {
-            return Poll::Ready(done);
-        }
-        // Once it has ended, what waits for answers gets errors.
-        let _ = driver.as_mut().poll(cx);
-        work.as_mut().poll(cx)
-    });
-    runtime.block_on(async { tokio::time::timeout_at(deadline.into(), driven).await.ok() })
-}
-
-/// Fuses a connection, so that it may be polled after its end.
-fn fused(connection: impl Future + Send + 'static) -> Driver {
-    Box::pin(async {
-        let _ = connection.await;
-        core::future::pending::<()>().await;
-    })
 }
 
 impl Session {
     /// Connects.
-    pub(crate) fn connect(
-        config: &Config,
-        deadline: Instant,
-        trips: &Arc<AtomicU64>,
-        copying: bool,
-    ) -> Result<Self, Error> {
-        if tokio::runtime::Handle::try_current().is_ok() {
-            return Err(Error::Options(
-                "a call that blocks, in a task of tokio: use spawn_blocking",
-            ));
+    pub(crate) async fn connect(target: &Target, deadline: Instant) -> Result<Self, Error> {
+        let connecting = async {
+            let client = connect(&target.config).await?;
+            let cancel = client.cancel_token();
+            let link = Link::new(client, target.trips.clone(), target.copying).await;
+            Ok(Self { link: link.map_err(unreachable)?, cancel, is_clean: true })
+        };
+        let late = || server(ServerFailure::Unreachable, "no answer in time");
+        timeout_at(deadline.into(), connecting).await.unwrap_or_else(|_| Err(late()))
+    }
+
+    /// Begins work on the connection. It is not clean until the caller says so, also if the work is
+    /// dropped meanwhile.
+    pub(crate) fn begin(&mut self, deadline: Instant) -> (&Link, Limit<'_>) {
+        self.is_clean = false;
+        (&self.link, Limit { cancel: &self.cancel, deadline })
+    }
+}
+
+/// How long work on a connection may take.
+pub(crate) struct Limit<'s> {
+    cancel: &'s CancelToken,
+    deadline: Instant,
+}
+
+impl Limit<'_> {
+    /// Waits for work until the deadline.
+    pub(crate) async fn within<T>(
+        &self,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        if let Ok(done) = timeout_at(self.deadline.into(), work).await {
+            return done;
         }
+        // A server that waits for a lock does not hear that its client is gone.
+        let told = self.cancel.cancel_query(NoTls);
+        let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
+        Err(server(ServerFailure::ConnectionLost, "no answer before the deadline"))
+    }
+}
+
+/// A connection of a thread: the runtime drives it while the thread waits for an answer, so no
+/// other thread is woken.
+pub(crate) struct Driven {
+    pub(crate) session: Session,
+    /// None at the end alone.
+    runtime: Option<Runtime>,
+    given_back: Instant,
+}
+
+/// After so long without use a connection is checked before a transaction uses it. A transaction
+/// whose connection was lost sooner runs again.
+const UNCHECKED: Duration = Duration::from_millis(100);
+
+impl Driven {
+    /// Connects.
+    pub(crate) fn connect(target: &Target, deadline: Instant) -> Result<Self, Error> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|why| server(ServerFailure::Unreachable, why.to_string()))?;
-        let late = || server(ServerFailure::Unreachable, "no answer in time");
-        let connecting =
-            async { tokio::time::timeout_at(deadline.into(), connect(config)).await.ok() };
-        let (client, mut driver) = runtime.block_on(connecting).ok_or_else(late)??;
-        let cancel = client.cancel_token();
-        let setup = Link::new(client, trips.clone(), copying);
-        let link = drive(&runtime, &mut driver, deadline, setup).ok_or_else(late)?;
-        let link = link.map_err(unreachable)?;
-        Ok(Self { driver, link, cancel, runtime, is_clean: true })
+        let session = runtime.block_on(Session::connect(target, deadline))?;
+        Ok(Self { session, runtime: Some(runtime), given_back: Instant::now() })
     }
 
-    /// Whether the server has ended the connection, as far as this machine has heard.
-    pub(crate) fn is_over(&mut self) -> bool {
-        let Self { runtime, driver, link, .. } = self;
-        let look = poll_fn(|cx| {
-            let _ = driver.as_mut().poll(cx);
-            Poll::Ready(())
-        });
-        // The first round lets the runtime hear from the system.
-        runtime.block_on(async {
-            tokio::task::yield_now().await;
-            look.await;
-        });
-        link.client().is_closed()
+    /// Waits for work on the connection, and drives it meanwhile.
+    pub(crate) fn wait<T, E: From<Error>>(
+        &mut self,
+        work: impl AsyncFnOnce(&mut Session) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let ended = || server(ServerFailure::ConnectionLost, "the connection was given back");
+        self.runtime.as_ref().ok_or_else(ended)?.block_on(pin!(work(&mut self.session)))
     }
 
-    /// Runs work on the connection, and waits for it until the deadline.
+    /// Runs work on the connection, without a deadline.
     pub(crate) fn run<T>(
         &mut self,
-        deadline: Instant,
         work: impl AsyncFnOnce(&Link) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { runtime, driver, link, cancel, is_clean } = self;
-        match drive(runtime, driver, deadline, work(link)) {
-            Some(done) => done,
-            None => {
-                *is_clean = false;
-                // A server that waits for a lock does not hear that its client is gone.
-                let told = async {
-                    let told = cancel.cancel_query(NoTls);
-                    let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
-                };
-                runtime.block_on(told);
-                Err(server(ServerFailure::ConnectionLost, "no answer before the deadline"))
-            }
+        self.wait(async |session| {
+            session.is_clean = false;
+            work(&session.link).await
+        })
+    }
+}
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // The other way to end a runtime panics in a task of another runtime.
+            runtime.shutdown_background();
         }
     }
 }
 
-/// Connects as the address says, with or without TLS.
-async fn connect(config: &Config) -> Result<(tokio_postgres::Client, Driver), Error> {
+/// A connection that a pool keeps.
+pub(crate) trait Pooled {
+    /// Whether the next transaction can use it. Called when it is given back.
+    fn is_clean(&mut self) -> bool;
+    /// Whether the server has ended the connection, as far as this machine has heard. Called before
+    /// it is used again.
+    fn is_over(&self) -> bool;
+}
+
+impl Pooled for Session {
+    fn is_clean(&mut self) -> bool {
+        self.is_clean
+    }
+
+    fn is_over(&self) -> bool {
+        self.link.client().is_closed()
+    }
+}
+
+impl Pooled for Driven {
+    fn is_clean(&mut self) -> bool {
+        self.given_back = Instant::now();
+        self.session.is_clean
+    }
+
+    fn is_over(&self) -> bool {
+        if let Some(runtime) =
+            self.runtime.as_ref().filter(|_| self.given_back.elapsed() > UNCHECKED)
+        {
+            // In this round the runtime hears from the system, and its task reads.
+            runtime.block_on(tokio::task::yield_now());
+        }
+        self.session.is_over()
+    }
+}
+
+/// Connects as the address says, with or without TLS, and has a task of this runtime drive the
+/// connection.
+async fn connect(config: &Config) -> Result<Client, Error> {
     #[cfg(feature = "tls")]
     if config.get_ssl_mode() != SslMode::Disable {
         let (client, connection) =
             config.connect(crate::tls::connector()?).await.map_err(failed)?;
-        return Ok((client, fused(connection)));
+        tokio::spawn(connection);
+        return Ok(client);
     }
     if config.get_ssl_mode() == SslMode::Require {
         let what = "it wants TLS, and this program is built without the feature `tls`";
         return Err(server(ServerFailure::Address, what));
     }
     let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
-    Ok((client, fused(connection)))
+    tokio::spawn(connection);
+    Ok(client)
 }
 
 fn failed(why: tokio_postgres::Error) -> Error {

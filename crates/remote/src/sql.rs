@@ -77,8 +77,11 @@ statements! {
     Get [LONG, BYTES] "SELECT value FROM latchwork_records WHERE tree = $1 AND key = $2";
     GetForUpdate [LONG, BYTES]
         "SELECT value FROM latchwork_records WHERE tree = $1 AND key = $2 FOR UPDATE";
+    // Not `key = ANY($2)`: without statistics PostgreSQL then reads all records of a small table,
+    // and locks them.
     GetMany [LONG, MANY]
-        "SELECT key, value FROM latchwork_records WHERE tree = $1 AND key = ANY($2)";
+        "SELECT k, (SELECT value FROM latchwork_records WHERE tree = $1 AND key = k) \
+         FROM unnest($2) AS k";
     Put [LONG, BYTES, BYTES]
         "INSERT INTO latchwork_records (tree, key, value) VALUES ($1, $2, $3) \
          ON CONFLICT (tree, key) DO UPDATE SET value = excluded.value";

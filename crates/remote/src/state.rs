@@ -16,13 +16,17 @@
 //! than with `BEGIN` at once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use latchwork_store::elsewhere::Named;
 use latchwork_store::{Error, ServerFailure};
+use tokio_postgres::Row;
 
 use crate::catalog::{Catalog, Found, add, compare, find, fits, wanted};
 use crate::error::{commit_unknown, leaves_commit_unknown, of, server};
-use crate::link::{Answer, Link, Message, Params};
+use crate::link::{Answer, Link, Message, Params, text};
+use crate::rows::{cell, number};
 use crate::sql::{BEGIN, BEGIN_READ, Sql, tree_of};
 
 /// The largest value that is sent. PostgreSQL's messages and fields have less than 1 GiB.
@@ -30,7 +34,7 @@ pub const VALUE_MAX: usize = (1 << 30) - (1 << 16);
 
 /// A transaction that may write.
 #[derive(Default)]
-pub(crate) struct Writing {
+pub struct Writing {
     begun: bool,
     /// Statements that nothing depends on yet.
     put_off: Vec<Message>,
@@ -40,17 +44,25 @@ pub(crate) struct Writing {
     /// The number of savepoints so far, and the savepoints that exist.
     savepoints: u64,
     alive: BTreeSet<u64>,
+    /// Of all transactions of this process with savepoints this one.
+    id: Option<u64>,
     failed: Option<Error>,
 }
+
+/// Where a transaction on a server can be rolled back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    transaction: u64,
+    number: u64,
+}
+
+/// How many transactions of this process have set savepoints.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
 
 /// Writes that were put off are sent without a read when they have so many bytes.
 const PUT_OFF_MAX: usize = 4 << 20;
 /// And when they are so many.
 const PUT_OFF_COUNT: usize = 10_000;
-
-fn text(text: &str) -> Message {
-    Message::Text(text.to_owned())
-}
 
 /// The first error of answers: later ones are its consequences.
 fn first_error<'a>(
@@ -59,34 +71,85 @@ fn first_error<'a>(
     answers.into_iter().find_map(|answer| answer.as_ref().err()).map(of)
 }
 
-impl Writing {
-    /// Why it can only be rolled back, if it can.
-    pub(crate) fn failed(&self) -> Option<&Error> {
-        self.failed.as_ref()
+/// Both kinds of transactions. Functions of a trait that return futures would do, but a compiler
+/// that has to prove such a future `Send` for all lifetimes gives up.
+pub enum Kind<'s> {
+    /// A transaction that only reads.
+    Reading(&'s mut Reading),
+    /// A transaction that may write.
+    Writing(&'s mut Writing),
+}
+
+impl Kind<'_> {
+    /// Reads. `alone`: the statement may be a transaction of its own.
+    pub(crate) async fn ask(
+        self,
+        link: &Link,
+        catalog: &Catalog,
+        named: &Named,
+        alone: bool,
+        statement: impl FnOnce(i64) -> (Sql, Params),
+    ) -> Result<Answer, Error> {
+        match self {
+            Self::Reading(reading) => reading.ask(link, catalog, named, alone, statement).await,
+            Self::Writing(writing) => writing.ask(link, catalog, named, statement).await,
+        }
     }
+
+    /// Commits, or ends a transaction that only reads: what was read is valid if this succeeds.
+    pub(crate) async fn commit(self, link: &Link, catalog: &Catalog) -> Result<(), Error> {
+        match self {
+            Self::Reading(reading) => reading.commit(link).await,
+            Self::Writing(writing) => writing.commit(link, catalog).await,
+        }
+    }
+}
+
+/// The common part of both kinds of transactions.
+pub trait Steps: Default + Send {
+    /// Whether a commit without an answer leaves open whether something was written.
+    const WRITES: bool;
+
+    /// Whether the server has a transaction of it, and why it can only be rolled back, if it can.
+    fn ends(&mut self) -> (&mut bool, &mut Option<Error>);
 
     /// Whether the server has a transaction of it.
-    pub(crate) fn is_begun(&self) -> bool {
-        self.begun
+    fn is_begun(&mut self) -> bool {
+        *self.ends().0
     }
 
-    fn fail(&mut self, why: Error) -> Error {
-        self.failed.get_or_insert_with(|| why.clone());
-        why
+    /// Whether a commit has anything to send.
+    fn has_work(&mut self) -> bool {
+        self.is_begun()
     }
 
     /// Notes why nothing more may be sent.
-    pub(crate) fn set_failed(&mut self, why: &Error) {
-        self.failed.get_or_insert_with(|| why.clone());
+    fn fail(&mut self, why: Error) -> Error {
+        self.ends().1.get_or_insert_with(|| why.clone());
+        why
     }
 
-    fn check(&self) -> Result<(), Error> {
-        match &self.failed {
+    /// Refuses to go on after a failure.
+    fn check(&mut self) -> Result<(), Error> {
+        match self.ends().1 {
             Some(why) => Err(Error::Aborted { why: Box::new(why.clone()) }),
             None => Ok(()),
         }
     }
 
+    /// Which kind it is.
+    fn kind(&mut self) -> Kind<'_>;
+}
+
+/// Rolls back. If that fails, the caller closes the connection.
+pub(crate) async fn roll_back(state: &mut impl Steps, link: &Link) -> Result<(), Error> {
+    if !core::mem::take(state.ends().0) {
+        return Ok(());
+    }
+    first_error(&link.exchange(&[text("ROLLBACK")]).await).map_or(Ok(()), Err)
+}
+
+impl Writing {
     /// Sends what was put off and then `last`; returns the answer to that.
     async fn send(
         &mut self,
@@ -118,22 +181,11 @@ impl Writing {
         Ok(answers.pop().and_then(Result::ok).unwrap_or_default())
     }
 
-    /// Reads: the statement changes nothing where there is no transaction.
-    pub(crate) async fn read(
-        &mut self,
-        link: &Link,
-        sql: Sql,
-        params: Params,
-    ) -> Result<Answer, Error> {
-        self.send(link, Some(Message::Bound(sql, params)), true).await
-    }
-
     /// Writes, and waits for the answer.
     pub(crate) async fn change(
         &mut self,
         link: &Link,
-        sql: Sql,
-        params: Params,
+        (sql, params): (Sql, Params),
     ) -> Result<u64, Error> {
         Ok(self.send(link, Some(Message::Bound(sql, params)), false).await?.changed)
     }
@@ -178,33 +230,66 @@ impl Writing {
         Ok(tree)
     }
 
-    /// Returns the number of a new savepoint.
-    pub(crate) async fn savepoint(&mut self, link: &Link) -> Result<u64, Error> {
+    /// Sets a savepoint.
+    pub(crate) async fn savepoint(&mut self, link: &Link) -> Result<Savepoint, Error> {
         self.savepoints += 1;
         let number = self.savepoints;
-        self.put_off(link, (Message::Text(format!("SAVEPOINT s{number}")), 0)).await?;
+        self.put_off(link, (Message::Text(format!("SAVEPOINT s{number}").into()), 0)).await?;
         self.alive.insert(number);
-        Ok(number)
+        let transaction = *self.id.get_or_insert_with(|| BEGUN.fetch_add(1, Relaxed));
+        Ok(Savepoint { transaction, number })
     }
 
     /// Undoes what was written since a savepoint.
-    pub(crate) async fn roll_back_to(&mut self, link: &Link, number: u64) -> Result<(), Error> {
+    pub(crate) async fn roll_back_to(
+        &mut self,
+        link: &Link,
+        Savepoint { transaction, number }: Savepoint,
+    ) -> Result<(), Error> {
         self.check()?;
-        if !self.alive.contains(&number) {
+        if self.id != Some(transaction) || !self.alive.contains(&number) {
             return Err(Error::Savepoint);
         }
         self.alive.split_off(&(number + 1));
         // The tables that were added since are no more.
         self.fresh.clear();
-        self.put_off(link, (Message::Text(format!("ROLLBACK TO SAVEPOINT s{number}")), 0)).await
+        self.put_off(link, (Message::Text(format!("ROLLBACK TO SAVEPOINT s{number}").into()), 0))
+            .await
+    }
+}
+
+impl Steps for Writing {
+    const WRITES: bool = true;
+
+    fn ends(&mut self) -> (&mut bool, &mut Option<Error>) {
+        (&mut self.begun, &mut self.failed)
+    }
+
+    fn has_work(&mut self) -> bool {
+        self.begun || !self.put_off.is_empty()
+    }
+
+    fn kind(&mut self) -> Kind<'_> {
+        Kind::Writing(self)
+    }
+}
+
+impl Writing {
+    /// Reads.
+    async fn ask(
+        &mut self,
+        link: &Link,
+        catalog: &Catalog,
+        named: &Named,
+        statement: impl FnOnce(i64) -> (Sql, Params),
+    ) -> Result<Answer, Error> {
+        let (sql, params) = statement(self.table(link, catalog, named).await?);
+        self.send(link, Some(Message::Bound(sql, params)), true).await
     }
 
     /// Commits.
-    pub(crate) async fn commit(&mut self, link: &Link, catalog: &Catalog) -> Result<(), Error> {
+    async fn commit(&mut self, link: &Link, catalog: &Catalog) -> Result<(), Error> {
         self.check()?;
-        if !self.begun && self.put_off.is_empty() {
-            return Ok(());
-        }
         if !self.begun {
             let answers = link.exchange(&[text(BEGIN)]).await;
             if let Some(why) = first_error(&answers) {
@@ -237,71 +322,47 @@ impl Writing {
             }
         }
     }
-
-    /// Rolls back. If that fails, the caller closes the connection.
-    pub(crate) async fn roll_back(&mut self, link: &Link) -> Result<(), Error> {
-        self.put_off.clear();
-        if !core::mem::take(&mut self.begun) {
-            return Ok(());
-        }
-        first_error(&link.exchange(&[text("ROLLBACK")]).await).map_or(Ok(()), Err)
-    }
 }
 
 /// A read that was sent alone.
 struct Alone {
     sql: Sql,
-    params: Box<dyn Fn() -> Params + Send>,
-    rows: Vec<Vec<Vec<u8>>>,
+    params: Params,
+    rows: Arc<Vec<Row>>,
 }
 
 /// A transaction that only reads.
 #[derive(Default)]
-pub(crate) struct Reading {
+pub struct Reading {
     begun: bool,
     alone: Option<Alone>,
     failed: Option<Error>,
 }
 
-/// The cells of rows: all are bytes.
-fn bytes_of(answer: &Answer) -> Vec<Vec<Vec<u8>>> {
-    let cells = |row: &tokio_postgres::Row| {
-        (0..row.len()).map(|at| row.try_get::<_, &[u8]>(at).unwrap_or(&[]).to_vec()).collect()
-    };
-    answer.rows.iter().map(cells).collect()
+/// Whether two answers to a statement have the same rows.
+fn are_same(one: &[Row], other: &[Row]) -> Result<bool, Error> {
+    if one.len() != other.len() {
+        return Ok(false);
+    }
+    for (one, other) in one.iter().zip(other) {
+        for at in 0..one.len() {
+            if cell(one, at)? != cell(other, at)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
 }
 
 impl Reading {
-    /// Why it can only be run again, if it can.
-    pub(crate) fn failed(&self) -> Option<&Error> {
-        self.failed.as_ref()
-    }
-
-    pub(crate) fn is_begun(&self) -> bool {
-        self.begun
-    }
-
-    fn fail(&mut self, why: Error) -> Error {
-        self.failed.get_or_insert_with(|| why.clone());
-        why
-    }
-
-    /// Notes why nothing more may be sent.
-    pub(crate) fn set_failed(&mut self, why: &Error) {
-        self.failed.get_or_insert_with(|| why.clone());
-    }
-
     /// Reads. `alone`: if nothing was read before, the statement may be a transaction of its own.
     pub(crate) async fn read(
         &mut self,
         link: &Link,
-        sql: Sql,
-        params: impl Fn() -> Params + Send + 'static,
+        (sql, params): (Sql, Params),
         alone: bool,
     ) -> Result<Answer, Error> {
-        if let Some(why) = &self.failed {
-            return Err(Error::Aborted { why: Box::new(why.clone()) });
-        }
+        self.check()?;
         let mut sends = Vec::new();
         let before = self.alone.take();
         let is_alone = alone && !self.begun && before.is_none();
@@ -309,9 +370,9 @@ impl Reading {
             sends.push(text(BEGIN_READ));
         }
         if let Some(before) = &before {
-            sends.push(Message::Bound(before.sql, (before.params)()));
+            sends.push(Message::Bound(before.sql, before.params.clone()));
         }
-        sends.push(Message::Bound(sql, params()));
+        sends.push(Message::Bound(sql, params.clone()));
         let mut answers = link.exchange(&sends).await;
         self.begun |= !is_alone;
         if let Some(why) = first_error(&answers) {
@@ -320,14 +381,13 @@ impl Reading {
         let answer = answers.pop().and_then(Result::ok).unwrap_or_default();
         if let Some(before) = before
             && let Some(Ok(again)) = answers.pop()
-            && bytes_of(&again) != before.rows
+            && !are_same(&again.rows, &before.rows)?
         {
             let what = "what the transaction has read first has changed";
             return Err(self.fail(server(ServerFailure::Conflict, what)));
         }
         if is_alone {
-            let (rows, params) = (bytes_of(&answer), Box::new(params));
-            self.alone = Some(Alone { sql, params, rows });
+            self.alone = Some(Alone { sql, params, rows: answer.rows.clone() });
         }
         Ok(answer)
     }
@@ -359,20 +419,44 @@ impl Reading {
             }
         }
     }
+}
 
-    /// Notes that a table has records that was not in the catalog: its types were not compared.
-    pub(crate) fn created_meanwhile(&mut self) -> Error {
-        self.fail(server(ServerFailure::Conflict, "a table was created during the transaction"))
+impl Steps for Reading {
+    const WRITES: bool = false;
+
+    fn ends(&mut self) -> (&mut bool, &mut Option<Error>) {
+        (&mut self.begun, &mut self.failed)
+    }
+
+    fn kind(&mut self) -> Kind<'_> {
+        Kind::Reading(self)
+    }
+}
+
+impl Reading {
+    /// Reads. `alone`: the statement may be a transaction of its own.
+    async fn ask(
+        &mut self,
+        link: &Link,
+        catalog: &Catalog,
+        named: &Named,
+        alone: bool,
+        statement: impl FnOnce(i64) -> (Sql, Params),
+    ) -> Result<Answer, Error> {
+        let found = self.table(link, catalog, named).await?;
+        let (sql, params) = statement(tree_of(named.name));
+        let answer = self.read(link, (sql, params), alone).await?;
+        if found.is_none() && has_records(sql, &answer)? {
+            // Its types were not compared.
+            let what = "a table was created during the transaction";
+            return Err(self.fail(server(ServerFailure::Conflict, what)));
+        }
+        Ok(answer)
     }
 
     /// Ends. The values that it has read are valid if this succeeds.
-    pub(crate) async fn commit(&mut self, link: &Link) -> Result<(), Error> {
-        if let Some(why) = &self.failed {
-            return Err(Error::Aborted { why: Box::new(why.clone()) });
-        }
-        if !self.begun {
-            return Ok(());
-        }
+    async fn commit(&mut self, link: &Link) -> Result<(), Error> {
+        self.check()?;
         let answers = link.exchange(&[text("COMMIT")]).await;
         if let Some(why) = first_error(&answers) {
             return Err(self.fail(why));
@@ -380,12 +464,16 @@ impl Reading {
         self.begun = false;
         Ok(())
     }
+}
 
-    /// Ends without a result.
-    pub(crate) async fn roll_back(&mut self, link: &Link) -> Result<(), Error> {
-        if !core::mem::take(&mut self.begun) {
-            return Ok(());
+/// Whether the answer has a record.
+fn has_records(sql: Sql, answer: &Answer) -> Result<bool, Error> {
+    let mut rows = answer.rows.iter();
+    Ok(match sql {
+        Sql::CountFrom | Sql::CountBetween => number(answer)? > 0,
+        Sql::GetMany => {
+            rows.try_fold(false, |has, row| Ok::<_, Error>(has || cell(row, 1)?.is_some()))?
         }
-        first_error(&link.exchange(&[text("ROLLBACK")]).await).map_or(Ok(()), Err)
-    }
+        _ => rows.len() > 0,
+    })
 }

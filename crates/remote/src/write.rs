@@ -1,119 +1,49 @@
 //! A transaction that may write, for a thread.
 
 use core::fmt;
-use core::ops::RangeBounds;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use core::ops::{Range as Numbers, RangeBounds};
+use std::sync::Arc;
+use std::time::Instant;
 
-use latchwork_store::elsewhere::{Named, bounds, pairs_of, prefixed, rows_of};
+use latchwork_store::elsewhere::{Named, pairs_of, rows_of};
 use latchwork_store::{
-    Batch, Error, Key, Multi, ReadOps, Record, Rows, ServerFailure, StartsWith, Table, Value,
-    WriteOps,
+    Batch, Error, Key, Multi, ReadOps, Record, Rows, Sequence, StartsWith, Table, Value, WriteOps,
 };
 
+use crate::blocking::{Blocking, reads};
+use crate::calls::{Calls, prefix_of, range_of, values_in};
 use crate::catalog::Catalog;
-use crate::error::server;
-use crate::link::{Answer, Link, Message, Params};
 use crate::pool::Taken;
 use crate::range::Range;
-use crate::rows::{fill, number, record, value, values_of};
-use crate::sql::Sql;
-use crate::state::{VALUE_MAX, Writing};
+use crate::retry::End;
+use crate::rows::fill;
+use crate::session::Driven;
+use crate::state::{Savepoint, Writing};
 
 /// A transaction on a server: see [`Postgres::write`](crate::Postgres::write).
 ///
 /// A call that returns what it has read waits for the server: one round trip.
 /// [`put`](WriteOps::put) does not wait: it is sent with the next call that does, or with the
 /// commit.
-pub struct WriteTxn<'d> {
-    taken: Taken<'d>,
-    catalog: &'d Catalog,
-    state: Writing,
-    deadline: Instant,
-    /// Of all transactions of this process this one.
-    id: u64,
+pub struct WriteTxn {
+    inner: Blocking<Writing>,
 }
 
-/// Where a transaction on a server can be rolled back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint {
-    transaction: u64,
-    number: u64,
-}
-
-/// How many transactions this process has begun.
-static BEGUN: AtomicU64 = AtomicU64::new(0);
-
-/// Refuses a value that no message has room for.
-pub(crate) fn checked(table: &str, value: &[u8]) -> Result<(), Error> {
-    if value.len() <= VALUE_MAX {
-        return Ok(());
-    }
-    let length = value.len();
-    let what = format!("a value of {length} bytes in {table}; a server takes {VALUE_MAX}");
-    Err(server(ServerFailure::TooLarge, what))
-}
-
-impl<'d> WriteTxn<'d> {
-    pub(crate) fn new(taken: Taken<'d>, catalog: &'d Catalog, deadline: Instant) -> Self {
-        let id = BEGUN.fetch_add(1, Relaxed);
-        Self { taken, catalog, state: Writing::default(), deadline, id }
+impl WriteTxn {
+    pub(crate) fn new(taken: Taken<Driven>, catalog: Arc<Catalog>, deadline: Instant) -> Self {
+        Self { inner: Blocking::new(taken, catalog, deadline) }
     }
 
-    /// Runs a step of the transaction on its connection.
-    fn run<T>(
+    fn call<T>(
         &mut self,
-        step: impl AsyncFnOnce(&Link, &mut Writing, &Catalog) -> Result<T, Error>,
+        call: impl AsyncFnOnce(&mut Calls<'_, Writing>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let Self { taken, catalog, state, deadline, .. } = self;
-        let session = taken.session()?;
-        // Until it is ended, the connection is no other transaction's.
-        session.is_clean = false;
-        let done = session.run(*deadline, async |link| step(link, state, catalog).await);
-        if let Err(why) = &done
-            && is_lost(why)
-        {
-            // Also if there was no answer in time: what was sent is not known.
-            state.set_failed(why);
-        }
-        done
+        self.inner.call(call)
     }
 
-    fn read<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        statement: impl FnOnce(i64) -> (Sql, Params),
-    ) -> Result<Answer, Error> {
-        let named = Named::new(table);
-        self.run(async |link, state, catalog| {
-            let (sql, params) = statement(state.table(link, catalog, &named).await?);
-            state.read(link, sql, params).await
-        })
-    }
-
-    fn change<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        statement: impl FnOnce(i64) -> (Sql, Params),
-    ) -> Result<u64, Error> {
-        let named = Named::new(table);
-        self.run(async |link, state, catalog| {
-            let (sql, params) = statement(state.table(link, catalog, &named).await?);
-            state.change(link, sql, params).await
-        })
-    }
-
-    fn put_off<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        bytes: usize,
-        statement: impl FnOnce(i64) -> (Sql, Params),
-    ) -> Result<(), Error> {
-        let named = Named::new(table);
-        self.run(async |link, state, catalog| {
-            let (sql, params) = statement(state.table(link, catalog, &named).await?);
-            state.put_off(link, (Message::Bound(sql, params), bytes)).await
-        })
+    /// Ends, and gives the connection back.
+    pub(crate) fn end<R, E>(self, result: Result<R, E>) -> Result<R, End<E>> {
+        self.inner.end(result)
     }
 
     /// Removes the record of a key that is bytes, and waits for the answer.
@@ -122,9 +52,7 @@ impl<'d> WriteTxn<'d> {
         table: &Table<K, V>,
         key: Vec<u8>,
     ) -> Result<bool, Error> {
-        let removed =
-            self.change(table, |tree| (Sql::Remove, vec![Box::new(tree), Box::new(key)]))?;
-        Ok(removed > 0)
+        self.call(async |on| on.remove(table, key).await)
     }
 
     /// Writes a record of bytes, with the next statement that is waited for.
@@ -134,28 +62,12 @@ impl<'d> WriteTxn<'d> {
         key: Vec<u8>,
         value: Vec<u8>,
     ) -> Result<(), Error> {
-        checked(table.name(), &value)?;
-        let bytes = key.len() + value.len();
-        self.put_off(table, bytes, |tree| {
-            (Sql::Put, vec![Box::new(tree), Box::new(key), Box::new(value)])
-        })
+        self.call(async |on| on.put(table, key, value).await)
     }
 
-    fn remove_later<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        key: Vec<u8>,
-    ) -> Result<(), Error> {
-        let bytes = key.len();
-        self.put_off(table, bytes, |tree| (Sql::Remove, vec![Box::new(tree), Box::new(key)]))
-    }
-
-    fn get_for_update_bytes<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        key: Vec<u8>,
-    ) -> Result<Answer, Error> {
-        self.read(table, |tree| (Sql::GetForUpdate, vec![Box::new(tree), Box::new(key)]))
+    /// Claims numbers of a sequence.
+    pub(crate) fn claim(&mut self, sequence: &Sequence) -> Result<Numbers<u64>, Error> {
+        self.call(async |on| on.claim(sequence).await)
     }
 
     fn rows<K: Key, V: Value>(
@@ -163,124 +75,23 @@ impl<'d> WriteTxn<'d> {
         table: &Table<K, V>,
         range: &Range,
     ) -> Result<Rows<'static, K, V>, Error> {
-        let answer = self.read(table, |tree| range.scan(tree, false, i64::MAX))?;
+        let named = Named::new(table);
+        let answer = self.call(async |on| on.scan(&named, range, false, usize::MAX).await)?;
         let mut batch = Batch::default();
         fill(&mut batch, &answer)?;
         Ok(rows_of(*table, batch))
     }
-
-    fn end<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        back: bool,
-    ) -> Result<Option<Record<K, V>>, Error> {
-        let all = Range { from: Vec::new(), to: None };
-        record(table, &self.read(table, |tree| all.scan(tree, back, 1))?)
-    }
-
-    fn pop<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        sql: Sql,
-    ) -> Result<Option<Record<K, V>>, Error> {
-        let answer = self.read(table, |tree| (sql, vec![Box::new(tree)]))?;
-        // Before it is removed: what cannot be read stays.
-        let found = record(table, &answer)?;
-        if let Some(row) = answer.rows.first() {
-            self.remove_later(table, crate::rows::bytes(row, 0)?.to_vec())?;
-        }
-        Ok(found)
-    }
-
-    /// Why it can only be rolled back, if it can.
-    pub(crate) fn failed(&self) -> Option<Error> {
-        self.state.failed().cloned()
-    }
-
-    /// Commits, and gives the connection back.
-    pub(crate) fn commit(mut self) -> Result<(), Error> {
-        let Self { taken, catalog, state, deadline, .. } = &mut self;
-        let session = taken.session()?;
-        session.is_clean = false;
-        let done = session.run(*deadline, async |link| state.commit(link, catalog).await);
-        match done {
-            Ok(()) => {
-                session.is_clean = true;
-                Ok(())
-            }
-            // There was no answer in time.
-            Err(why) if state.failed().is_none() => Err(crate::error::commit_unknown(why)),
-            Err(why) => {
-                self.roll_back_now();
-                Err(why)
-            }
-        }
-    }
-
-    /// Rolls back, and gives the connection back.
-    pub(crate) fn roll_back(mut self) {
-        self.roll_back_now();
-    }
-
-    fn roll_back_now(&mut self) {
-        let (begun, failed) = (self.state.is_begun(), self.state.failed());
-        if failed.is_some_and(|why| is_lost(why) || matches!(why, Error::CommitUnknown { .. })) {
-            return;
-        }
-        let Ok(session) = self.taken.session() else { return };
-        let state = &mut self.state;
-        let soon = self.deadline.max(Instant::now() + Duration::from_secs(1));
-        let is_over = !begun || session.run(soon, async |link| state.roll_back(link).await).is_ok();
-        session.is_clean = is_over;
-    }
 }
 
-/// Whether the connection is of no use any more.
-fn is_lost(why: &Error) -> bool {
-    matches!(why, Error::Server(why) if why.kind == ServerFailure::ConnectionLost)
-}
-
-impl ReadOps<'static> for WriteTxn<'_> {
-    fn get<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        key: K::Of<'_>,
-    ) -> Result<Option<V::Owned>, Error> {
-        let key = table.key(&key)?;
-        let answer = self.read(table, |tree| (Sql::Get, vec![Box::new(tree), Box::new(key)]))?;
-        value(table, &answer)
-    }
-
-    fn get_many<'k, K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        keys: impl IntoIterator<Item = K::Of<'k>>,
-    ) -> Result<Vec<Option<V::Owned>>, Error> {
-        let keys: Result<Vec<_>, _> = keys.into_iter().map(|key| table.key(&key)).collect();
-        let keys = keys?;
-        let asked = keys.clone();
-        let answer =
-            self.read(table, |tree| (Sql::GetMany, vec![Box::new(tree), Box::new(asked)]))?;
-        values_of(table, &keys, &answer)
-    }
-
-    fn contains<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        key: K::Of<'_>,
-    ) -> Result<bool, Error> {
-        let key = table.key(&key)?;
-        let answer = self.read(table, |tree| (Sql::Get, vec![Box::new(tree), Box::new(key)]))?;
-        Ok(!answer.rows.is_empty())
-    }
+impl ReadOps<'static> for WriteTxn {
+    reads!();
 
     fn range<'k, K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<Rows<'static, K, V>, Error> {
-        let (from, to) = bounds(table, &range)?;
-        self.rows(table, &Range::new(from, to))
+        self.rows(table, &range_of(table, &range)?)
     }
 
     fn prefix<P: Key, K: StartsWith<P>, V: Value>(
@@ -288,36 +99,11 @@ impl ReadOps<'static> for WriteTxn<'_> {
         table: &Table<K, V>,
         prefix: P::Of<'_>,
     ) -> Result<Rows<'static, K, V>, Error> {
-        let (from, to) = prefixed::<P, K>(table.name(), &prefix)?;
-        self.rows(table, &Range::new(from, to))
-    }
-
-    fn first<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-    ) -> Result<Option<Record<K, V>>, Error> {
-        self.end(table, false)
-    }
-
-    fn last<K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-    ) -> Result<Option<Record<K, V>>, Error> {
-        self.end(table, true)
-    }
-
-    fn count<'k, K: Key, V: Value>(
-        &mut self,
-        table: &Table<K, V>,
-        range: impl RangeBounds<K::Of<'k>>,
-    ) -> Result<u64, Error> {
-        let (from, to) = bounds(table, &range)?;
-        let range = Range::new(from, to);
-        number(&self.read(table, |tree| range.count(tree))?)
+        self.rows(table, &prefix_of::<P, K>(table.name(), &prefix)?)
     }
 }
 
-impl WriteOps for WriteTxn<'_> {
+impl WriteOps for WriteTxn {
     type Savepoint = Savepoint;
 
     fn get_for_update<K: Key, V: Value>(
@@ -325,8 +111,8 @@ impl WriteOps for WriteTxn<'_> {
         table: &Table<K, V>,
         key: K::Of<'_>,
     ) -> Result<Option<V::Owned>, Error> {
-        let answer = self.get_for_update_bytes(table, table.key(&key)?)?;
-        value(table, &answer)
+        let key = table.key(&key)?;
+        self.call(async |on| on.get_for_update(table, key).await)
     }
 
     fn put<K: Key, V: Value>(
@@ -345,15 +131,7 @@ impl WriteOps for WriteTxn<'_> {
         value: V::Of<'_>,
     ) -> Result<(), Error> {
         let (key, value) = (table.key(&key)?, table.value(&value));
-        checked(table.name(), &value)?;
-        let asked = key.clone();
-        let inserted = self.change(table, |tree| {
-            (Sql::Insert, vec![Box::new(tree), Box::new(asked), Box::new(value)])
-        })?;
-        match inserted {
-            0 => Err(exists(table.name(), key)),
-            _ => Ok(()),
-        }
+        self.call(async |on| on.insert(table, key, value).await)
     }
 
     fn update<K: Key, V: Value>(
@@ -363,15 +141,7 @@ impl WriteOps for WriteTxn<'_> {
         change: impl FnOnce(Option<V::Owned>) -> Option<V::Owned>,
     ) -> Result<Option<V::Owned>, Error> {
         let key = table.key(&key)?;
-        let old = value(table, &self.get_for_update_bytes(table, key.clone())?)?;
-        let was = old.is_some();
-        let new = change(old);
-        match &new {
-            Some(new) => self.put_bytes(table, key, table.value(&V::lend(new)))?,
-            None if was => self.remove_later(table, key)?,
-            None => {}
-        }
-        Ok(new)
+        self.call(async |on| on.update(table, key, change).await)
     }
 
     fn remove<K: Key, V: Value>(
@@ -387,23 +157,22 @@ impl WriteOps for WriteTxn<'_> {
         table: &Table<K, V>,
         range: impl RangeBounds<K::Of<'k>>,
     ) -> Result<u64, Error> {
-        let (from, to) = bounds(table, &range)?;
-        let range = Range::new(from, to);
-        self.change(table, |tree| range.remove(tree))
+        let range = range_of(table, &range)?;
+        self.call(async |on| on.remove_range(table, range).await)
     }
 
     fn pop_first<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error> {
-        self.pop(table, Sql::FirstForUpdate)
+        self.call(async |on| on.pop(table, false).await)
     }
 
     fn pop_last<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error> {
-        self.pop(table, Sql::LastForUpdate)
+        self.call(async |on| on.pop(table, true).await)
     }
 
     fn remove_values<K: Key, V: Key>(
@@ -411,30 +180,20 @@ impl WriteOps for WriteTxn<'_> {
         table: &Multi<K, V>,
         key: K::Of<'_>,
     ) -> Result<u64, Error> {
-        let (from, to) = prefixed::<K, (K, V)>(table.name(), &key)?;
-        let range = Range::new(from, to);
-        self.change(pairs_of(table), |tree| range.remove(tree))
+        let (table, range) = (pairs_of(table), values_in(table, &key)?);
+        self.call(async |on| on.remove_range(table, range).await)
     }
 
     fn savepoint(&mut self) -> Result<Savepoint, Error> {
-        let number = self.run(async |link, state, _| state.savepoint(link).await)?;
-        Ok(Savepoint { transaction: self.id, number })
+        self.call(async |on| on.savepoint().await)
     }
 
     fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
-        if savepoint.transaction != self.id {
-            return Err(Error::Savepoint);
-        }
-        self.run(async |link, state, _| state.roll_back_to(link, savepoint.number).await)
+        self.call(async |on| on.roll_back_to(savepoint).await)
     }
 }
 
-/// The error of an insert where a record exists. Its fields are the store's to make.
-fn exists(table: &str, key: Vec<u8>) -> Error {
-    Error::Exists { table: table.to_owned(), key }
-}
-
-impl fmt::Debug for WriteTxn<'_> {
+impl fmt::Debug for WriteTxn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WriteTxn")
     }

@@ -1,8 +1,8 @@
 //! Bulk load: creates a table from rows in the order of their keys.
 //!
-//! The transaction first writes the table's name into the catalog. No other transaction sees it
-//! before the commit. All rows have the stamp of that record, so that they become visible with the
-//! commit, also for snapshots; an earlier snapshot finds by the stamp that they did not exist.
+//! The transaction writes the table's name into the catalog first, and no other transaction sees
+//! it before the commit. All rows have the stamp of that record, so transactions and snapshots see
+//! them from the commit on, and an older snapshot finds by the stamp that they did not exist.
 
 use std::cell::Cell;
 
@@ -54,8 +54,7 @@ impl<M: ConstMachine> Store<M> {
         rows: impl IntoIterator<Item = (K::Of<'r>, V::Of<'r>)>,
     ) -> Result<u64, Error> {
         fits(table.name().as_bytes())?;
-        // A record of the maximum length would count as a long value.
-        let limit = self.home().record_max - 1;
+        let limit = self.load_limit();
         let encoded = rows.into_iter().map(|(key, value)| {
             let (key, value) = (table.key(&key)?, table.value(&value));
             match key.len() + value.len() {
@@ -81,7 +80,7 @@ impl<M: ConstMachine> Store<M> {
                 let entry = Entry::new(tree, Types::of(K::TYPE, V::TYPE), table.version());
                 txn.write_raw(CATALOG, name, Some(&entry.bytes(limit - name.len())))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
-                // No other thread may roll the transaction back while the load runs.
+                // No other thread ends the transaction during its work.
                 let _work = worker.enter()?;
                 let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
                 let header = Header::from_bits(stamp.get());
@@ -100,10 +99,17 @@ impl<M: ConstMachine> Store<M> {
         let done = self.attempts(&options, run, Error::with_end)?;
         Ok(done.value)
     }
+
+    /// How many bytes the key and the value of a row have at most together.
+    #[doc(hidden)]
+    pub fn load_limit(&self) -> usize {
+        // A record of the greatest length would be taken for that of a long value.
+        self.home().record_max - 1
+    }
 }
 
-/// Decides about the root of a table when its load has ended, also by a panic of the rows. If that
-/// fails, the next load or owner of the slot tries again.
+/// Decides about a table's root when its load has ended, also by a panic of the rows. The slot's
+/// next load or owner tries a failed decision again.
 struct Settles<'s, M: ConstMachine>(&'s Store<M>);
 
 impl<M: ConstMachine> Drop for Settles<'_, M> {

@@ -3,12 +3,15 @@
 //! | file | content |
 //! |---|---|
 //! | `vault` | the bank in a store: transfers and audits are transactions |
+//! | `database` | the bank in a database on a server: the same transactions |
 //! | `ledger` | the bank in a file: accounts, and how to undo transfers |
 //! | `teller` | a process, and the bank in a file under locks; recovery after a death |
 //! | `crew` | starting and killing processes |
 //! | `show` | the table |
 
 mod crew;
+#[cfg(feature = "postgres")]
+mod database;
 mod ledger;
 mod show;
 mod teller;
@@ -51,6 +54,10 @@ const STUCK: i32 = 3;
 ///
 /// With --in-file the accounts are in a file that only the lock manager protects: the process that
 /// finds the locks of a dead process first undoes its transfer.
+///
+/// With --database the accounts are records on a PostgreSQL server, in a table of their own that is
+/// empty at the end. Restart the server meanwhile: the total must stay right. Do not run two banks
+/// in one database at the same time.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   latchwork bank
@@ -58,6 +65,7 @@ const STUCK: i32 = 3;
   latchwork bank --json | jq .undone
   latchwork bank --in-file --keep                   # and from a second terminal:
   latchwork locks top FOLDER/locks.region
+  latchwork bank --database postgres://ann@db.example.com/bank
   latchwork bank --without-locks                    # in a file: what would happen without
   latchwork bank --without-undo                     # locks alone do not repair")]
 pub(crate) struct Args {
@@ -93,11 +101,17 @@ pub(crate) struct Args {
     #[arg(long)]
     without_undo: bool,
 
+    /// Keep the accounts on a server that speaks the protocol of PostgreSQL
+    #[cfg(feature = "postgres")]
+    #[arg(long, value_name = "ADDRESS", value_parser = database::address,
+          conflicts_with_all = ["in_file", "without_locks", "without_undo", "dir"])]
+    database: Option<String>,
+
     /// Where to create the files [default: /dev/shm, or the directory for temporary files]
     #[arg(long, value_name = "DIRECTORY")]
     dir: Option<PathBuf>,
 
-    /// Keep the files
+    /// Keep the files, or the accounts of a database
     #[arg(long)]
     keep: bool,
 
@@ -119,6 +133,14 @@ impl Args {
         Part { seat, seed: self.seed, audits, locks, undoes, in_file: self.in_file() }
     }
 
+    /// The address of the database that has the accounts, if one has.
+    fn database(&self) -> Option<&Path> {
+        #[cfg(feature = "postgres")]
+        return self.database.as_deref().map(Path::new);
+        #[cfg(not(feature = "postgres"))]
+        None
+    }
+
     /// Whether the accounts are in a file: the controls need one.
     fn in_file(&self) -> bool {
         self.in_file || self.without_locks || self.without_undo
@@ -128,16 +150,24 @@ impl Args {
 /// Runs the bank.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let (Some(folder), Some(seat)) = (&args.folder, args.seat) {
-        let work = if args.in_file() { teller::work } else { vault::work };
-        return teller::run(folder, args.part(seat, args.audits), work);
+        return teller::run(folder, args.part(seat, args.audits), Place::of(&args, folder).work());
     }
     terminal::catch_signals();
-    let scratch = Scratch::new(args.dir.as_deref(), args.keep)?;
-    fill(&args, &scratch.path).with_context(|| scratch.path.display().to_string())?;
-    if args.keep {
-        output::complain(&format!("the files are in {}", scratch.path.display()));
+    let scratch = match args.database() {
+        None => Some(Scratch::new(args.dir.as_deref(), args.keep)?),
+        Some(_) => None,
+    };
+    let folder = scratch.as_ref().map(|scratch| &*scratch.path).or(args.database());
+    let folder = folder.unwrap_or(Path::new("")).to_owned();
+    let place = Place::of(&args, &folder);
+    place.fill(args.accounts, &folder).with_context(|| folder.display().to_string())?;
+    if args.keep && scratch.is_some() {
+        output::complain(&format!("the files are in {}", folder.display()));
     }
-    let summary = work(&args, &scratch.path)?;
+    let summary = work(&args, place, &folder)?;
+    if !args.keep {
+        place.clear(&folder)?;
+    }
     if args.json {
         output::print(|out| {
             serde_json::to_writer(&mut *out, &summary)?;
@@ -151,15 +181,70 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if summary.right { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Creates the accounts.
-fn fill(args: &Args, folder: &Path) -> anyhow::Result<()> {
-    if !args.in_file() {
-        return Ok(vault::fill(folder, args.accounts)?);
+/// Where the accounts are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Store,
+    File,
+    #[cfg(feature = "postgres")]
+    Database,
+}
+
+impl Place {
+    /// Of a folder, or of the address of a database.
+    fn of(args: &Args, folder: &Path) -> Self {
+        #[cfg(feature = "postgres")]
+        if database::is_server(folder) {
+            return Self::Database;
+        }
+        let _ = folder;
+        if args.in_file() { Self::File } else { Self::Store }
     }
-    Ledger::create(&teller::accounts_file(folder), args.accounts)?;
-    let options = latchwork_region::Options::default();
-    drop(Region::<Shared>::create(teller::locks_file(folder), &options)?);
-    Ok(())
+
+    /// Creates the accounts.
+    fn fill(self, accounts: u64, folder: &Path) -> anyhow::Result<()> {
+        match self {
+            Self::Store => vault::fill(folder, accounts)?,
+            Self::File => {
+                Ledger::create(&teller::accounts_file(folder), accounts)?;
+                let options = latchwork_region::Options::default();
+                drop(Region::<Shared>::create(teller::locks_file(folder), &options)?);
+            }
+            #[cfg(feature = "postgres")]
+            Self::Database => database::fill(folder, accounts)?,
+        }
+        Ok(())
+    }
+
+    /// The work of a process.
+    fn work(self) -> teller::Work {
+        match self {
+            Self::Store => vault::work,
+            Self::File => teller::work,
+            #[cfg(feature = "postgres")]
+            Self::Database => database::work,
+        }
+    }
+
+    /// Counts what remains after all processes have ended.
+    fn settle(self, args: &Args, folder: &Path) -> anyhow::Result<Left> {
+        match self {
+            Self::Store => vault::settle(folder),
+            Self::File => settle(args, folder),
+            #[cfg(feature = "postgres")]
+            Self::Database => database::settle(folder),
+        }
+    }
+
+    /// Removes what is not in a folder of its own.
+    fn clear(self, folder: &Path) -> anyhow::Result<()> {
+        #[cfg(feature = "postgres")]
+        if self == Self::Database {
+            database::clear(folder)?;
+        }
+        let _ = folder;
+        Ok(())
+    }
 }
 
 /// The random time until the next kill, for so many per second.
@@ -167,7 +252,7 @@ fn pause(dice: &mut Dice, per_second: u32) -> Duration {
     Duration::from_nanos((1 + dice.below(2_000_000_000)) / u64::from(per_second.max(1)))
 }
 
-fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
+fn work(args: &Args, place: Place, folder: &Path) -> anyhow::Result<Summary> {
     let parts: Vec<Part> = (0..args.processes)
         .map(|seat| args.part(seat, seat % 4 == 3 || seat + 1 == args.processes.min(4)))
         .collect();
@@ -189,7 +274,7 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
             crew.kill_one()?;
             next_kill += pause(&mut dice, args.kills_per_second);
         }
-        if args.kills_per_second > 0 && !args.in_file() && next_end <= Instant::now() {
+        if args.kills_per_second > 0 && place != Place::File && next_end <= Instant::now() {
             crew.kill_all()?;
             next_end += ALL;
         }
@@ -200,12 +285,11 @@ fn work(args: &Args, folder: &Path) -> anyhow::Result<Summary> {
     let seconds = began.elapsed().as_secs_f64();
     let (seats, mut tally) = crew.end()?;
     drop(live);
-    let settled = if args.in_file() { settle(args, folder) } else { vault::settle(folder) };
-    let left = settled.unwrap_or_else(|error| {
+    let left = place.settle(args, folder).unwrap_or_else(|error| {
         tally.fail(format!("at the end: {}", output::chain(&error)));
         Left::default()
     });
-    if args.in_file() {
+    if place == Place::File {
         // The rollbacks of the last audit were reported to no other process.
         tally.undone += left.undone;
         tally.half += left.half;

@@ -125,7 +125,8 @@ pub(super) struct Summary {
     seed: u64,
     transfers: u64,
     killed: u64,
-    undone: u64,
+    /// None if a server rolls them back.
+    undone: Option<u64>,
     /// Those of them that a file had half of; a store does not distinguish them.
     half: Option<u64>,
     deadlocks: u64,
@@ -160,7 +161,7 @@ impl Summary {
             seed: args.seed,
             transfers: left.transfers,
             killed: tally.kills,
-            undone: tally.undone,
+            undone: args.database().is_none().then_some(tally.undone),
             half: args.in_file().then_some(tally.half),
             deadlocks: tally.done.deadlocks,
             audits: tally.done.audits,
@@ -189,7 +190,9 @@ pub(super) fn summary(of: &Summary, colour: bool, out: &mut impl Write) -> io::R
     if let Some(count) = of.half {
         half.push_str(&format!("; {count} half"));
     }
-    row("undone", of.undone.to_string(), half);
+    if let Some(undone) = of.undone {
+        row("undone", undone.to_string(), half);
+    }
     row("deadlocks", count(of.deadlocks), "broken, and tried again".to_owned());
     let audits = match of.wrong_audits {
         0 => format!("each found {}", of.expected),
@@ -197,11 +200,11 @@ pub(super) fn summary(of: &Summary, colour: bool, out: &mut impl Write) -> io::R
     };
     row("audits", count(of.audits), audits);
     row("longest", time(of.longest_ns), "for a transfer or an audit, waiting included".to_owned());
-    let left = format!(
-        "at the end; {} locks left, memory {}",
-        of.left,
-        if of.sound { "sound" } else { "NOT SOUND" }
-    );
+    let sound = if of.sound { "sound" } else { "NOT SOUND" };
+    let left = match of.undone {
+        Some(_) => format!("at the end; {} locks left, memory {sound}", of.left),
+        None => "at the end".to_owned(),
+    };
     row("sum", of.sum.to_string(), left);
     let (verdict, paint) = if of.right { ("right", Color::Green) } else { ("WRONG", Color::Red) };
     let verdict = Cell::new(verdict).set_alignment(CellAlignment::Right);

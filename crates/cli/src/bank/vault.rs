@@ -31,14 +31,14 @@ fn open(folder: &Path) -> Result<Store, Error> {
     Store::open_with(store_in(folder), &options)
 }
 
-fn bytes(balance: i64, changes: u64) -> [u8; 16] {
+pub(super) fn bytes(balance: i64, changes: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&balance.to_le_bytes());
     bytes[8..].copy_from_slice(&changes.to_le_bytes());
     bytes
 }
 
-fn account(bytes: Option<Vec<u8>>) -> Result<(i64, u64), Error> {
+pub(super) fn account(bytes: Option<Vec<u8>>) -> Result<(i64, u64), Error> {
     let bytes = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
     let bytes = bytes.ok_or_else(|| Error::Rejected("an account is not there".to_owned()))?;
     let (balance, changes) = bytes.split_at(8);
@@ -67,6 +67,35 @@ pub(super) fn work(
 ) -> anyhow::Result<()> {
     let store = open(folder)?;
     let accounts = store.read(|tx| Ok(tx.range(&ACCOUNTS, ..)?.count()))? as u64;
+    let audit = |tick: &mut Tick, kind| match kind {
+        // Under locks, concurrently with transfers.
+        0 => persist(&store, tick, |tx| tx.range(&ACCOUNTS, ..)?.try_fold(NOTHING, add)),
+        // In a snapshot, which never waits.
+        _ => count(&store),
+    };
+    let transfer = |tick: &mut Tick, from, to, amount| {
+        persist(&store, tick, |tx| {
+            let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, from)?)?;
+            tx.put(&ACCOUNTS, from, &bytes(balance - amount, changes + 1))?;
+            // The transfer is half done. Other processes run here, and most kills happen here.
+            thread::yield_now();
+            let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, to)?)?;
+            tx.put_final(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
+        })
+    };
+    let undone = || Ok(store.counts()?.undone);
+    serve(accounts, part, (over, voice), audit, transfer, undone)
+}
+
+/// Transfers money between accounts, or audits them, until the process is told to end.
+pub(super) fn serve(
+    accounts: u64,
+    part: Part,
+    (over, voice): (&AtomicBool, &Voice),
+    audit: impl Fn(&mut Tick, u64) -> Result<Counted, Error>,
+    transfer: impl Fn(&mut Tick, u64, u64, i64) -> Result<(), Error>,
+    undone: impl Fn() -> Result<u64, Error>,
+) -> anyhow::Result<()> {
     let expected = expected(accounts);
     let mut dice = Dice(part.seed);
     let (mut tick, mut said) = (Tick::default(), Instant::now());
@@ -74,21 +103,8 @@ pub(super) fn work(
     while !over.load(Relaxed) {
         let began = Instant::now();
         if part.audits {
-            let counted = match dice.below(4) {
-                // Under locks, concurrently with transfers.
-                0 => {
-                    let audit = persist(&store, &mut tick, |tx| {
-                        tx.range(&ACCOUNTS, ..)?.try_fold(NOTHING, add)
-                    })?;
-                    tick.audits += 1;
-                    audit
-                }
-                // In a snapshot, which never waits.
-                _ => {
-                    tick.audits += 1;
-                    count(&store)?
-                }
-            };
+            let counted = audit(&mut tick, dice.below(4))?;
+            tick.audits += 1;
             if counted.sum != expected {
                 voice.say(What::Wrong { sum: counted.sum });
             }
@@ -96,25 +112,17 @@ pub(super) fn work(
         } else {
             let from = dice.below(accounts);
             let to = (from + 1 + dice.below(accounts - 1)) % accounts;
-            let amount = 1 + dice.below(100) as i64;
-            persist(&store, &mut tick, |tx| {
-                let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, from)?)?;
-                tx.put(&ACCOUNTS, from, &bytes(balance - amount, changes + 1))?;
-                // The transfer is half done. Other processes run here, and most kills happen here.
-                thread::yield_now();
-                let (balance, changes) = account(tx.get_for_update(&ACCOUNTS, to)?)?;
-                tx.put_final(&ACCOUNTS, to, &bytes(balance + amount, changes + 1))
-            })?;
+            transfer(&mut tick, from, to, 1 + dice.below(100) as i64)?;
             tick.transfers += 1;
         }
         tick.longest = tick.longest.max(began.elapsed().as_nanos() as u64);
         if said.elapsed() >= TICK {
-            tick.undone = store.counts()?.undone;
+            tick.undone = undone()?;
             voice.say(What::Tick(std::mem::take(&mut tick)));
             said = Instant::now();
         }
     }
-    tick.undone = store.counts()?.undone;
+    tick.undone = undone()?;
     voice.say(What::Tick(tick));
     Ok(())
 }
@@ -132,9 +140,9 @@ fn persist<R>(
     Ok(value)
 }
 
-const NOTHING: Counted = Counted { sum: 0, transfers: 0 };
+pub(super) const NOTHING: Counted = Counted { sum: 0, transfers: 0 };
 
-fn add(so_far: Counted, row: Result<(u64, Vec<u8>), Error>) -> Result<Counted, Error> {
+pub(super) fn add(so_far: Counted, row: Result<(u64, Vec<u8>), Error>) -> Result<Counted, Error> {
     let (balance, changes) = account(Some(row?.1))?;
     let (sum, transfers) = (so_far.sum + balance, so_far.transfers + changes);
     Ok(Counted { sum, transfers })

@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("types_and_versions_are_compared", types),
     ("a_random_history_is_that_of_a_map", random),
     ("round_trips_are_as_few_as_documented", trips),
+    ("a_read_of_some_keys_locks_only_them", some_keys),
     ("an_error_of_the_closure_rolls_back", own_errors),
 ];
 
@@ -293,6 +294,35 @@ fn trips(stage: &mut Stage) {
         assert_eq!(db.read(|tx| Ok(tx.range(&NUMBERS, ..)?.count())).unwrap(), 100);
     });
     cost("nothing", 0, &|| db.write(|_| Ok(())).unwrap());
+}
+
+/// A read of some keys must not scan the table, also where the server has no statistics of it: it
+/// would be slow, and in conflict with each write.
+fn some_keys(stage: &mut Stage) {
+    let db = Postgres::open(&stage.server.fresh("some_keys")).unwrap();
+    db.write(|tx| (0..1500).try_for_each(|number| tx.put(&NUMBERS, number, &[7; 100]))).unwrap();
+    // Before a statement has run five times its plan is another one.
+    for _ in 0..8 {
+        let keys = [1499, 3, 2500, 700, 3];
+        let values = db.read(|tx| tx.get_many(&NUMBERS, keys)).unwrap();
+        let there = values.iter().map(Option::is_some).collect::<Vec<_>>();
+        assert_eq!(there, [true, true, false, true, true]);
+    }
+    let mut runs = 0;
+    db.write(|tx| {
+        runs += 1;
+        tx.get_many(&NUMBERS, (0..10).map(|at| 500 + at * 60))?;
+        if runs == 1 {
+            // Far from the keys: on other pages.
+            db.write(|tx| {
+                tx.get(&NUMBERS, 1499)?;
+                tx.put(&NUMBERS, 100, &[8])
+            })?;
+        }
+        tx.put(&NUMBERS, 1499, &[8])
+    })
+    .unwrap();
+    assert_eq!(runs, 1, "the read was in conflict with a write of another record");
 }
 
 #[derive(Debug, PartialEq)]

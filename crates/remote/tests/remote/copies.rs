@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_store_moves_to_a_server_and_back", moves),
     ("a_copy_that_is_killed_goes_on", killed),
     ("a_copy_is_one_snapshot_while_others_write", snapshot),
+    ("a_copy_goes_on_after_a_crash_of_the_server", crashed),
 ];
 
 const FRUIT: Table<&str, u64> = Table::new("fruit").with_version(3);
@@ -188,8 +189,82 @@ fn snapshot(stage: &mut Stage) {
         copied.unwrap();
     });
     let server = Database::open(&address).unwrap();
-    let rows: BTreeMap<u64, u64> =
-        server.read(|tx| tx.range(&PAIRS, ..)?.collect::<Result<_, _>>()).unwrap();
-    assert!((0..200).all(|pair| rows[&pair] + rows[&(1_000_000 - pair)] == 1000));
+    let is_whole = |db: &Database| {
+        let rows: BTreeMap<u64, u64> =
+            db.read(|tx| tx.range(&PAIRS, ..)?.collect::<Result<_, _>>()).unwrap();
+        (0..200).all(|pair| rows[&pair] + rows[&(1_000_000 - pair)] == 1000)
+    };
+    assert!(is_whole(&server));
+    // And back, from a server on which transactions read and write.
+    server.write(|tx| (1000..30_000).try_for_each(|other| tx.put(&PAIRS, other, 7))).unwrap();
+    for round in 0..2 {
+        let back = folder("snapshot-back");
+        let (ends, address) = (&AtomicBool::new(false), &address);
+        std::thread::scope(|scope| {
+            for writer in 0..3 {
+                scope.spawn(move || {
+                    let server = Postgres::open(address).unwrap();
+                    let mut pair = writer;
+                    while !ends.load(Relaxed) {
+                        pair = (pair + 7) % 200;
+                        let moves = |tx: &mut latchwork_remote::WriteTxn| {
+                            let part = tx.get(&PAIRS, pair)?.unwrap();
+                            tx.get(&PAIRS, (pair + 1) % 200)?;
+                            tx.put(&PAIRS, pair, (part + 1) % 1000)?;
+                            tx.put(&PAIRS, 1_000_000 - pair, 1000 - (part + 1) % 1000)
+                        };
+                        server.write(moves).unwrap();
+                    }
+                });
+            }
+            let slowly = &mut |_: &latchwork_remote::CopyProgress| {
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            let copied = from_server(address, &back, slowly);
+            ends.store(true, Relaxed);
+            copied.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        });
+        assert!(is_whole(&Database::open(back.to_str().unwrap()).unwrap()));
+        std::fs::remove_dir_all(&back).unwrap();
+    }
     std::fs::remove_dir_all(&path).unwrap();
+}
+
+/// The server crashes in the middle of a copy, in both directions. What is in the bulk load then is
+/// committed, and found by the next copy.
+fn crashed(stage: &mut Stage) {
+    let (path, back) = (folder("crashed"), folder("crashed-back"));
+    let store = filled(&path, 20_000);
+    // Long values in the middle: the bulk load ends there.
+    store.put(&BLOBS, (7000, 1), &vec![1; 40_000]).unwrap();
+    store.put(&BLOBS, (7001, 1), &vec![1; 3000]).unwrap();
+    let address = stage.server.fresh("crashed");
+    let server = std::cell::RefCell::new(&mut stage.server);
+    let crash_at = |call: u32| {
+        let (mut told, server) = (0, &server);
+        move |_: &latchwork_remote::CopyProgress| {
+            told += 1;
+            if told == call {
+                server.borrow_mut().stop(libc::SIGQUIT);
+            }
+        }
+    };
+    let lost = |done: Result<latchwork_remote::CopySummary, Error>| {
+        assert!(matches!(&done, Err(Error::Server(_))), "{done:?}");
+        server.borrow_mut().start();
+    };
+    lost(to_server(&store, &address, &mut crash_at(2)));
+    let copied = to_server(&store, &address, &mut |_| {}).unwrap();
+    assert_eq!(copied.records, 20_007);
+    for call in [2, 6] {
+        lost(from_server(&address, &back, &mut crash_at(call)));
+        assert!(!back.exists(), "half a copy has its name");
+    }
+    let copied = from_server(&address, &back, &mut |_| {}).unwrap();
+    assert!(copied.records == 20_007 && copied.found > 1000, "{copied:?}");
+    let home = Database::open(back.to_str().unwrap()).unwrap();
+    assert_eq!(all(&home), all(&Database::from(store.clone())));
+    drop((store, home));
+    std::fs::remove_dir_all(&path).unwrap();
+    std::fs::remove_dir_all(&back).unwrap();
 }

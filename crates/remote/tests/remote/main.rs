@@ -11,6 +11,8 @@ mod cuts;
 mod histories;
 mod refusals;
 mod server;
+mod tasks;
+mod trials;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -64,6 +66,8 @@ fn main() {
         cuts::TESTS,
         clients::TESTS,
         copies::TESTS,
+        tasks::TESTS,
+        trials::TESTS,
     ]
     .concat();
     if args.iter().any(|arg| arg == "--list") {
