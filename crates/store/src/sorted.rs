@@ -1,8 +1,8 @@
 //! Bulk load: creates a table from rows in the order of their keys.
 //!
-//! The transaction writes the table's name into the catalog first, and no other transaction sees
-//! it before the commit. All rows have the stamp of that record, so transactions and snapshots see
-//! them from the commit on, and an older snapshot finds by the stamp that they did not exist.
+//! The transaction first writes the table's name into the catalog. No other transaction sees it
+//! before the commit. All rows have the stamp of that record, so that they become visible with the
+//! commit, also for snapshots; an earlier snapshot finds by the stamp that they did not exist.
 
 use std::cell::Cell;
 
@@ -11,10 +11,10 @@ use latchwork_tree::{Error as TreeError, Header};
 
 use crate::engine::Engine;
 use crate::entry::{Entry, Types};
-use crate::files::tree_journal::Part;
+use crate::files::tree_journal::ChangeOrigin;
 use crate::idle::Kept;
 use crate::tables::{CATALOG, fits};
-use crate::{Attempts, Error, Key, Store, Table, TxnOptions, Value};
+use crate::{Error, Key, Store, Table, TxnOptions, Value, retry};
 
 impl<M: ConstMachine> Store<M> {
     /// Creates a table from rows in ascending order of their keys, in one transaction, and returns
@@ -68,7 +68,7 @@ impl<M: ConstMachine> Store<M> {
         let _settles = Settles(self);
         let run = |kept: &Kept<M>, _| {
             let (worker, made) = (&kept.worker, Cell::new(None));
-            let done = Attempts::run(worker, worker.locks()?, worker.slot(), &options, |txn| {
+            let done = retry::run(worker, worker.locks()?, worker.slot(), &options, |txn| {
                 // It may be set by an earlier attempt.
                 made.set(None);
                 worker.tables_are_found()?;
@@ -80,11 +80,11 @@ impl<M: ConstMachine> Store<M> {
                 let entry = Entry::new(tree, Types::of(K::TYPE, V::TYPE), table.version());
                 txn.write_raw(CATALOG, name, Some(&entry.bytes(limit - name.len())))?;
                 let stamp = worker.newest(CATALOG, name, &mut Vec::new())?.stamp;
-                // No other thread ends the transaction during its work.
+                // No other thread may roll the transaction back while the load runs.
                 let _work = worker.enter()?;
                 let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
                 let header = Header::from_bits(stamp.get());
-                let count = worker.with(tree, Part::System, |tree| tree.load(header, rows));
+                let count = worker.with(tree, ChangeOrigin::System, |tree| tree.load(header, rows));
                 let count = count.map_err(|why: Error| why.of_table(|| table.name().to_owned()))?;
                 made.set(Some(u64::from(tree)));
                 Ok(count)
@@ -100,16 +100,16 @@ impl<M: ConstMachine> Store<M> {
         Ok(done.value)
     }
 
-    /// How many bytes the key and the value of a row have at most together.
+    /// Returns how many bytes the key and the value of a row have at most together.
     #[doc(hidden)]
     pub fn load_limit(&self) -> usize {
-        // A record of the greatest length would be taken for that of a long value.
+        // A record of the maximum length would count as a long value.
         self.home().record_max - 1
     }
 }
 
-/// Decides about a table's root when its load has ended, also by a panic of the rows. The slot's
-/// next load or owner tries a failed decision again.
+/// Decides about the root of a table when its load has ended, also by a panic of the rows. If that
+/// fails, the next load or owner of the slot tries again.
 struct Settles<'s, M: ConstMachine>(&'s Store<M>);
 
 impl<M: ConstMachine> Drop for Settles<'_, M> {
