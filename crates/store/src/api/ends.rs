@@ -3,7 +3,6 @@
 use core::ops::{Bound, RangeBounds};
 
 use latchwork_machine::ConstMachine;
-use latchwork_tree::Batch;
 
 use crate::engine::Engine;
 use crate::snapshot::FEW;
@@ -355,45 +354,52 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     }
 
     /// Locks and returns the first or the last record that no other transaction has locked. Returns
-    /// `None` if others have locked the first few, or if there is no record: the caller waits.
+    /// `None` if others have locked the first few, or if no record exists: the caller waits.
     fn free_end(&mut self, tree: u32, back: bool) -> Result<Option<Bytes>, Error> {
-        let (mut batch, mut gone) = (Batch::default(), true);
-        while core::mem::take(&mut gone) {
+        let worker = &self.tables.kept.worker;
+        let mut batch = worker.spare();
+        let (mut found, mut gone) = (None, true);
+        while found.is_none() && core::mem::take(&mut gone) {
             let from = self.txn.behind_empty(tree, back);
-            self.tables.kept.worker.scan(tree, from, back, FEW, &mut batch)?;
+            worker.scan(tree, from, back, FEW, &mut batch)?;
             for row in batch.iter().filter(|row| !row.ghost) {
                 if !self.txn.try_lock(tree, row.key)? {
                     continue;
                 }
-                match self.txn.get_raw_for_update(tree, row.key)? {
-                    Some(value) => return Ok(Some((row.key.to_vec(), value))),
-                    // Removed since the scan: others may have been added since.
-                    None => gone = true,
+                if let Some(value) = self.txn.get_raw_for_update(tree, row.key)? {
+                    found = Some((row.key.to_vec(), value));
+                    break;
                 }
+                // It was removed since the scan, and others may have been added.
+                gone = true;
             }
         }
-        Ok(None)
+        worker.keep(batch);
+        Ok(found)
     }
 
     /// Returns the first or the last key whose newest version, of any transaction, exists.
     fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
-        let (mut batch, mut next, mut limit) = (Batch::default(), None::<Vec<u8>>, FEW);
+        let worker = &self.tables.kept.worker;
+        let (mut batch, mut next, mut limit) = (worker.spare(), None::<Vec<u8>>, FEW);
         let empty = self.txn.behind_empty(tree, back);
-        loop {
+        let found = loop {
             let from = match (&next, back) {
                 (None, _) => empty,
                 (Some(next), false) => Bound::Included(&next[..]),
                 (Some(next), true) => Bound::Excluded(&next[..]),
             };
-            self.tables.kept.worker.scan(tree, from, back, limit, &mut batch)?;
+            worker.scan(tree, from, back, limit, &mut batch)?;
             limit = usize::MAX;
             if let Some(row) = batch.iter().find(|row| !row.ghost) {
-                return Ok(Some(row.key.to_vec()));
+                break Some(row.key.to_vec());
             }
             match batch.next() {
                 Some(more) => next = Some(more.to_vec()),
-                None => return Ok(None),
+                None => break None,
             }
-        }
+        };
+        worker.keep(batch);
+        Ok(found)
     }
 }
