@@ -411,7 +411,7 @@ impl PyAsyncTransaction {
         let table = table.clone_ref(slf.py());
         let work = move |mut tx: AsyncTransaction| async move {
             let def = &table.get().def;
-            let key = tx.with(|tx| def.append(tx, &value)).await;
+            let key = tx.with(|tx| def.append(tx, &value, false)).await;
             (Some(tx), key.map(Found::Key))
         };
         Self::call(slf, None, None, work)

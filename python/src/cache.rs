@@ -2,9 +2,10 @@
 //!
 //! An entry is a header and a body: `latchwork/cache/record.py` has the picture. `set` and `add`
 //! change an entry that stays in its places in all indexes and counts for the same size: one record
-//! of the log, which is the commit as well. `insert` and `delete` add and remove an entry that has
-//! neither a tag nor a long body. Each call says if it is not such a case, and has done nothing
-//! then: `work.py` does all cases.
+//! of the log, which is the commit as well. `insert` adds an entry, or changes the size of one.
+//! `delete` removes an entry. Both handle only entries that have neither a tag nor a long body.
+//! Each call reports if it does not handle the case, and has then done nothing: `work.py` does all
+//! cases.
 
 use std::time::Duration;
 
@@ -35,14 +36,14 @@ const FRESH: u8 = 0;
 const OUTSIDE: u8 = 255;
 /// The unit of the counts, in bytes.
 const UNIT: i64 = 256;
-/// What a process counts, behind the first of its keys.
+/// The counts of a process: their offsets from the first of its keys.
 const COUNT: i64 = 0;
 const SIZE: i64 = 1;
 
 const HAS_TAG: u8 = 1;
 const LONG: u8 = 2;
 const TOUCHED: u8 = 4;
-/// The policy that goes by the number of reads.
+/// The policy that compares numbers of reads.
 const LEAST_FREQUENTLY_USED: u8 = 3;
 /// How the body of an integer begins: as itself, an int.
 const INTEGER: [u8; 2] = [1, b'i'];
@@ -90,6 +91,24 @@ fn parts(record: &mut [u8]) -> Option<(Head<'_>, &mut [u8])> {
     Some((Head(head), body))
 }
 
+/// Whether an entry that needs so many units may keep the units that are counted for it.
+fn fits(units: u32, counted: u32) -> bool {
+    units <= counted && u64::from(counted) <= 4 * u64::from(units)
+}
+
+/// Replaces the body of a record, if the entry stays in its places in all indexes.
+fn replace(record: &mut Vec<u8>, body: &[u8], now: f64, at: f64) -> Option<()> {
+    let (mut head, _) = parts(record)?;
+    if head.has(HAS_TAG | LONG) || at < head.float(INDEXED) || !head.stays(now) {
+        return None;
+    }
+    head.set(EXPIRE, at.to_le_bytes());
+    head.touch(now, 0);
+    record.truncate(HEAD);
+    record.extend_from_slice(body);
+    Some(())
+}
+
 /// Stores a body that counts for `units` again. Returns whether it did.
 #[pyfunction]
 #[pyo3(name = "_cache_set")]
@@ -103,17 +122,11 @@ pub(crate) fn set(
     let (now, at, units, time) = how;
     let (body, table) = (body.as_bytes(), table.get());
     let change = |record: &mut Vec<u8>| {
-        let (mut head, _) = parts(record)?;
-        let counted = head.number(UNITS);
-        let fits = units <= counted && u64::from(counted) <= 4 * u64::from(units);
-        if head.has(HAS_TAG | LONG) || !fits || at < head.float(INDEXED) || !head.stays(now) {
+        let (head, _) = parts(record)?;
+        if !fits(units, head.number(UNITS)) {
             return None;
         }
-        head.set(EXPIRE, at.to_le_bytes());
-        head.touch(now, 0);
-        record.truncate(HEAD);
-        record.extend_from_slice(body);
-        Some(())
+        replace(record, body, now, at)
     };
     let done = change_bytes(py, &table.db, &table.def, &key, duration(time)?, change)?;
     Ok(done.is_some())
@@ -211,9 +224,10 @@ impl Defs<'_> {
         &self,
         tx: &mut WriteTxn<'_, '_>,
         stripe: i64,
-        (more, units): (i64, u32),
+        (entries, units): (i64, i64),
     ) -> Result<(), Error> {
-        for (what, more) in [(COUNT, more), (SIZE, more * UNIT * i64::from(units))] {
+        let changes = [(COUNT, entries), (SIZE, UNIT * units)];
+        for (what, more) in changes.into_iter().filter(|(_, more)| *more != 0) {
             let (mut key, table) = (Vec::with_capacity(10), &self.counts.table);
             i64::append(&(stripe + what), false, &mut key);
             let read = |bytes: &[u8]| bytes.first_chunk().map_or(0, |old| i64::from_le_bytes(*old));
@@ -224,7 +238,8 @@ impl Defs<'_> {
     }
 }
 
-/// Adds an entry for a key that has none. Returns whether it did.
+/// Adds an entry for a key without an entry, or replaces the body if the entry stays in its places
+/// in all indexes. Returns how many more units the cache counts; None if it is no such case.
 #[pyfunction]
 #[pyo3(name = "_cache_insert")]
 pub(crate) fn insert(
@@ -234,7 +249,7 @@ pub(crate) fn insert(
     body: Bound<'_, PyBytes>,
     how: (f64, f64, u32, f64),
     place: (u64, bool, i64),
-) -> PyResult<bool> {
+) -> PyResult<Option<i64>> {
     let ((now, at, units, time), (row, ranked, stripe)) = (how, place);
     let (defs, body) = (tables.defs(), body.as_bytes());
     let (entry, mut named) = (defs.entries.key(&key)?, Vec::new());
@@ -251,13 +266,22 @@ pub(crate) fn insert(
         head.set(UNITS, units.to_le_bytes());
     }
     record.extend_from_slice(body);
+    let mut old = Vec::new();
     tables.write(py, time, |tx| {
-        if tx.get_for_update_with(&defs.entries.table, &entry, |_| ())?.is_some() {
-            return Ok(false);
+        let read = |bytes: &[u8]| bytes.clone_into(&mut old);
+        if tx.get_for_update_with(&defs.entries.table, &entry, read)?.is_some() {
+            let Some(()) = replace(&mut old, body, now, at) else { return Ok(None) };
+            let Some((mut head, _)) = parts(&mut old) else { return Ok(None) };
+            let counted = head.number(UNITS);
+            let counts = if fits(units, counted) { counted } else { units };
+            head.set(UNITS, counts.to_le_bytes());
+            tx.put(&defs.entries.table, &entry, &old)?;
+            let more = i64::from(counts) - i64::from(counted);
+            return defs.count(tx, stripe, (0, more)).map(|()| Some(more));
         }
         let order = key_of(None, None, row);
         if tx.get_for_update_with(&defs.order.table, &order, |_| ())?.is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         tx.put(&defs.order.table, &order, &named)?;
         tx.put(&defs.entries.table, &entry, &record)?;
@@ -267,7 +291,8 @@ pub(crate) fn insert(
         if at != f64::INFINITY {
             tx.put(&defs.expiry.table, &key_of(Some(at), None, row), &named)?;
         }
-        defs.count(tx, stripe, (1, units)).map(|()| true)
+        let units = i64::from(units);
+        defs.count(tx, stripe, (1, units)).map(|()| Some(units))
     })
 }
 
@@ -307,6 +332,6 @@ pub(crate) fn delete(
             tx.remove(&defs.expiry.table, &key_of(Some(head.float(INDEXED)), None, row))?;
         }
         let units = head.number(UNITS);
-        defs.count(tx, stripe, (-1, units)).map(|()| Some(units))
+        defs.count(tx, stripe, (-1, -i64::from(units))).map(|()| Some(units))
     })
 }

@@ -90,30 +90,42 @@ impl Def {
         next.ok_or(Refusal::Overflow(text))
     }
 
-    /// Writes a value behind the last record, under the next integer.
+    /// Writes a value behind the last record, under the next integer. With `alone` that is all that
+    /// the transaction does: then it waits for no other one, and passes over keys that others have
+    /// locked.
     pub(crate) fn append(
         &self,
         tx: &mut WriteTxn<'_, '_>,
         value: &[u8],
+        alone: bool,
     ) -> Result<Result<i64, Refusal>, Error> {
-        let mut next = match tx.last(&self.table)? {
+        let last = match alone {
+            true => tx.last_key(&self.table)?,
+            false => tx.last(&self.table)?.map(|(key, _)| key),
+        };
+        let mut next = match last.map(|key| <i64 as Key>::decode(&key)) {
             None => Ok(0),
-            Some((key, _)) => match <i64 as Key>::decode(&key) {
-                Ok(last) => self.after(last),
-                Err(_) => Err(Refusal::Type(
-                    "`append` needs a table whose last key is an int of 64 bits".to_owned(),
-                )),
-            },
+            Some(Ok(last)) => self.after(last),
+            Some(Err(_)) => Err(Refusal::Type(
+                "`append` needs a table whose last key is an int of 64 bits".to_owned(),
+            )),
         };
         let mut key = Vec::new();
         while let Ok(number) = next {
             key.clear();
             <i64 as Key>::append(&number, false, &mut key);
-            match tx.insert(&self.table, &key, value) {
-                // Another transaction was first: its record is the last one now.
-                Err(Error::Exists { .. }) => next = self.after(number),
-                done => return done.map(|()| next),
+            let inserted = match alone {
+                true => tx.try_insert_final(&self.table, &key, value)?,
+                false => match tx.insert(&self.table, &key, value) {
+                    // Another transaction was first: its record is the last one now.
+                    Err(Error::Exists { .. }) => false,
+                    done => done.map(|()| true)?,
+                },
+            };
+            if inserted {
+                break;
             }
+            next = self.after(number);
         }
         Ok(next)
     }
@@ -525,7 +537,8 @@ pub(crate) fn append<'py>(
 ) -> PyResult<Object<'py>> {
     def.has_integers()?;
     let value = def.values.encode(value)?;
-    let work = |tx: &mut WriteTxn<'_, '_>| def.append(tx, &value);
+    let alone = matches!(at, At::Store(_));
+    let work = |tx: &mut WriteTxn<'_, '_>| def.append(tx, &value, alone);
     // It holds no range: others append at the same time.
     let key = write_at(py, at, def, Level::ReadCommitted, work)?;
     Ok(key.map_err(Refusal::raise)?.into_pyobject(py)?.into_any())
@@ -551,7 +564,13 @@ pub(crate) fn pop_end<'py>(
     }
     // A call by itself reads one record, which it locks. To hold the range before it as well would
     // only keep others from appending and from taking the next one.
-    let popped = write_at(py, at, def, Level::ReadCommitted, pop)?;
+    let popped = match at {
+        At::Store(_) => {
+            let pop = |tx: &mut WriteTxn<'_, '_>| tx.pop_final(&def.table, back);
+            write_at(py, at, def, Level::ReadCommitted, pop)?
+        }
+        _ => write(py, at, def, pop)?,
+    };
     let Some((key, value)) = popped else { return Ok(None) };
     match def.pair(py, &key, &value) {
         Ok(pair) => Ok(Some(pair)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import pickle
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -197,6 +198,20 @@ def test_queue(db: latchwork.Store) -> None:
     db["words"]["w"] = 1
     with pytest.raises(TypeError, match="last key is an int"):
         db["words"].append(1)
+
+
+def test_queue_calls_pass_over_records_of_open_transactions(db: latchwork.Store) -> None:
+    q = db["queue"]
+    q.update({0: "a", 1: "b", 2: "c"})
+    with db.begin() as tx:
+        assert tx[q].get_for_update(0) == "a"
+        tx[q][3] = "open"
+        # From another thread: it would wait for this one.
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(q.append, "d").result() == 4
+            assert pool.submit(q.pop_first).result() == (1, "b")
+            assert pool.submit(q.pop_last).result() == (4, "d")
+    assert list(q.items()) == [(0, "a"), (2, "c"), (3, "open")]
 
 
 def test_add(db: latchwork.Store) -> None:

@@ -137,6 +137,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         Ok(self.owner.age()?)
     }
 
+    /// Returns whether it locks the ranges that it reads.
+    pub(crate) fn locks_ranges(&self) -> bool {
+        self.level == Level::Serializable
+    }
+
     /// Returns the error after which it can only be rolled back, if any.
     pub(crate) fn failed(&self) -> Option<&Error> {
         self.failed.as_ref()

@@ -71,19 +71,20 @@ class Entries(Many):
             return False
 
     def _insert(self, db_key: Any, body: bytes, now: float, at: float) -> bool:
-        """Adds an entry without tag and long body for a key that has none. Returns False, and has done nothing, if it is
-        not that case."""
+        """Stores an entry without tag and long body that is new, or that stays in its places. Returns False, and has
+        done nothing, if it is not that case."""
         if len(body) > INLINE:
             return False
         space, units = self._opened(), units_of(db_key, len(body))
         where = (space.next_row(now), self._policy != 0, space.stripe())
         try:
-            inserted = _cache_insert(space.plain, db_key, body, (now, at, units, self._timeout), where)
+            more = _cache_insert(space.plain, db_key, body, (now, at, units, self._timeout), where)
         except BUSY:
             return False
-        if inserted:
-            space.volume += units * UNIT
-        return inserted
+        if more is None:
+            return False
+        space.volume += more * UNIT
+        return True
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.set(key, value, retry=True)

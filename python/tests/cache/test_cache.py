@@ -57,6 +57,16 @@ def test_a_key_that_expires_later_than_before_keeps_its_place_in_the_index(cache
         assert len(cache) == 0
 
 
+def test_a_value_of_another_size_is_counted_by_the_compiled_part(cache):
+    volumes = []
+    with mock.patch.object(Cache, "_change", side_effect=AssertionError):
+        for size in (1, 1000, 300, 10, 900):
+            cache["a"] = b"x" * size
+            volumes.append(cache.volume())
+            assert cache["a"] == b"x" * size and cache.check() == []
+    assert volumes[0] < volumes[1] == volumes[2] > volumes[3] < volumes[4]
+
+
 def test_handles_of_one_folder_share_a_store(tmp_path):
     one, other = Cache(tmp_path), Cache(tmp_path / ".." / tmp_path.name)
     assert one._opened().store is other._opened().store

@@ -20,7 +20,7 @@ fn read_committed() -> TxnOptions {
     TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() }
 }
 
-/// One step at either end, or before what is there, of the table and of a map.
+/// One step at either end, or before its records, of the table and of a map.
 fn step(
     tx: &mut WriteTxn<'_, '_, Native>,
     map: &mut BTreeMap<u64, u64>,
@@ -64,8 +64,7 @@ fn step(
     Ok(())
 }
 
-/// What a transaction finds at the ends is what a map has there, whatever it wrote before, and
-/// whatever it took back.
+/// A transaction finds the same records at the ends as a map does, after any writes and rollbacks.
 #[test]
 fn the_ends_are_as_a_map_says() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
@@ -96,8 +95,8 @@ fn the_ends_are_as_a_map_says() {
     }
 }
 
-/// An end that one transaction has emptied, or read, is its own: another one's record does not come
-/// there before it ends.
+/// No other transaction writes a record at an end that a transaction has emptied or read, before
+/// that transaction ends.
 #[test]
 fn nobody_writes_at_an_end_that_is_held() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
@@ -135,8 +134,8 @@ fn bound(random: &mut Random) -> Bound<u64> {
     }
 }
 
-/// Of the ranges that one transaction has read, whatever they have in common, each key is its own;
-/// and no other key is.
+/// A transaction holds each key of the ranges that it has read, also if they overlap, and no other
+/// key.
 #[test]
 fn what_was_read_is_held_and_nothing_else() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
@@ -204,8 +203,8 @@ fn take_all(store: &Store<Native>, patience: &TxnOptions, back: bool) -> Vec<(u6
     taken
 }
 
-/// Those that take from one queue at the same time get each record once, with the value that it had
-/// last, also where their level holds no range and the queue is empty now and then.
+/// Threads that take from one queue at the same time get each record once, with its last value,
+/// also where their level holds no range and the queue is sometimes empty.
 #[test]
 fn each_record_is_taken_by_one() {
     const EACH: u64 = 1500;
@@ -306,7 +305,7 @@ fn a_range_is_removed_as_a_whole_or_not() {
     assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 0);
 }
 
-/// What is rolled back, and what a killed thread leaves, is used again.
+/// Space of a rollback, and space that a killed thread leaves, is used again.
 #[test]
 fn pages_of_what_is_rolled_back_are_used_again() {
     let disk = Simulated::default();
@@ -316,7 +315,7 @@ fn pages_of_what_is_rolled_back_are_used_again() {
         (0..3_000).try_for_each(|row| tx.put(&ROWS, round * 10_000 + row, row)).unwrap();
         tx.put(&LONG, round, &[7; 300_000]).unwrap();
         tx.roll_back().unwrap();
-        // What comes by unlinks some leaves that are empty.
+        // Later calls unlink some of the empty leaves.
         for row in 0..60 {
             store.put(&OTHERS, row, round).unwrap();
         }
@@ -354,7 +353,8 @@ fn locks_of_a_prepared_one_that_have_no_room_are_told() {
     assert_eq!(store.get(&ROWS, 0).unwrap(), Some(7));
 }
 
-/// What cannot be read as the table's type is told and stays: the transaction may go on.
+/// A record that cannot be read as the table's type is reported and stays; the transaction
+/// continues.
 #[test]
 fn what_cannot_be_read_is_not_removed() {
     const RAW: Table<Raw, Raw> = Table::new("rows");
@@ -369,4 +369,41 @@ fn what_cannot_be_read_is_not_removed() {
     assert!(matches!(value, Some(Error::Value { .. })), "{value:?}");
     assert!(matches!(key, Some(Error::Key { .. })), "{key:?}");
     assert_eq!(store.write(|tx| tx.pop_first(&RAW)).unwrap(), Some((one, vec![1, 2, 3])));
+}
+
+/// At read committed a pop passes over locked records, and waits only if it finds no other.
+#[test]
+fn read_committed_pops_pass_over_locked_records() {
+    let store = begin(&Simulated::default(), Mode::None).unwrap();
+    store.write(|tx| (0..3).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
+    let hasty = TxnOptions { time: std::time::Duration::from_millis(20), ..read_committed() };
+    let mut one = store.begin().unwrap();
+    one.with(|tx| tx.put(&ROWS, 0, 7)).unwrap();
+    one.with(|tx| tx.put(&ROWS, 3, 7)).unwrap();
+    std::thread::scope(|threads| {
+        let meanwhile = || {
+            let pop = |back| {
+                let popped = store.write_with(&hasty, |tx| tx.pop_final(&ROWS, back));
+                popped.map(|done| done.value)
+            };
+            let insert = |key| {
+                let inserted =
+                    store.write_with(&hasty, |tx| tx.try_insert_final(&ROWS, key, 9)).unwrap();
+                inserted.value
+            };
+            let last = store.write_with(&hasty, |tx| tx.last_key(&ROWS)).unwrap().value;
+            assert_eq!(last, Some(3), "not committed yet");
+            assert!(!insert(3), "locked");
+            assert!(!insert(2), "it exists");
+            assert_eq!(pop(true).unwrap(), Some((2, 2)), "3 is locked");
+            assert!(insert(4));
+            assert_eq!(pop(false).unwrap(), Some((1, 1)), "0 is locked");
+            assert_eq!(pop(false).unwrap(), Some((4, 9)));
+            assert!(matches!(pop(false), Err(Error::Deadline { .. })), "all are locked");
+        };
+        threads.spawn(meanwhile).join().unwrap();
+    });
+    drop(one);
+    assert_eq!(store.write(|tx| tx.pop_final(&ROWS, true)).unwrap(), Some((0, 0)));
+    assert_eq!(store.read(|tx| tx.count(&ROWS, ..)).unwrap(), 0);
 }

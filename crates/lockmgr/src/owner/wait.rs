@@ -80,17 +80,15 @@ impl<M: ConstMachine> Owner<'_, M> {
 
     /// Waits. The outer error means that the wait cannot continue.
     fn until_decided(&self, deadline: Option<Deadline>) -> Result<Result<(), Error>, Error> {
-        let mut spin = Spin::<M>::new(M::SPIN_NS);
-        loop {
-            if let Some(end) = self.poll()? {
-                return Ok(end);
-            }
-            if !spin.again() {
-                break;
-            }
+        if let Some(end) = self.poll_for_a_while()? {
+            return Ok(end);
         }
         let word = &self.memory.request(self.pending.get())?.state;
         let (mut nap, mut ahead) = first_nap(self.memory.inner().options.detect_after);
+        if !self.may_be_awaited()? {
+            // No cycle contains this owner, so its naps only look for deaths.
+            nap = nap.max(NAP_DEATHS);
+        }
         let (mut naps, mut again) = (0u32, false);
         let mut since = get(&self.cell.since);
         // Most waits end soon, and a search takes latches: so it usually begins only after a nap.
@@ -105,7 +103,13 @@ impl<M: ConstMachine> Owner<'_, M> {
             if state.waits() && !state.is_called() {
                 M::wait(&word.word, state.word(), Some(self.memory.nap_until(nap, deadline)));
             }
-            if let Some(end) = self.poll()? {
+            // Acquire: as in `poll`.
+            let end = match word.load(Acquire).is_called() {
+                // Running threads may take the lock first: compete with them before the next nap.
+                true => self.poll_for_a_while()?,
+                false => self.poll()?,
+            };
+            if let Some(end) = end {
                 return Ok(end);
             }
             if deadline.is_some_and(|deadline| deadline.passed::<M>()) || is_interrupted() {
@@ -128,6 +132,17 @@ impl<M: ConstMachine> Owner<'_, M> {
                 since = if again { since } else { looked };
             }
             naps += 1;
+        }
+    }
+
+    /// Spins until the request is decided. Returns the outcome, or `None` if it still waits.
+    fn poll_for_a_while(&self) -> Result<Option<Result<(), Error>>, Error> {
+        let mut spin = Spin::<M>::new(M::SPIN_NS);
+        loop {
+            let end = self.poll()?;
+            if end.is_some() || !spin.again() {
+                return Ok(end);
+            }
         }
     }
 

@@ -3,7 +3,6 @@
 use core::ops::{Bound, RangeBounds};
 
 use latchwork_machine::ConstMachine;
-use latchwork_tree::Batch;
 
 use crate::engine::Engine;
 use crate::snapshot::FEW;
@@ -13,6 +12,16 @@ use crate::{Error, Key, Table, Value};
 /// A record, as a call returns it.
 type Record<K, V> = (<K as Key>::Owned, <V as Value>::Owned);
 type Bytes = (Vec<u8>, Vec<u8>);
+
+/// What happens to a record at an end of a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Take {
+    /// It stays.
+    No,
+    Now,
+    /// Its removal and the commit are one log record.
+    AsCommit,
+}
 
 impl<M: ConstMachine> ReadTxn<'_, M> {
     /// Returns the first record of a table. O(log n), and one step for each removed record before
@@ -188,7 +197,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         &mut self,
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error> {
-        self.end(table, false, false)
+        self.end(table, false, Take::No)
     }
 
     /// Returns the last record of a table; see [`first`](Self::first).
@@ -200,12 +209,15 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         &mut self,
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error> {
-        self.end(table, true, false)
+        self.end(table, true, Take::No)
     }
 
     /// Removes the first record of a table and returns it. Transactions that do this at the same
-    /// time wait for each other, and each gets another record. The cost is that of
-    /// [`first`](Self::first).
+    /// time wait for each other, and each gets another record. At [`Level::ReadCommitted`] they do
+    /// not wait: each passes over records that others have locked, unless it finds no other among
+    /// the first 16. The cost is that of [`first`](Self::first).
+    ///
+    /// [`Level::ReadCommitted`]: crate::Level::ReadCommitted
     ///
     /// # Errors
     ///
@@ -214,7 +226,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         &mut self,
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error> {
-        self.end(table, false, true)
+        self.end(table, false, Take::Now)
     }
 
     /// Removes the last record of a table and returns it; see [`pop_first`](Self::pop_first).
@@ -226,31 +238,92 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         &mut self,
         table: &Table<K, V>,
     ) -> Result<Option<Record<K, V>>, Error> {
-        self.end(table, true, true)
+        self.end(table, true, Take::Now)
+    }
+
+    /// Removes the first record of a table, or the last with `back`, as the last operation of the
+    /// transaction; see [`put_final`](Self::put_final).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`pop_first`](Self::pop_first) and [`put_final`](Self::put_final).
+    pub fn pop_final<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        back: bool,
+    ) -> Result<Option<Record<K, V>>, Error> {
+        self.end(table, back, Take::AsCommit)
+    }
+
+    /// Returns the last key of a table, committed or not. Locks nothing, so other transactions may
+    /// write after it. O(log n), and one step for each removed record after it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`get`](Self::get).
+    pub fn last_key<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+    ) -> Result<Option<K::Owned>, Error> {
+        let tree = self.tree(table)?;
+        // As in `end`.
+        self.txn.savepoint()?;
+        self.candidate(tree, true)?.map(|key| table.key_of(&key)).transpose()
+    }
+
+    /// Writes a value as the last operation of the transaction, if the record does not exist and no
+    /// other transaction has locked its key. Returns whether it did.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`put_final`](Self::put_final).
+    pub fn try_insert_final<K: Key, V: Value>(
+        &mut self,
+        table: &Table<K, V>,
+        key: K::Of<'_>,
+        value: V::Of<'_>,
+    ) -> Result<bool, Error> {
+        let (tree, key) = (self.tree(table)?, table.key(&key)?);
+        let free = self.txn.try_lock(tree, &key)?
+            && !self.txn.get_for_update_into(tree, &key, &mut Vec::new())?;
+        if free {
+            self.txn.write_last(tree, &key, Some(&table.value(&value)))?;
+        }
+        Ok(free)
     }
 
     fn end<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
         back: bool,
-        take: bool,
+        take: Take,
     ) -> Result<Option<Record<K, V>>, Error> {
         let tree = self.tree(table)?;
         // The transaction's own deferred write must be in the tree.
         self.txn.savepoint()?;
-        let Some((key, value)) = self.end_raw(tree, back, take)? else { return Ok(None) };
+        let Some((key, value)) = self.end_raw(tree, back, take != Take::No)? else {
+            return Ok(None);
+        };
         // Decode before the removal, so that a record that cannot be decoded stays.
         let record = (table.key_of(&key)?, table.value_of(&value)?);
-        if take {
-            self.txn.write_raw(tree, &key, None)?;
-            self.txn.note_empty(tree, back, &key);
+        match take {
+            Take::No => return Ok(Some(record)),
+            Take::Now => self.txn.write_raw(tree, &key, None)?,
+            Take::AsCommit => self.txn.write_last(tree, &key, None)?,
         }
+        self.txn.note_empty(tree, back, &key);
         Ok(Some(record))
     }
 
     /// Returns the first or the last record, and locks the range up to it. To remove the record
     /// (`take`), its key is locked first, so that two transactions do not both hold the range.
     fn end_raw(&mut self, tree: u32, back: bool, take: bool) -> Result<Option<Bytes>, Error> {
+        if take
+            && !self.txn.locks_ranges()
+            && let Some(record) = self.free_end(tree, back)?
+        {
+            return Ok(Some(record));
+        }
         loop {
             let candidate = self.candidate(tree, back)?;
             if let (Some(key), true) = (&candidate, take)
@@ -280,25 +353,53 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         }
     }
 
+    /// Locks and returns the first or the last record that no other transaction has locked. Returns
+    /// `None` if others have locked the first few, or if no record exists: the caller waits.
+    fn free_end(&mut self, tree: u32, back: bool) -> Result<Option<Bytes>, Error> {
+        let worker = &self.tables.kept.worker;
+        let mut batch = worker.spare();
+        let (mut found, mut gone) = (None, true);
+        while found.is_none() && core::mem::take(&mut gone) {
+            let from = self.txn.behind_empty(tree, back);
+            worker.scan(tree, from, back, FEW, &mut batch)?;
+            for row in batch.iter().filter(|row| !row.ghost) {
+                if !self.txn.try_lock(tree, row.key)? {
+                    continue;
+                }
+                if let Some(value) = self.txn.get_raw_for_update(tree, row.key)? {
+                    found = Some((row.key.to_vec(), value));
+                    break;
+                }
+                // It was removed since the scan, and others may have been added.
+                gone = true;
+            }
+        }
+        worker.keep(batch);
+        Ok(found)
+    }
+
     /// Returns the first or the last key whose newest version, of any transaction, exists.
     fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
-        let (mut batch, mut next, mut limit) = (Batch::default(), None::<Vec<u8>>, FEW);
+        let worker = &self.tables.kept.worker;
+        let (mut batch, mut next, mut limit) = (worker.spare(), None::<Vec<u8>>, FEW);
         let empty = self.txn.behind_empty(tree, back);
-        loop {
+        let found = loop {
             let from = match (&next, back) {
                 (None, _) => empty,
                 (Some(next), false) => Bound::Included(&next[..]),
                 (Some(next), true) => Bound::Excluded(&next[..]),
             };
-            self.tables.kept.worker.scan(tree, from, back, limit, &mut batch)?;
+            worker.scan(tree, from, back, limit, &mut batch)?;
             limit = usize::MAX;
             if let Some(row) = batch.iter().find(|row| !row.ghost) {
-                return Ok(Some(row.key.to_vec()));
+                break Some(row.key.to_vec());
             }
             match batch.next() {
                 Some(more) => next = Some(more.to_vec()),
-                None => return Ok(None),
+                None => break None,
             }
-        }
+        };
+        worker.keep(batch);
+        Ok(found)
     }
 }

@@ -65,6 +65,21 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         })
     }
 
+    /// Takes the lock of a record for writing, if that is possible without waiting. Returns whether
+    /// it did.
+    pub(crate) fn try_lock(&mut self, tree: u32, key: &[u8]) -> Result<bool, Error> {
+        self.guard(|txn| {
+            txn.catch_up()?;
+            let mut bytes = [0; LOCK_NAME];
+            let length = lock_name(tree, key, &mut bytes);
+            match txn.owner.try_lock(&bytes[..length], X) {
+                Ok(()) => Ok(true),
+                Err(LocksError::NotGranted) => Ok(false),
+                Err(why) => Err(why.into()),
+            }
+        })
+    }
+
     /// Requests a lock for which the transaction's request count is at its maximum. All counts are
     /// released together at the end of the transaction, so one of them may be released now; the
     /// lock stays held.
