@@ -11,10 +11,10 @@ use latchwork_tree::{Error as TreeError, Header};
 
 use crate::engine::Engine;
 use crate::entry::{Entry, Types};
-use crate::files::tree_journal::Part;
+use crate::files::tree_journal::ChangeOrigin;
 use crate::idle::Kept;
 use crate::tables::{CATALOG, fits};
-use crate::{Attempts, Error, Key, Store, Table, TxnOptions, Value};
+use crate::{Error, Key, Store, Table, TxnOptions, Value, retry};
 
 impl<M: ConstMachine> Store<M> {
     /// Creates a table from rows in ascending order of their keys, in one transaction, and returns
@@ -69,7 +69,7 @@ impl<M: ConstMachine> Store<M> {
         let _settles = Settles(self);
         let run = |kept: &Kept<M>, _| {
             let (worker, made) = (&kept.worker, Cell::new(None));
-            let done = Attempts::run(worker, worker.locks()?, worker.slot(), &options, |txn| {
+            let done = retry::run(worker, worker.locks()?, worker.slot(), &options, |txn| {
                 // It may be set by an earlier attempt.
                 made.set(None);
                 worker.tables_are_found()?;
@@ -85,7 +85,7 @@ impl<M: ConstMachine> Store<M> {
                 let _work = worker.enter()?;
                 let Some(rows) = once.take() else { return Err(Error::RowsTaken) };
                 let header = Header::from_bits(stamp.get());
-                let count = worker.with(tree, Part::System, |tree| tree.load(header, rows));
+                let count = worker.with(tree, ChangeOrigin::System, |tree| tree.load(header, rows));
                 let count = count.map_err(|why: Error| why.of_table(|| table.name().to_owned()))?;
                 made.set(Some(u64::from(tree)));
                 Ok(count)
