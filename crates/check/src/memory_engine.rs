@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard};
 
-use latchwork_store::{
-    Batch, Chain, Commits, Engine, Error, Header, How, Row, Stamp, Version, Wrote,
+use latchwork_store::Error;
+use latchwork_store::internals::{
+    Commits, Engine, Stamp, UndoChain, Version, WriteOptions, WriteOutcome,
 };
+use latchwork_tree::{Batch, Header, Row};
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,16 +177,16 @@ impl Engine for Memory {
 
     fn write(
         &self,
-        chain: &mut Chain,
+        chain: &mut UndoChain,
         tree: u32,
         key: &[u8],
         value: Option<&[u8]>,
-        how: How,
-    ) -> Result<Wrote, Error> {
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, Error> {
         let mut state = self.state();
         let claimed = state.claims.get(&tree).is_some_and(|claims| *claims > 0);
-        if claimed && !how.cleared && self.bug != Bug::ClaimsIgnored {
-            return Ok(Wrote::Claimed);
+        if claimed && !options.cleared && self.bug != Bug::ClaimsIgnored {
+            return Ok(WriteOutcome::Claimed);
         }
         let old = state.trees.entry(tree).or_default().get(key).cloned().unwrap_or_default();
         let at = state.append(Entry::Write { tree, key: key.to_vec(), old, prev: chain.last });
@@ -193,14 +195,14 @@ impl Engine for Memory {
         chain.last = at;
         let found = Found { stamp: Stamp::new(chain.slot, at), value: value.map(<[u8]>::to_vec) };
         state.trees.entry(tree).or_default().insert(key.to_vec(), found);
-        if how.last {
+        if options.last {
             (chain.last, chain.committed) = (0, at);
             state.committed(chain.slot, at);
         }
-        Ok(Wrote::Done)
+        Ok(WriteOutcome::Done)
     }
 
-    fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
+    fn undo(&self, chain: &mut UndoChain, at: u64) -> Result<u64, Error> {
         let mut state = self.state();
         let (tree, key, old, next) = match state.log.get((at / 16) as usize - 1) {
             Some(Entry::Write { tree, key, old, prev }) => (*tree, key.clone(), old.clone(), *prev),
@@ -218,14 +220,14 @@ impl Engine for Memory {
         Ok(next)
     }
 
-    fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
+    fn commit(&self, chain: &mut UndoChain) -> Result<u64, Error> {
         let mut state = self.state();
         let at = state.append(Entry::Commit);
         state.committed(chain.slot, at);
         Ok(at)
     }
 
-    fn ended(&self, chain: &mut Chain) -> Result<(), Error> {
+    fn ended(&self, chain: &mut UndoChain) -> Result<(), Error> {
         let mut state = self.state();
         state.append(Entry::End);
         state.open.remove(&chain.slot);

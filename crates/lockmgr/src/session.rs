@@ -262,7 +262,7 @@ impl<M: ConstMachine> Session<M> {
     /// # Errors
     ///
     /// [`Error::Region`].
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         self.memory.places()
     }

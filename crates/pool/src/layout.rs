@@ -164,7 +164,6 @@ const _: () = assert!(FILE_COUNTS + 8 <= FILE_SYNCING && FILE_SYNCING < FILE_WOR
 const _: () = assert!(TIMES_AT == 33_792);
 
 /// The version of this layout. A pool with another layout belongs to another version of this crate.
-#[doc(hidden)]
 pub const LAYOUT: u64 = 5;
 
 /// The fewest frames of a pool.

@@ -70,7 +70,6 @@ mod view;
 pub use crate::counts::{Stats, TIME_CLASSES};
 pub use crate::error::{Cause, Error};
 pub use crate::handle::Handle;
-#[doc(hidden)]
 pub use crate::layout::LAYOUT;
 pub use crate::life::fault::sound;
 pub use crate::life::pin::Pin;

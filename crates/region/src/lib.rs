@@ -60,6 +60,7 @@ mod memory;
 mod mount;
 mod open;
 mod pinned;
+#[cfg(feature = "internals")]
 mod places;
 mod plain;
 mod region;

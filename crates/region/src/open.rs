@@ -155,7 +155,7 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Sets how many owners a free process slot has had, for tests of the end of that count.
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn set_owners_ever(&self, process: u32, owners: u32) {
         if process < self.inner.header.processes {
             // Relaxed: the slot is free.

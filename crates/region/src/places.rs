@@ -14,7 +14,6 @@ use crate::slots::{PROCESS_BYTES, THREAD_BYTES, unpack};
 impl<M: ConstMachine> Region<M> {
     /// Returns address, length and name of the header, the slots, the blocks by cell size, and the
     /// areas of a region without a file. Empty in the child of a fork.
-    #[doc(hidden)]
     pub fn places(&self) -> Vec<(usize, usize, String)> {
         if self.check().is_err() {
             return Vec::new();

@@ -10,9 +10,11 @@ use core::ops::Bound;
 use latchwork_lockmgr::{Held, KeyRange, RangeKind};
 use latchwork_tree::Batch;
 
+use crate::Error;
 use crate::error::of_tree;
+use crate::seen::Commits;
+use crate::stamp::Stamp;
 use crate::user::Used;
-use crate::{Commits, Error, Stamp};
 
 /// A version of a record. Its value is in the buffer that the caller passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct Version {
 
 /// The log records of a transaction, linked from the last to the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Chain {
+pub struct UndoChain {
     /// The transaction's thread slot.
     pub slot: u16,
     /// Position of its last record; 0 if there is none.
@@ -36,7 +38,7 @@ pub struct Chain {
 
 /// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrote {
+pub enum WriteOutcome {
     /// The record is changed in the log and in the tree.
     Done,
     /// Nothing was changed. Transactions hold ranges of this tree, so the writer must request its
@@ -48,8 +50,8 @@ pub enum Wrote {
 
 /// Trees and a log.
 ///
-/// Any number of threads may call these functions at the same time. The calls with a [`Chain`] of
-/// one slot are made by one thread at a time.
+/// Any number of threads may call these functions at the same time. The calls with an [`UndoChain`]
+/// of one slot are made by one thread at a time.
 ///
 /// # Errors
 ///
@@ -67,7 +69,6 @@ pub trait Engine: Commits {
     ///
     /// # Errors
     ///
-    /// See the trait.
     /// See the trait.
     fn scan(
         &self,
@@ -113,12 +114,12 @@ pub trait Engine: Commits {
     /// committed; `chain` reports whether it did.
     fn write(
         &self,
-        chain: &mut Chain,
+        chain: &mut UndoChain,
         tree: u32,
         key: &[u8],
         value: Option<&[u8]>,
-        how: How,
-    ) -> Result<Wrote, Error>;
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, Error>;
 
     /// Rolls back the change that the log record at `at` describes. Restores the record's old value
     /// and stamp, and logs that. Returns the position of the next log record to roll back, or 0 at
@@ -127,14 +128,14 @@ pub trait Engine: Commits {
     /// # Errors
     ///
     /// See the trait.
-    fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error>;
+    fn undo(&self, chain: &mut UndoChain, at: u64) -> Result<u64, Error>;
 
     /// Logs the commit of the transaction. Returns its position.
     ///
     /// # Errors
     ///
     /// See the trait. After an error the transaction is not committed.
-    fn commit(&self, chain: &mut Chain) -> Result<u64, Error>;
+    fn commit(&self, chain: &mut UndoChain) -> Result<u64, Error>;
 
     /// Logs that the transaction is prepared under this id, with the locks that it holds. From then
     /// on it survives any death and is neither committed nor rolled back until a thread decides.
@@ -143,7 +144,7 @@ pub trait Engine: Commits {
     /// # Errors
     ///
     /// See the trait. After an error the transaction is not prepared.
-    fn prepare(&self, chain: &mut Chain, gid: &[u8], held: &Held) -> Result<u64, Error> {
+    fn prepare(&self, chain: &mut UndoChain, gid: &[u8], held: &Held) -> Result<u64, Error> {
         let _ = (chain, gid, held);
         Err(Error::Engine("this engine prepares no transactions".to_owned()))
     }
@@ -154,7 +155,7 @@ pub trait Engine: Commits {
     /// # Errors
     ///
     /// See the trait.
-    fn ended(&self, chain: &mut Chain) -> Result<(), Error>;
+    fn ended(&self, chain: &mut UndoChain) -> Result<(), Error>;
 
     /// Checks that the changes of the slot's transaction still exist. Another thread may have
     /// rolled them back because the transaction was open for too long.
@@ -238,7 +239,7 @@ pub trait Engine: Commits {
 
 /// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct How {
+pub struct WriteOptions {
     /// The write is the last one of the transaction, and commits it.
     pub last: bool,
     /// The writer already holds its range among the ranges of other transactions.
@@ -247,7 +248,7 @@ pub struct How {
     pub over: bool,
 }
 
-impl How {
+impl WriteOptions {
     /// A piece of a long value: no other transaction writes its key.
     pub(crate) const PIECE: Self = Self { last: false, cleared: true, over: true };
 }

@@ -5,6 +5,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod decide;
 pub(crate) mod empty;
 pub(crate) mod empty_pages;
+#[cfg(feature = "internals")]
 pub(crate) mod frontiers;
 pub(crate) mod inner;
 pub(crate) mod kinds;

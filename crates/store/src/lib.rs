@@ -82,6 +82,8 @@
 //! `README.md` of this crate lists the contents of each file.
 
 #![warn(clippy::all)]
+// Without `internals`, its items are `pub` and not exported.
+#![cfg_attr(not(feature = "internals"), allow(unreachable_pub))]
 
 mod admission;
 mod api;
@@ -134,15 +136,9 @@ pub use crate::api::kept::KeptSnapshot;
 pub use crate::api::multi::{Pairs, Values};
 pub use crate::api::sequence::Sequence;
 pub use crate::api::tasks::{AsyncTransaction, TransactionGuard};
-#[doc(hidden)]
-pub use crate::engine::{Chain, Engine, How, Version, Wrote};
 pub use crate::entry::TableInfo;
 pub use crate::error::{Error, GID_MAX};
-#[doc(hidden)]
-pub use crate::files::frontiers::Frontiers;
 pub use crate::files::inner::Sizes;
-#[doc(hidden)]
-pub use crate::files::undo_ownership::{State as TurnState, Turn};
 pub use crate::key::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, StartsWith, Uuid};
 pub use crate::lock_error::{Holder, KeyBounds};
 pub use crate::names::NAME_MAX;
@@ -153,14 +149,8 @@ pub use crate::prepared::Prepared;
 pub use crate::raw::Raw;
 pub use crate::refusal::Refusal;
 pub use crate::retry::{Attempts, TxnOptions};
-#[doc(hidden)]
-pub use crate::seen::Commits;
 pub use crate::server_error::{ServerError, ServerFailure};
 pub use crate::snapshot::EachRecord;
-#[doc(hidden)]
-pub use crate::snapshot::Snapshot;
-#[doc(hidden)]
-pub use crate::stamp::Stamp;
 pub use crate::store::{Counts, Store};
 pub use crate::table::{Multi, Table};
 pub use crate::tools::{Activity, Copied, Copying, DataFile, restore};
@@ -177,13 +167,9 @@ pub use crate::tools::{
 pub use crate::tools::{Upgraded, upgrade};
 pub use crate::tools::{region_file, store_of_region};
 pub use crate::transact::{ReadOps, Record, WriteOps};
-#[doc(hidden)]
-pub use crate::txn::Txn;
 pub use crate::txn::{Level, Savepoint};
 pub use crate::typed::{ReadTxn, Rows, WriteTxn};
 pub use crate::types::Type;
-#[doc(hidden)]
-pub use crate::user::Used;
 pub use crate::user::{Entered, TaskClosure};
 #[cfg(feature = "json")]
 pub use crate::value::Json;
@@ -197,4 +183,21 @@ pub use latchwork_lockmgr::set_interrupt;
 pub use latchwork_log::{LogWork, Mode};
 pub use latchwork_pool::Cause;
 pub use latchwork_region::ProcessState;
+// For `latchwork-remote`, which fills the same batches.
+#[doc(hidden)]
 pub use latchwork_tree::{Batch, Header, Row};
+
+/// The engine, transactions and shared words, for models, tests and measurements. Their interface
+/// changes with any version.
+#[cfg(feature = "internals")]
+pub mod internals {
+    pub use crate::engine::{Engine, UndoChain, Version, WriteOptions, WriteOutcome};
+    pub use crate::files::frontiers::Frontiers;
+    pub use crate::files::undo_ownership::{State as UndoState, UndoOwnership};
+    pub use crate::retry::run;
+    pub use crate::seen::Commits;
+    pub use crate::snapshot::Snapshot;
+    pub use crate::stamp::Stamp;
+    pub use crate::txn::Txn;
+    pub use crate::user::Used;
+}

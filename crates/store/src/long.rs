@@ -16,9 +16,10 @@
 //! own. The number consists of the thread slot and the end of the log before the first piece. It is
 //! unique, and different threads write to different places of the tree.
 
+use crate::Error;
 use crate::error::of_tree;
+use crate::stamp::Stamp;
 use crate::value::VALUE_MAX;
-use crate::{Error, Stamp};
 
 /// The tree of pieces: its root is the second page.
 pub(crate) const PIECES: u32 = 1;

@@ -19,8 +19,10 @@ use latchwork_lockmgr::{Owner, OwnerOptions, Session, Wait};
 use latchwork_log::Mode;
 use latchwork_machine::{Clock, ConstMachine, Deadline};
 
+use crate::engine::Engine;
 use crate::txn::Contended;
-use crate::{Engine, Error, Level, Txn};
+use crate::txn::Txn;
+use crate::{Error, Level};
 
 /// Options of a transaction.
 #[derive(Clone, Copy, Debug)]
@@ -66,29 +68,28 @@ pub struct Attempts<R> {
     pub runs: u32,
 }
 
-impl<R> Attempts<R> {
-    /// Runs a closure in a transaction until it commits. `session` belongs to the thread that has
-    /// `slot`.
-    ///
-    /// # Errors
-    ///
-    /// The closure's error, if it is not retryable; [`Error::Deadline`]; [`Error::Locks`],
-    /// [`Error::Engine`]. The transaction was rolled back.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the closure panics; the transaction is rolled back first.
-    #[doc(hidden)]
-    pub fn run<E: Engine, M: ConstMachine>(
-        engine: &E,
-        session: &Session<M>,
-        slot: u16,
-        options: &TxnOptions,
-        body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
-    ) -> Result<Self, Error> {
-        Self::run_until(engine, session, slot, options, body, |returned, _| Ok(returned))
-    }
+/// Runs a closure in a transaction until it commits. `session` belongs to the thread that has
+/// `slot`.
+///
+/// # Errors
+///
+/// The closure's error, if it is not retryable; [`Error::Deadline`]; [`Error::Locks`],
+/// [`Error::Engine`]. The transaction was rolled back.
+///
+/// # Panics
+///
+/// Panics if the closure panics; the transaction is rolled back first.
+pub fn run<R, E: Engine, M: ConstMachine>(
+    engine: &E,
+    session: &Session<M>,
+    slot: u16,
+    options: &TxnOptions,
+    body: impl FnMut(&mut Txn<'_, E, M>) -> Result<R, Error>,
+) -> Result<Attempts<R>, Error> {
+    Attempts::run_until(engine, session, slot, options, body, |returned, _| Ok(returned))
+}
 
+impl<R> Attempts<R> {
     /// Runs a closure that returns the caller's own error type. The transaction itself decides
     /// whether it is retried.
     pub(crate) fn run_as<E: Engine, M: ConstMachine, X: From<Error>>(

@@ -16,7 +16,8 @@
 use core::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::{Error, Stamp};
+use crate::Error;
+use crate::stamp::Stamp;
 
 /// The commits that the log records for each slot.
 pub trait Commits {

@@ -4,10 +4,11 @@ use core::ops::{Bound, RangeBounds};
 
 use latchwork_tree::{Batch, Header};
 
+use crate::Error;
 use crate::engine::{Engine, Version};
 use crate::long::{PIECES, whole};
 use crate::seen::View;
-use crate::{Error, Stamp};
+use crate::stamp::Stamp;
 
 /// The callback of a scan, called with each key and value. The scan continues while it returns
 /// `true`.
@@ -94,6 +95,7 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     /// # Errors
     ///
     /// Those of [`get_into`](Self::get_into).
+    #[cfg(feature = "internals")]
     pub fn get_raw(&self, tree: u32, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let mut value = Vec::new();
         Ok(self.get_into(tree, key, &mut value)?.then_some(value))

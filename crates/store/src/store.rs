@@ -20,9 +20,10 @@ use crate::files::session::StoreSession;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
+use crate::snapshot::Snapshot;
 use crate::tables::{Catalog, Tables, as_shown, entries, infos, tables};
 use crate::typed::{ReadTxn, WriteTxn};
-use crate::{Attempts, Error, Key, Snapshot, Table, TableInfo, TxnOptions, Value};
+use crate::{Attempts, Error, Key, Table, TableInfo, TxnOptions, Value, retry};
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
@@ -167,7 +168,7 @@ impl<M: ConstMachine> Store<M> {
         folder: &Path,
         sizes: &Sizes,
     ) -> Result<Self, Error> {
-        Self::in_region_with(region, disk, folder, sizes, 1)
+        Ok(Self::of(StoreInner::open(region, disk, folder, sizes, 1)?, None, Opened::default()))
     }
 
     /// Opens a store as [`in_region`](Self::in_region) does, with a number of threads that redo the
@@ -176,7 +177,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// [`Error::Options`] if the sizes are invalid; errors of the [store's parts](Error).
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn in_region_with(
         region: &Region<M>,
         disk: &Arc<dyn Disk>,
@@ -194,7 +195,7 @@ impl<M: ConstMachine> Store<M> {
     /// # Errors
     ///
     /// [`Error::Region`] in the child of a fork; errors of the [store's parts](Error).
-    #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let home = &self.inner.home;
         let mut found = home.manager.region().places();
@@ -503,7 +504,7 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, Error> {
         let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
-            Attempts::run(worker, worker.locks()?, worker.slot(), options, |txn| {
+            retry::run(worker, worker.locks()?, worker.slot(), options, |txn| {
                 body(&mut WriteTxn { txn, tables })
             })
         };

@@ -15,8 +15,10 @@ use crate::files::session::StoreSession;
 use crate::idle::{Kept, Scratch, Sessions};
 use crate::names::{Found, NAME_MAX};
 use crate::seen::View;
+use crate::snapshot::Snapshot;
 use crate::table::Asked;
-use crate::{Attempts, Error, Key, Snapshot, Table, Txn, TxnOptions, Value};
+use crate::txn::Txn;
+use crate::{Error, Key, Table, TxnOptions, Value, retry};
 
 pub(crate) use crate::entry::{CATALOG_NAME, root_of};
 
@@ -191,7 +193,7 @@ impl<M: ConstMachine> Catalog<M> {
             Wait::Never => options.time = Duration::ZERO,
             _ => {}
         }
-        let done = Attempts::run(&worker, worker.locks()?, worker.slot(), &options, |txn| {
+        let done = retry::run(&worker, worker.locks()?, worker.slot(), &options, |txn| {
             // It may be set by an earlier attempt.
             made.set(None);
             worker.tables_are_found()?;

@@ -32,7 +32,7 @@ use latchwork_lockmgr::{Error as LocksError, Owner, Reason, Wait};
 use latchwork_machine::{ConstMachine, Native};
 
 use crate::Error;
-use crate::engine::{Chain, Engine, How, Wrote};
+use crate::engine::{Engine, UndoChain, WriteOptions, WriteOutcome};
 use crate::long::{Long, PIECES, is_long};
 pub(crate) use crate::txn::contended::Contended;
 use crate::txn::held_ends::HeldEnds;
@@ -71,7 +71,7 @@ struct Pending {
 pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
     engine: &'t E,
     owner: Owner<'t, M>,
-    chain: Chain,
+    chain: UndoChain,
     level: Level,
     wait: Wait,
     /// Keys that this attempt, or an earlier one, could not lock for writing.
@@ -102,7 +102,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// Creates a transaction of the thread that has this slot, which must have no other. Its locks
     /// belong to `owner`, of a manager with the modes [`granular`](latchwork_lockmgr::granular).
     pub fn new(engine: &'t E, owner: Owner<'t, M>, slot: u16, level: Level) -> Self {
-        let chain = Chain { slot, ..Chain::default() };
+        let chain = UndoChain { slot, ..UndoChain::default() };
         Self {
             engine,
             owner,
@@ -353,22 +353,22 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         value: Option<&[u8]>,
         last: bool,
     ) -> Result<(), Error> {
-        let mut how = How { last, ..How::default() };
+        let mut options = WriteOptions { last, ..WriteOptions::default() };
         loop {
-            match self.engine.write(&mut self.chain, tree, key, value, how)? {
-                Wrote::Done => return Ok(()),
-                Wrote::Claimed => self.take_place(tree, key)?,
-                Wrote::Long => {
+            match self.engine.write(&mut self.chain, tree, key, value, options)? {
+                WriteOutcome::Done => return Ok(()),
+                WriteOutcome::Claimed => self.take_place(tree, key)?,
+                WriteOutcome::Long => {
                     // A reader that holds the range may read the long value until the record is
                     // changed.
-                    if !how.cleared {
+                    if !options.cleared {
                         self.take_place(tree, key)?;
                     }
                     self.remove_pieces(tree, key)?;
-                    how.over = true;
+                    options.over = true;
                 }
             }
-            how.cleared = true;
+            options.cleared = true;
         }
     }
 
@@ -378,7 +378,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         let (max, at) = (self.engine.record_max(), self.engine.position());
         let long = Long::new(max, key, value, self.chain.slot, at)?;
         for (piece, bytes) in long.pieces(max, value) {
-            self.engine.write(&mut self.chain, PIECES, &piece, Some(bytes), How::PIECE)?;
+            self.engine.write(&mut self.chain, PIECES, &piece, Some(bytes), WriteOptions::PIECE)?;
         }
         Ok(long.record(value))
     }
@@ -390,7 +390,7 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         self.engine.newest(tree, key, &mut record)?;
         let Some(long) = Long::of(max, tree, key, &record)? else { return Ok(()) };
         for piece in long.keys(max) {
-            self.engine.write(&mut self.chain, PIECES, &piece, None, How::PIECE)?;
+            self.engine.write(&mut self.chain, PIECES, &piece, None, WriteOptions::PIECE)?;
         }
         Ok(())
     }

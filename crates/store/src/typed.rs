@@ -10,10 +10,12 @@ use latchwork_tree::{Batch, Header, Row};
 
 use crate::files::session::StoreSession;
 use crate::idle::Scratch;
+use crate::snapshot::Snapshot;
 use crate::snapshot::{EachRecord, FEW, Slices};
 use crate::table::{after, checked};
 use crate::tables::Tables;
-use crate::{Error, Key, Savepoint, Snapshot, StartsWith, Table, Txn, Value};
+use crate::txn::Txn;
+use crate::{Error, Key, Savepoint, StartsWith, Table, Value};
 
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 

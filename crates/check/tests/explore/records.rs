@@ -11,9 +11,9 @@ use latchwork_disk::{Disk, Simulated as Files};
 use latchwork_lockmgr::{Manager, Session, granular};
 use latchwork_machine::Machine;
 use latchwork_region::{Options as RegionOptions, Region};
+use latchwork_store::internals::{self, Snapshot, Txn};
 use latchwork_store::{
-    Attempts, Error, Level, Mode, ReadTxn, Savepoint, Sizes, Snapshot, Store, Table, Txn,
-    TxnOptions, WriteTxn,
+    Error, Level, Mode, ReadTxn, Savepoint, Sizes, Store, Table, TxnOptions, WriteTxn,
 };
 
 use crate::flawed::Breakable;
@@ -159,7 +159,8 @@ fn add(rows: &mut Rows, key: &[u8], value: &[u8]) -> Result<bool, Error> {
 impl Place for InMemory<'_> {
     fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error> {
         let patience = TxnOptions { level, ..TxnOptions::default() };
-        let done = Attempts::run(self.memory, self.session, self.slot, &patience, |txn| body(txn))?;
+        let done =
+            internals::run(self.memory, self.session, self.slot, &patience, |txn| body(txn))?;
         Ok((done.at, done.runs))
     }
     fn read(&self, look: &mut Look<'_>) -> Result<u64, Error> {

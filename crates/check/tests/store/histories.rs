@@ -13,9 +13,8 @@ use latchwork_check::memory_engine::{Bug, Memory};
 use latchwork_check::random::Random;
 use latchwork_lockmgr::{Manager, granular};
 use latchwork_machine::{Clock, Machine, Shared};
-use latchwork_store::{
-    Attempts, Error, Level, Mode, ReadTxn, Snapshot, Store, Table, Txn, TxnOptions, WriteTxn,
-};
+use latchwork_store::internals::{self, Snapshot, Txn};
+use latchwork_store::{Error, Level, Mode, ReadTxn, Store, Table, TxnOptions, WriteTxn};
 
 use crate::dialogue_stages::options;
 
@@ -265,7 +264,7 @@ fn in_memory(bug: Bug, level: Level, seed: u64) -> Vec<Transaction> {
                 let session = manager.session().unwrap();
                 let patience = TxnOptions { level, ..TxnOptions::default() };
                 let mut run = |writes: bool, body: &mut Body<'_>| match writes {
-                    true => Attempts::run(memory, &session, slot, &patience, |txn| body(txn))
+                    true => internals::run(memory, &session, slot, &patience, |txn| body(txn))
                         .map(|_| ()),
                     false => body(&mut Snapshot::new(memory, slot)?),
                 };

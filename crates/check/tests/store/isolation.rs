@@ -17,7 +17,8 @@ use std::thread;
 
 use latchwork_check::memory_engine::{Bug, Memory};
 use latchwork_lockmgr::{Manager, Session, Wait, granular};
-use latchwork_store::{Error, Level, Snapshot, Store, Table, Txn};
+use latchwork_store::internals::{Snapshot, Txn};
+use latchwork_store::{Error, Level, Store, Table};
 
 use crate::dialogue::{self, Dialogue, Script, Stage, perform, perform_wrong};
 use crate::dialogue_stages::{InMemory, OnFiles, options};

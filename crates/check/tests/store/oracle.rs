@@ -8,7 +8,8 @@ use latchwork_check::memory_engine::{Bug, Memory};
 use latchwork_check::random::Random;
 use latchwork_check::serial::{Done, Step, replay};
 use latchwork_lockmgr::{Manager, granular};
-use latchwork_store::{Attempts, Error, Level, Snapshot, Txn, TxnOptions};
+use latchwork_store::internals::{self, Snapshot, Txn};
+use latchwork_store::{Attempts, Error, Level, TxnOptions};
 
 const TREE: u32 = 1;
 
@@ -118,7 +119,7 @@ fn crowd(bug: Bug, level: Level, threads: u16, transactions: u64, seed: u64) -> 
                     }
                     let rejected = random.below(8) == 0;
                     let length = 1 + random.below(5);
-                    let ended = Attempts::run(memory, &session, slot, &patience, |txn| {
+                    let ended = internals::run(memory, &session, slot, &patience, |txn| {
                         let mut steps = Vec::new();
                         for _ in 0..length {
                             step(txn, &mut random, keys, &mut steps)?;

@@ -10,9 +10,8 @@ use std::time::Duration;
 use latchwork_check::memory_engine::Memory;
 use latchwork_lockmgr::{Error as Lock, Session};
 use latchwork_machine::Shared;
-use latchwork_store::{
-    Attempts, Error, ReadTxn, Savepoint, Snapshot, Store, Table, Txn, TxnOptions, WriteTxn,
-};
+use latchwork_store::internals::{self, Snapshot, Txn};
+use latchwork_store::{Error, ReadTxn, Savepoint, Store, Table, TxnOptions, WriteTxn};
 
 use crate::dialogue::Level;
 
@@ -467,7 +466,7 @@ impl Place for InEngine<'_> {
             return body(&mut Snapshot::new(self.memory, self.slot)?).map(drop);
         }
         let patience = patience(self.role, self.level, time);
-        let run = Attempts::run(self.memory, self.session, self.slot, &patience, |txn| {
+        let run = internals::run(self.memory, self.session, self.slot, &patience, |txn| {
             body(txn).map(|next| assert!(next == Next::Commit, "it prepares nothing"))
         });
         run.map(drop)

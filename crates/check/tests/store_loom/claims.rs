@@ -10,9 +10,11 @@ use latchwork_latch::{Holder, HolderNumber, OptLatch};
 use latchwork_lockmgr::{Manager, Options, Session, granular};
 use latchwork_machine::{ConstMachine, Machine, Word};
 use latchwork_region::Region;
-use latchwork_store::{
-    Batch, Chain, Commits, Engine, Error, Header, How, Level, Row, Stamp, Txn, Version, Wrote,
+use latchwork_store::internals::{
+    Commits, Engine, Stamp, Txn, UndoChain, Version, WriteOptions, WriteOutcome,
 };
+use latchwork_store::{Error, Level};
+use latchwork_tree::{Batch, Header, Row};
 
 /// What a thread of a model does.
 type Part<'a> = Box<dyn FnOnce() + 'a>;
@@ -107,39 +109,39 @@ impl Engine for Leaf<'_> {
 
     fn write(
         &self,
-        chain: &mut Chain,
+        chain: &mut UndoChain,
         _: u32,
         _: &[u8],
         value: Option<&[u8]>,
-        how: How,
-    ) -> Result<Wrote, Error> {
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, Error> {
         let Ok(latched) = self.place.latch.lock(self) else { panic!("nobody dies") };
-        if !how.cleared {
+        if !options.cleared {
             // As a store's engine does with a leaf in hand (`TreeJournal::may_write`).
             Overlaid::fence(SeqCst);
             if self.session.keyspace_claims(&SPACE)?.count()? != 0 {
                 latched.unchanged();
-                return Ok(Wrote::Claimed);
+                return Ok(WriteOutcome::Claimed);
             }
         }
         self.place.value.store(value.map_or(0, |value| u64::from(value[0])), Relaxed);
         self.place.slot.store(chain.slot.into(), Relaxed);
         chain.last = 16;
         drop(latched);
-        Ok(Wrote::Done)
+        Ok(WriteOutcome::Done)
     }
 
-    fn undo(&self, _: &mut Chain, _: u64) -> Result<u64, Error> {
+    fn undo(&self, _: &mut UndoChain, _: u64) -> Result<u64, Error> {
         Ok(0)
     }
 
-    fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
+    fn commit(&self, chain: &mut UndoChain) -> Result<u64, Error> {
         self.place.committed.store(1, Relaxed);
         chain.last = 0;
         Ok(32)
     }
 
-    fn ended(&self, chain: &mut Chain) -> Result<(), Error> {
+    fn ended(&self, chain: &mut UndoChain) -> Result<(), Error> {
         chain.last = 0;
         Ok(())
     }

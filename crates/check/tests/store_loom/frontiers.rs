@@ -12,7 +12,7 @@ use latchwork_disk::{Disk, Simulated};
 use latchwork_log::{Flags, Head, Log, Lsn, Mode, Options, Session};
 use latchwork_machine::{Machine, Word};
 use latchwork_region::{Area, AreaOptions, Region, Thread};
-use latchwork_store::Frontiers;
+use latchwork_store::internals::Frontiers;
 use loom::cell::UnsafeCell;
 
 /// What a thread of a model does.

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use latchwork_check::overlaid::{Flaw, explore, together};
 use latchwork_check::{Overlaid, models};
 use latchwork_machine::{ConstMachine, Machine, Word};
-use latchwork_store::{Turn, TurnState as State};
+use latchwork_store::internals::{UndoOwnership, UndoState as State};
 use loom::cell::UnsafeCell;
 
 type Part<'a> = Box<dyn FnOnce() + 'a>;
@@ -50,8 +50,8 @@ impl Stage {
         stage
     }
 
-    fn turn(&self) -> Turn<'_, Overlaid> {
-        Turn { word: &self.turn }
+    fn turn(&self) -> UndoOwnership<'_, Overlaid> {
+        UndoOwnership { word: &self.turn }
     }
 
     /// A call of the slot's own thread, after which its transaction has this first record.

@@ -1,5 +1,6 @@
 //! Inspection: snapshots, totals, and a view that takes no latch.
 
+#[cfg(feature = "internals")]
 pub(crate) mod addresses;
 pub(crate) mod health;
 pub(crate) mod stats;

@@ -16,10 +16,11 @@ use crate::idle::Lone;
 use crate::table::Asked;
 use crate::tables::Tables;
 use crate::txn::Contended;
+use crate::txn::Txn;
 use crate::txn::steps::Step;
 use crate::typed::{Rows, WriteTxn};
 use crate::user::{Entered, User};
-use crate::{Error, Key, Level, Savepoint, Store, Table, Txn, TxnOptions, Value};
+use crate::{Error, Key, Level, Savepoint, Store, Table, TxnOptions, Value};
 
 /// The transaction of a session that is owned together with it.
 pub(crate) type Own<M> = Txn<'static, StoreSession<M>, M>;

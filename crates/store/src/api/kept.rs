@@ -7,9 +7,10 @@ use core::ops::Deref;
 use latchwork_machine::{ConstMachine, Shared as Machine};
 
 use crate::idle::Lone;
+use crate::snapshot::Snapshot;
 use crate::tables::Tables;
 use crate::typed::ReadTxn;
-use crate::{Error, Snapshot, Store};
+use crate::{Error, Store};
 
 /// A snapshot object: see [`Store::snapshot`]. It has the calls of [`ReadTxn`].
 ///

@@ -225,8 +225,9 @@ mod tests {
     use latchwork_disk::Operation;
 
     use super::{LAST_POSITION, has_positions};
+    use crate::Error;
     use crate::files::inner::stage::begin;
-    use crate::{Error, Stamp};
+    use crate::stamp::Stamp;
 
     /// A checkpoint that another thread makes may have begun before the last change.
     #[test]

@@ -18,9 +18,9 @@ use latchwork_region::Error::{Handed, Repair};
 use latchwork_region::Layer;
 
 use crate::Error;
-use crate::engine::{Chain, Engine};
+use crate::engine::{Engine, UndoChain};
 use crate::files::inner::StoreInner;
-use crate::files::prepare::Look;
+use crate::files::prepare::LastRecord;
 use crate::files::session::{Leave, SMALL, StoreSession};
 use crate::files::undo::{NAPS, pause};
 
@@ -61,7 +61,8 @@ impl<M: ConstMachine> StoreInner<M> {
         let known = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = known().remove(gid);
         if let Some(slot) = seen
-            && matches!(self.look_at(slot), Ok(Look::Prepared(found)) if found.gid == gid)
+            && let Ok(LastRecord::Prepared(found)) = self.last_record_of(slot)
+            && found.gid == gid
         {
             return Ok(Some(slot));
         }
@@ -86,11 +87,11 @@ impl<M: ConstMachine> StoreInner<M> {
     fn prepared_once_appended(&self, slot: u32, at_once: bool) -> Result<Option<Vec<u8>>, Error> {
         let mut waits = 0;
         loop {
-            match self.look_at(slot)? {
-                Look::Prepared(found) => return Ok(Some(found.gid)),
-                Look::Other => return Ok(None),
-                Look::Appending if at_once => return Ok(None),
-                Look::Appending => self.wait_for(slot, &mut waits)?,
+            match self.last_record_of(slot)? {
+                LastRecord::Prepared(found) => return Ok(Some(found.gid)),
+                LastRecord::Other => return Ok(None),
+                LastRecord::Appending if at_once => return Ok(None),
+                LastRecord::Appending => self.wait_for(slot, &mut waits)?,
             }
         }
     }
@@ -154,7 +155,7 @@ impl<M: ConstMachine> StoreSession<M> {
 
     fn log_commit(&self) -> Result<u64, Error> {
         let last = self.home.log.open_of(self.log.slot())?.1;
-        let mut chain = Chain { slot: self.slot(), last: last.0, committed: 0 };
+        let mut chain = UndoChain { slot: self.slot(), last: last.0, committed: 0 };
         self.log.take_aside(self.log.slot(), SMALL, 0)?;
         let committed = self.commit(&mut chain);
         if committed.is_err() {
@@ -165,7 +166,7 @@ impl<M: ConstMachine> StoreSession<M> {
 
     fn undo_prepared(&self) -> Result<u64, Error> {
         let mut at = self.home.log.open_of(self.log.slot())?.1.0;
-        let mut chain = Chain { slot: self.slot(), last: at, committed: 0 };
+        let mut chain = UndoChain { slot: self.slot(), last: at, committed: 0 };
         while at != 0 {
             at = match self.undo(&mut chain, at) {
                 // Another thread continues the rollback, because the transaction retains too much

@@ -19,7 +19,7 @@ use latchwork_tree::{Batch, Row};
 use crate::engine::Engine;
 use crate::files::empty::EmptyLeaf;
 use crate::files::session::StoreSession;
-use crate::files::tree_journal::Part;
+use crate::files::tree_journal::ChangeOrigin;
 use crate::long::PIECES;
 
 /// Maximum number of notes of a thread.
@@ -113,10 +113,10 @@ impl<M: ConstMachine> StoreSession<M> {
             let next = self.empty.borrow_mut().pop_front_if(|leaf| leaf.at < forgotten);
             let Some(leaf) = next else { return };
             let unlinked = self
-                .with(leaf.tree, Part::System, |tree| tree.unlink(&leaf.key, left))
+                .with(leaf.tree, ChangeOrigin::System, |tree| tree.unlink(&leaf.key, left))
                 .unwrap_or(0);
             if unlinked == 0 {
-                let _ = self.with(leaf.tree, Part::System, |tree| tree.clear(&leaf.key));
+                let _ = self.with(leaf.tree, ChangeOrigin::System, |tree| tree.clear(&leaf.key));
             }
             left = left.saturating_sub(unlinked.max(1));
             // If everything is empty, one check could continue to the left without limit: the next

@@ -9,7 +9,6 @@ use crate::Error;
 use crate::files::shared::Shared;
 
 /// The shared frontiers of a store, without a store.
-#[doc(hidden)]
 #[derive(Debug)]
 pub struct Frontiers<M: ConstMachine>(Shared<M>);
 

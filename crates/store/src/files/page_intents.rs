@@ -33,47 +33,47 @@ const COUNT: u64 = LINE - HANDS;
 
 /// A page with an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InHand {
+pub(crate) struct PageIntent {
     /// The tree to which it will belong, or belonged.
     pub(crate) tree: u32,
     pub(crate) page: u64,
-    pub(crate) what: What,
+    pub(crate) kind: IntentKind,
 }
 
 /// The kind of a page with an intent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum IntentKind {
     /// A page that was created for its tree, or unlinked from it.
     Page,
     /// The root of a tree whose table is being created. It is written: a sweep follows its links.
     Root,
     /// A page of a tree without a name that is being dismantled.
-    Goes,
+    Dismantled,
 }
 
 const ROOT: u64 = 1 << 31;
-const GOES: u64 = 1 << 30;
+const DISMANTLED: u64 = 1 << 30;
 /// The page's number, times two.
-const PAGE: u64 = GOES - 2;
+const PAGE: u64 = DISMANTLED - 2;
 
-impl InHand {
+impl PageIntent {
     fn word(self) -> u64 {
-        let what = match self.what {
-            What::Page => 0,
-            What::Root => ROOT,
-            What::Goes => GOES,
+        let kind = match self.kind {
+            IntentKind::Page => 0,
+            IntentKind::Root => ROOT,
+            IntentKind::Dismantled => DISMANTLED,
         };
-        u64::from(self.tree) << 32 | what | self.page << 1 & PAGE | 1
+        u64::from(self.tree) << 32 | kind | self.page << 1 & PAGE | 1
     }
 
     fn of(word: u64) -> Option<Self> {
         let (tree, page) = ((word >> 32) as u32, (word & PAGE) >> 1);
-        let what = match word & (ROOT | GOES) {
-            0 => What::Page,
-            GOES => What::Goes,
-            _ => What::Root,
+        let kind = match word & (ROOT | DISMANTLED) {
+            0 => IntentKind::Page,
+            DISMANTLED => IntentKind::Dismantled,
+            _ => IntentKind::Root,
         };
-        (word & 1 != 0).then_some(Self { tree, page, what })
+        (word & 1 != 0).then_some(Self { tree, page, kind })
     }
 }
 
@@ -91,7 +91,7 @@ impl<M: ConstMachine> Shared<M> {
     }
 
     /// Records an intent. Returns false if the slot has no room for another.
-    pub(crate) fn hold(&self, slot: u16, held: InHand) -> Result<bool, Error> {
+    pub(crate) fn hold(&self, slot: u16, held: PageIntent) -> Result<bool, Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         let since = self.word(line + SINCE)?;
         // Relaxed: the slot's own.
@@ -113,12 +113,12 @@ impl<M: ConstMachine> Shared<M> {
     }
 
     /// Changes the kind of a page with an intent.
-    pub(crate) fn hold_as(&self, slot: u16, held: InHand) -> Result<(), Error> {
+    pub(crate) fn hold_as(&self, slot: u16, held: PageIntent) -> Result<(), Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         for word in 0..COUNT {
             let word = self.word(line + HANDS + word)?;
             // Relaxed: the slot's own.
-            if InHand::of(word.load(Relaxed)).is_some_and(|known| known.page == held.page) {
+            if PageIntent::of(word.load(Relaxed)).is_some_and(|known| known.page == held.page) {
                 // Release: synchronizes with the Acquire in `hand`, behind which the page is read.
                 word.store(held.word(), Release);
             }
@@ -132,7 +132,7 @@ impl<M: ConstMachine> Shared<M> {
         let mut left = false;
         for word in 0..COUNT {
             let word = self.word(line + HANDS + word)?;
-            match InHand::of(word.load(Relaxed)) {
+            match PageIntent::of(word.load(Relaxed)) {
                 // Release: synchronizes with the Acquire in `is_held`: a page leads there.
                 Some(held) if held.page == page => word.store(0, Release),
                 Some(_) => left = true,
@@ -156,7 +156,7 @@ impl<M: ConstMachine> Shared<M> {
     }
 
     /// Returns the intents of a slot.
-    pub(crate) fn hand(&self, slot: u16) -> Result<Vec<InHand>, Error> {
+    pub(crate) fn hand(&self, slot: u16) -> Result<Vec<PageIntent>, Error> {
         let line = SLOTS + u64::from(slot) * LINE;
         // Relaxed: the slot's own, or the region has claimed it. For `is_held`, the latches of the
         // page that leads to the one that is asked about: a thread that linked that page had
@@ -167,7 +167,7 @@ impl<M: ConstMachine> Shared<M> {
         let mut held = Vec::new();
         for word in 0..COUNT {
             // Acquire: synchronizes with the Release in `hold`.
-            held.extend(InHand::of(self.word(line + HANDS + word)?.load(Acquire)));
+            held.extend(PageIntent::of(self.word(line + HANDS + word)?.load(Acquire)));
         }
         Ok(held)
     }
@@ -197,7 +197,7 @@ impl<M: ConstMachine> Shared<M> {
 
 #[cfg(test)]
 mod tests {
-    use super::{InHand, LINE, SINCE, SLOTS, What};
+    use super::{IntentKind, LINE, PageIntent, SINCE, SLOTS};
     use crate::files::inner::stage::begin;
 
     /// A thread reads the log's end, and stores it after a checkpoint that gave up the log there.
@@ -224,7 +224,7 @@ mod tests {
         let sweeper = region.sweeper().unwrap();
         let slot = u16::try_from(sweeper.number()).unwrap();
         assert!(u32::from(slot) >= home.log.slots_high(), "it is no thread's");
-        let held = InHand { tree: 9, page: 77, what: What::Goes };
+        let held = PageIntent { tree: 9, page: 77, kind: IntentKind::Dismantled };
         assert_eq!(home.shared.is_held(held.page), Ok(false));
         home.shared.hold(slot, held).unwrap();
         assert_eq!(home.shared.is_held(held.page), Ok(true));

@@ -33,7 +33,7 @@ use latchwork_log::{Entry, Head, Lsn};
 use latchwork_machine::ConstMachine;
 
 use crate::Error;
-use crate::engine::Chain;
+use crate::engine::UndoChain;
 use crate::files::inner::StoreInner;
 use crate::files::kinds::{END, LOCKS, PREPARE};
 use crate::files::session::{SMALL, StoreSession};
@@ -59,7 +59,7 @@ pub(crate) struct Found {
 
 /// The kind of the last record of a slot's transaction.
 #[derive(Debug)]
-pub(crate) enum Look {
+pub(crate) enum LastRecord {
     Prepared(Found),
     /// It is being appended; if its thread dies now, it may or may not be in the log.
     Appending,
@@ -147,7 +147,7 @@ impl<M: ConstMachine> StoreSession<M> {
     /// Logs that the slot's transaction is prepared: see `Engine::prepare`.
     pub(crate) fn prepare_now(
         &self,
-        chain: &mut Chain,
+        chain: &mut UndoChain,
         gid: &[u8],
         held: &Held,
     ) -> Result<u64, Error> {
@@ -169,7 +169,7 @@ impl<M: ConstMachine> StoreSession<M> {
 
     fn append_part(
         &self,
-        chain: &Chain,
+        chain: &UndoChain,
         kind: u8,
         payload: &[u8],
         aside: u64,
@@ -186,33 +186,33 @@ impl<M: ConstMachine> StoreInner<M> {
     /// Returns the prepared transaction of a slot; `None` if its transaction is not prepared, or is
     /// being decided.
     pub(crate) fn prepared_in(&self, slot: u32) -> Result<Option<Found>, Error> {
-        Ok(match self.look_at(slot)? {
-            Look::Prepared(found) => Some(found),
-            Look::Appending | Look::Other => None,
+        Ok(match self.last_record_of(slot)? {
+            LastRecord::Prepared(found) => Some(found),
+            LastRecord::Appending | LastRecord::Other => None,
         })
     }
 
     /// Returns the kind of the last record of a slot's transaction.
-    pub(crate) fn look_at(&self, slot: u32) -> Result<Look, Error> {
+    pub(crate) fn last_record_of(&self, slot: u32) -> Result<LastRecord, Error> {
         let (first, last) = self.log.open_of(slot)?;
         // The slot shows a commit before the log's end does.
         let commits = first != Lsn::NEVER && last == Lsn::NEVER;
         if commits || last >= self.log.end() {
-            return Ok(Look::Appending);
+            return Ok(LastRecord::Appending);
         }
         if last == Lsn::NEVER {
-            return Ok(Look::Other);
+            return Ok(LastRecord::Other);
         }
         let has_moved = || Ok::<bool, Error>(self.log.open_of(slot)?.1 != last);
         match self.log.read(last) {
             // A thread died during an append for the slot, and another record came to that place.
-            Ok(entry) if u32::from(entry.slot) != slot && has_moved()? => Ok(Look::Appending),
+            Ok(entry) if u32::from(entry.slot) != slot && has_moved()? => Ok(LastRecord::Appending),
             Ok(entry) => Ok(match Found::of(first, &entry) {
-                Some(found) if !self.has_ended(slot, last)? => Look::Prepared(found),
-                _ => Look::Other,
+                Some(found) if !self.has_ended(slot, last)? => LastRecord::Prepared(found),
+                _ => LastRecord::Other,
             }),
             // It has ended in between.
-            Err(_) if has_moved()? => Ok(Look::Other),
+            Err(_) if has_moved()? => Ok(LastRecord::Other),
             Err(why) => Err(why.into()),
         }
     }

@@ -7,34 +7,36 @@ use latchwork_log::{Entry, Error as LogError, Flags, Head, Lsn};
 use latchwork_machine::ConstMachine;
 use latchwork_tree::{Batch, Change, Error as TreeError, Header, Tree};
 
-use crate::engine::{Chain, Engine, How, Version, Wrote};
+use crate::Error;
+use crate::engine::{Engine, UndoChain, Version, WriteOptions, WriteOutcome};
 use crate::files::kinds::{CHANGE, COMMIT};
 use crate::files::session::{Leave, StoreSession};
-use crate::files::tree_journal::{Part, TreeJournal};
+use crate::files::tree_journal::{ChangeOrigin, TreeJournal};
 use crate::files::undo_ownership::State;
+use crate::seen::Commits;
+use crate::stamp::Stamp;
 use crate::tables::{CATALOG, KEPT_BYTES};
 use crate::user::Used;
-use crate::{Commits, Error, Stamp};
 
 impl<M: ConstMachine> StoreSession<M> {
-    /// Runs a closure with a tree whose changes are logged as `part` says.
+    /// Runs a closure with a tree whose changes are logged as `origin` says.
     #[inline]
     pub(crate) fn with<R>(
         &self,
         tree: u32,
-        part: Part,
+        origin: ChangeOrigin,
         work: impl FnOnce(&Tree<'_, 'static, TreeJournal<'_, M>, M>) -> R,
     ) -> R {
-        let scribe = TreeJournal::new(self, tree, part);
-        let done = work(&Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe));
+        let journal = TreeJournal::new(self, tree, origin);
+        let done = work(&Tree::open(&self.handle, self.home.file, u64::from(tree), &journal));
         // Pages that are not returned keep their intents, which are resolved when the slot is used
         // next.
-        let _ = scribe.give_back();
+        let _ = journal.give_back();
         done
     }
 
     /// Rolls back one record of a transaction: see [`Engine::undo`].
-    pub(crate) fn undo_one(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
+    pub(crate) fn undo_one(&self, chain: &mut UndoChain, at: u64) -> Result<u64, Error> {
         let entry = self.log.log().read(Lsn(at))?;
         if changes_nothing(&entry) {
             return Ok(entry.head.prev.0);
@@ -46,10 +48,10 @@ impl<M: ConstMachine> StoreSession<M> {
         };
         let change = Change::decode(&entry.payload).ok_or_else(damaged)?;
         let tree = entry.head.aux;
-        let scribe = TreeJournal::new(self, tree, Part::Undo { slot: chain.slot, next });
+        let journal = TreeJournal::new(self, tree, ChangeOrigin::Undo { slot: chain.slot, next });
         let file = self.home.file;
-        let undone = Tree::open(&self.handle, file, u64::from(tree), &scribe).undo(&change);
-        scribe.undone(undone.is_ok())?;
+        let undone = Tree::open(&self.handle, file, u64::from(tree), &journal).undo(&change);
+        journal.undone(undone.is_ok())?;
         let undone = undone?;
         if undone.lsn != 0 {
             chain.last = undone.lsn;
@@ -77,7 +79,7 @@ impl<M: ConstMachine> StoreSession<M> {
     }
 
     /// Logs a commit: see [`Engine::commit`].
-    fn commit_now(&self, chain: &mut Chain) -> Result<u64, Error> {
+    fn commit_now(&self, chain: &mut UndoChain) -> Result<u64, Error> {
         let (prev, older) = (Lsn(chain.last), Lsn(self.last_commit.get()));
         let head = Head { kind: COMMIT, flags: Flags::LAST, prev, older, ..Head::default() };
         let at = self.note(chain.slot, &head)?;
@@ -138,7 +140,7 @@ impl<M: ConstMachine> Commits for StoreSession<M> {
 /// committed the transaction.
 struct UnfinishedWrite<'a, M: ConstMachine> {
     worker: &'a StoreSession<M>,
-    chain: &'a mut Chain,
+    chain: &'a mut UndoChain,
 }
 
 impl<M: ConstMachine> Drop for UnfinishedWrite<'_, M> {
@@ -174,7 +176,7 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
     #[inline]
     fn newest(&self, tree: u32, key: &[u8], value: &mut Vec<u8>) -> Result<Version, Error> {
         value.clear();
-        let newest = self.with(tree, Part::System, |tree| tree.newest(key, value))?;
+        let newest = self.with(tree, ChangeOrigin::System, |tree| tree.newest(key, value))?;
         Ok(newest.map_or_else(Version::default, |newest| Version {
             stamp: stamp(newest.header),
             there: !newest.ghost,
@@ -202,7 +204,7 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
             }
             Bound::Unbounded => None,
         };
-        self.with(tree, Part::System, |tree| match back {
+        self.with(tree, ChangeOrigin::System, |tree| match back {
             false => tree.scan(key.unwrap_or(&[]), limit, batch),
             true => tree.scan_back(key, limit, batch),
         })?;
@@ -256,20 +258,20 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
 
     fn write(
         &self,
-        chain: &mut Chain,
+        chain: &mut UndoChain,
         tree: u32,
         key: &[u8],
         value: Option<&[u8]>,
-        how: How,
-    ) -> Result<Wrote, Error> {
+        options: WriteOptions,
+    ) -> Result<WriteOutcome, Error> {
         if tree != CATALOG {
             // The record is locked, so no migration can move it from now on.
             self.same_tables()?;
         }
         let _work = self.enter()?;
-        let part = Part::Write { prev: chain.last, how };
+        let origin = ChangeOrigin::Write { prev: chain.last, options };
         let unfinished = UnfinishedWrite { worker: self, chain: &mut *chain };
-        let written = self.with(tree, part, |tree| match value {
+        let written = self.with(tree, origin, |tree| match value {
             Some(value) => tree.put(key, value),
             None => tree.delete(key),
         });
@@ -281,50 +283,52 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
             Err(_) => drop(unfinished),
         }
         let written = match written {
-            Err(TreeError::Refused) => return Ok(Wrote::Claimed),
-            Err(TreeError::Kept) => return Ok(Wrote::Long),
+            Err(TreeError::Refused) => return Ok(WriteOutcome::Claimed),
+            Err(TreeError::Kept) => return Ok(WriteOutcome::Long),
             // Removing an absent record needs no log record.
-            Err(TreeError::Missing) if value.is_none() && !how.last => return Ok(Wrote::Done),
+            Err(TreeError::Missing) if value.is_none() && !options.last => {
+                return Ok(WriteOutcome::Done);
+            }
             Err(TreeError::Missing) if value.is_none() => {
                 if chain.last != 0 {
                     chain.committed = self.commit_now(chain)?;
                 }
-                return Ok(Wrote::Done);
+                return Ok(WriteOutcome::Done);
             }
             // It is in the log, so it is committed: the page is rebuilt when it is next used.
-            Err(_) if chain.committed != 0 => return Ok(Wrote::Done),
+            Err(_) if chain.committed != 0 => return Ok(WriteOutcome::Done),
             Err(why) => return Err(why.into()),
             Ok(written) => written,
         };
-        chain.last = if how.last { 0 } else { written.lsn };
-        if how.last {
+        chain.last = if options.last { 0 } else { written.lsn };
+        if options.last {
             chain.committed = written.lsn;
             self.committed(written.lsn);
         }
         if written.emptied {
             self.is_empty_at(tree, key, written.lsn);
         }
-        Ok(Wrote::Done)
+        Ok(WriteOutcome::Done)
     }
 
-    fn undo(&self, chain: &mut Chain, at: u64) -> Result<u64, Error> {
+    fn undo(&self, chain: &mut UndoChain, at: u64) -> Result<u64, Error> {
         let _work = self.enter()?;
         self.undo_one(chain, at)
     }
 
-    fn commit(&self, chain: &mut Chain) -> Result<u64, Error> {
+    fn commit(&self, chain: &mut UndoChain) -> Result<u64, Error> {
         let _work = self.enter()?;
         self.commit_now(chain)
     }
 
-    fn prepare(&self, chain: &mut Chain, gid: &[u8], held: &Held) -> Result<u64, Error> {
+    fn prepare(&self, chain: &mut UndoChain, gid: &[u8], held: &Held) -> Result<u64, Error> {
         let _work = self.enter()?;
         let at = self.prepare_now(chain, gid, held)?;
         self.leave(Leave::Retained);
         Ok(at)
     }
 
-    fn ended(&self, chain: &mut Chain) -> Result<(), Error> {
+    fn ended(&self, chain: &mut UndoChain) -> Result<(), Error> {
         chain.last = 0;
         self.end_own()
     }

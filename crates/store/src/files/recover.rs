@@ -37,7 +37,7 @@ use crate::files::analysis::Analysis;
 use crate::files::inner::StoreInner;
 use crate::files::meter::{Count, now};
 use crate::files::session::StoreSession;
-use crate::files::tree_journal::{Part, TreeJournal};
+use crate::files::tree_journal::{ChangeOrigin, TreeJournal};
 use crate::long::PIECES;
 use crate::tables::CATALOG;
 
@@ -91,9 +91,9 @@ impl<M: ConstMachine> StoreInner<M> {
 impl<M: ConstMachine> StoreSession<M> {
     /// Creates one of the trees without a name, whose root is the next page.
     fn make_tree(&self, number: u32) -> Result<(), Error> {
-        let scribe = TreeJournal::new(self, number, Part::System);
-        let tree = Tree::create(&self.handle, self.home.file, &scribe)?;
-        scribe.give_back()?;
+        let journal = TreeJournal::new(self, number, ChangeOrigin::System);
+        let tree = Tree::create(&self.handle, self.home.file, &journal)?;
+        journal.give_back()?;
         match tree.root() == u64::from(number) {
             true => Ok(()),
             false => Err(Error::Options("folder: it has a file `data` that is no store's")),

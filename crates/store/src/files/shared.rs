@@ -32,7 +32,7 @@ use latchwork_machine::{ConstMachine, Integer, Word};
 use latchwork_region::{Area, AreaOptions, Region};
 
 use crate::Error;
-use crate::files::undo_ownership::{State, Turn};
+use crate::files::undo_ownership::{State, UndoOwnership};
 use crate::stamp::Stamp;
 
 /// Version of this layout and of the slots' lines; incremented with each change. Incremented as
@@ -120,6 +120,7 @@ impl<M: ConstMachine> Shared<M> {
     }
 
     /// Returns address, length and name of each line, for reports on cache lines.
+    #[cfg(feature = "internals")]
     pub(crate) fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let names = [
             (STATE, "state"),
@@ -330,8 +331,8 @@ impl<M: ConstMachine> Shared<M> {
         Ok(if (first..last).contains(&next) { next } else { last })
     }
 
-    pub(crate) fn turn(&self, slot: u16) -> Result<Turn<'_, M>, Error> {
-        Ok(Turn { word: self.word(SLOTS + u64::from(slot) * LINE + TURN)? })
+    pub(crate) fn turn(&self, slot: u16) -> Result<UndoOwnership<'_, M>, Error> {
+        Ok(UndoOwnership { word: self.word(SLOTS + u64::from(slot) * LINE + TURN)? })
     }
 
     /// Returns the slots whose transaction this thread has taken or is inspecting.

@@ -26,7 +26,7 @@ use crate::engine::Engine;
 use crate::error::refused;
 use crate::files::inner::StoreInner;
 use crate::files::session::StoreSession;
-use crate::files::tree_journal::Part;
+use crate::files::tree_journal::ChangeOrigin;
 use crate::long::PIECES;
 use crate::tables::{CATALOG, SIGNATURE};
 use crate::{Error, Refusal};
@@ -85,7 +85,7 @@ impl<M: ConstMachine> StoreInner<M> {
         }
         let bytes = self.disk.open(&self.folder.join("data"), Open::READ)?.length()?;
         let signature = Signature { log: self.log.id(), at: end, bytes }.to_bytes();
-        worker.with(CATALOG, Part::System, |tree| {
+        worker.with(CATALOG, ChangeOrigin::System, |tree| {
             tree.alter(SIGNATURE, &|_| Some(signature.clone()))
         })?;
         Ok(end)

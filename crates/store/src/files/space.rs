@@ -35,9 +35,9 @@ use latchwork_tree::Tree;
 use crate::Error;
 use crate::engine::Engine;
 use crate::files::inner::StoreInner;
-use crate::files::page_intents::{InHand, What};
+use crate::files::page_intents::{IntentKind, PageIntent};
 use crate::files::session::StoreSession;
-use crate::files::tree_journal::{Part, TreeJournal};
+use crate::files::tree_journal::{ChangeOrigin, TreeJournal};
 use crate::long::PIECES;
 use crate::tables::{CATALOG, INNER, MAP, root_of};
 
@@ -71,7 +71,7 @@ impl<M: ConstMachine> StoreSession<M> {
     /// Marks a page in the catalog as free or not. Returns false if it was marked so before.
     fn mark(&self, page: u64, free: bool) -> Result<bool, Error> {
         let (byte, bit) = ((page % GROUP / 8) as usize, 1 << (page % 8));
-        let changed = self.with(CATALOG, Part::System, |tree| {
+        let changed = self.with(CATALOG, ChangeOrigin::System, |tree| {
             tree.alter(&key_of(page), &|bits| {
                 let mut bits = bits.map_or_else(Vec::new, <[u8]>::to_vec);
                 bits.resize((GROUP / 8) as usize, 0);
@@ -86,7 +86,7 @@ impl<M: ConstMachine> StoreSession<M> {
     /// Takes a free page and records an intent on it. The page does not count as a root before it
     /// is written, because its old contents on the disk may link to pages that now belong to
     /// another tree.
-    pub(crate) fn take_page(&self, tree: u32, part: Part) -> Result<u64, Error> {
+    pub(crate) fn take_page(&self, tree: u32, origin: ChangeOrigin) -> Result<u64, Error> {
         let (shared, file, slot) = (&self.home.shared, self.home.file, self.slot());
         // Before a page is taken: no other thread fills the slot's intents.
         if !shared.has_hand(slot)? {
@@ -94,8 +94,8 @@ impl<M: ConstMachine> StoreSession<M> {
         }
         // Taking a page from the list changes the catalog, which may have to grow first, and must
         // not take such a page for that.
-        let from_list = tree != CATALOG || matches!(part, Part::Root);
-        let held = |page| InHand { tree, page, what: What::Page };
+        let from_list = tree != CATALOG || matches!(origin, ChangeOrigin::Root);
+        let held = |page| PageIntent { tree, page, kind: IntentKind::Page };
         while from_list && let Some(page) = self.handle.take_freed(file)? {
             shared.hold(slot, held(page))?;
             match self.mark(page, false) {
@@ -115,15 +115,15 @@ impl<M: ConstMachine> StoreSession<M> {
 
     /// Creates the root of a tree whose name the slot's transaction is about to write.
     pub(crate) fn make_root(&self) -> Result<u32, Error> {
-        let scribe = TreeJournal::new(self, CATALOG, Part::Root);
-        let page = Tree::create(&self.handle, self.home.file, &scribe)?.root();
-        let root = InHand { tree: CATALOG, page, what: What::Root };
+        let journal = TreeJournal::new(self, CATALOG, ChangeOrigin::Root);
+        let page = Tree::create(&self.handle, self.home.file, &journal)?.root();
+        let root = PageIntent { tree: CATALOG, page, kind: IntentKind::Root };
         self.home.shared.hold_as(self.slot(), root)?;
         u32::try_from(page).map_err(|_| Error::Options("2^32 pages"))
     }
 
     /// Resolves an intent: if nothing links to the page, it is freed.
-    pub(crate) fn settle(&self, slot: u16, held: InHand) -> Result<(), Error> {
+    pub(crate) fn settle(&self, slot: u16, held: PageIntent) -> Result<(), Error> {
         let (page, shared) = (held.page, &self.home.shared);
         if self.is_linked(held)? {
             return shared.let_go(slot, page);
@@ -149,12 +149,12 @@ impl<M: ConstMachine> StoreSession<M> {
 
     fn settle_hand(&self, slot: u16, all: bool) -> Result<(), Error> {
         let hand = self.home.shared.hand(slot)?;
-        let of = |what| hand.iter().copied().filter(move |held| held.what == what);
+        let of = |kind| hand.iter().copied().filter(move |held| held.kind == kind);
         let settle = |held| self.settle(slot, held);
         // These make room for the following ones.
-        of(What::Goes).try_for_each(settle)?;
+        of(IntentKind::Dismantled).try_for_each(settle)?;
         let mut failed = Vec::new();
-        for root in of(What::Root).filter(|_| all) {
+        for root in of(IntentKind::Root).filter(|_| all) {
             match self.is_linked(root)? {
                 true => self.home.shared.let_go(slot, root.page)?,
                 false => failed.push(root),
@@ -162,26 +162,26 @@ impl<M: ConstMachine> StoreSession<M> {
         }
         // Pages of such a tree are checked after the tree has been dismantled, and before its root
         // is reused; the other pages before, because they also make room.
-        let goes = |held: &InHand| failed.iter().any(|root| root.page == u64::from(held.tree));
-        of(What::Page).filter(|held| !goes(held)).try_for_each(settle)?;
+        let goes = |held: &PageIntent| failed.iter().any(|root| root.page == u64::from(held.tree));
+        of(IntentKind::Page).filter(|held| !goes(held)).try_for_each(settle)?;
         failed.iter().try_for_each(|root| self.dismantle(root.page))?;
-        of(What::Page).filter(goes).chain(failed.iter().copied()).try_for_each(settle)?;
+        of(IntentKind::Page).filter(goes).chain(failed.iter().copied()).try_for_each(settle)?;
         self.home.shared.if_empty_handed(slot)
     }
 
     /// Frees all pages of a tree without a name, except its root.
     fn dismantle(&self, root: u64) -> Result<(), Error> {
         let tree = u32::try_from(root).map_err(|_| Error::Options("2^32 pages"))?;
-        self.with(tree, Part::Dismantle, |tree| tree.dismantle())?;
+        self.with(tree, ChangeOrigin::Dismantle, |tree| tree.dismantle())?;
         Ok(())
     }
 
     /// Returns whether the page's tree links to it, or the page is the root of a tree.
-    fn is_linked(&self, held: InHand) -> Result<bool, Error> {
-        if held.what == What::Goes {
-            let scribe = TreeJournal::new(self, held.tree, Part::System);
+    fn is_linked(&self, held: PageIntent) -> Result<bool, Error> {
+        if held.kind == IntentKind::Dismantled {
+            let journal = TreeJournal::new(self, held.tree, ChangeOrigin::System);
             let root = u64::from(held.tree);
-            let of = Tree::open(&self.handle, self.home.file, root, &scribe);
+            let of = Tree::open(&self.handle, self.home.file, root, &journal);
             return Ok(of.is_first(held.page)?);
         }
         if self.leads_to(held.tree, held.page)? {
@@ -190,7 +190,7 @@ impl<M: ConstMachine> StoreSession<M> {
         // Shared memory that names these two is wrong.
         let mut found = [CATALOG, PIECES].map(u64::from).contains(&held.page);
         // The whole catalog is read only for what a dead or failed thread left.
-        if held.what == What::Root {
+        if held.kind == IntentKind::Root {
             self.each_newest(&mut |key, value| {
                 let root = root_of(value).ok().map(u64::from);
                 found |= !key.starts_with(INNER) && root == Some(held.page);
@@ -201,8 +201,8 @@ impl<M: ConstMachine> StoreSession<M> {
 
     /// Returns whether a tree links to a page.
     pub(crate) fn leads_to(&self, tree: u32, page: u64) -> Result<bool, Error> {
-        let scribe = TreeJournal::new(self, tree, Part::System);
-        let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &scribe);
+        let journal = TreeJournal::new(self, tree, ChangeOrigin::System);
+        let of = Tree::open(&self.handle, self.home.file, u64::from(tree), &journal);
         Ok(of.leads_to(page)?)
     }
 

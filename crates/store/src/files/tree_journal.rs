@@ -9,9 +9,9 @@ use latchwork_pool::Cause;
 use latchwork_tree::{Change, Error as TreeError, Journal};
 
 use crate::Error;
-use crate::engine::How;
+use crate::engine::WriteOptions;
 use crate::files::kinds::CHANGE;
-use crate::files::page_intents::{InHand, What};
+use crate::files::page_intents::{IntentKind, PageIntent};
 use crate::files::session::{SMALL, StoreSession};
 
 /// Bytes of the record of a whole page, in addition to the page.
@@ -19,9 +19,9 @@ pub(crate) const IMAGE: u64 = 256;
 
 /// The role of a change in its transaction.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
+pub(crate) enum ChangeOrigin {
     /// A write after the record `prev`, possibly the last one of the transaction.
-    Write { prev: u64, how: How },
+    Write { prev: u64, options: WriteOptions },
     /// The rollback of a write of the transaction of `slot`; `next` is rolled back next.
     Undo { slot: u16, next: u64 },
     /// It belongs to no transaction.
@@ -36,7 +36,7 @@ pub(crate) enum Part {
 pub(crate) struct TreeJournal<'w, M: ConstMachine> {
     pub(crate) worker: &'w StoreSession<M>,
     pub(crate) tree: u32,
-    pub(crate) part: Part,
+    pub(crate) origin: ChangeOrigin,
     /// Used reservation of a rollback: for its record, and for a page that is logged completely
     /// before it.
     taken: Cell<(u64, u64)>,
@@ -47,9 +47,9 @@ pub(crate) struct TreeJournal<'w, M: ConstMachine> {
 }
 
 impl<'w, M: ConstMachine> TreeJournal<'w, M> {
-    pub(crate) fn new(worker: &'w StoreSession<M>, tree: u32, part: Part) -> Self {
+    pub(crate) fn new(worker: &'w StoreSession<M>, tree: u32, origin: ChangeOrigin) -> Self {
         let (taken, pages, much) = (Cell::default(), RefCell::default(), Cell::default());
-        Self { worker, tree, part, taken, pages, much }
+        Self { worker, tree, origin, taken, pages, much }
     }
 
     /// Uses the reservation of a rollback: at first for the record alone, because few pages must be
@@ -71,7 +71,8 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
 
     /// Returns the unused part of the reservation; all of it if nothing was rolled back.
     pub(crate) fn undone(&self, done: bool) -> Result<(), Error> {
-        let (Part::Undo { slot, .. }, (record, image)) = (self.part, self.taken.take()) else {
+        let (ChangeOrigin::Undo { slot, .. }, (record, image)) = (self.origin, self.taken.take())
+        else {
             return Ok(());
         };
         let record = if done { 0 } else { record };
@@ -89,7 +90,7 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         if self.much.get() {
             let _ = self.worker.log.give_back(self.worker.kept_credit());
         }
-        match self.pages.borrow().is_empty() || matches!(self.part, Part::Root) {
+        match self.pages.borrow().is_empty() || matches!(self.origin, ChangeOrigin::Root) {
             true => Ok(()),
             false => self.give_back_some(),
         }
@@ -102,22 +103,24 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         self.pages.take().into_iter().map(|(page, _)| settle(page)).fold(Ok(()), Result::and)
     }
 
-    fn held(&self, page: u64) -> InHand {
-        InHand { tree: self.tree, page, what: self.what() }
+    fn held(&self, page: u64) -> PageIntent {
+        PageIntent { tree: self.tree, page, kind: self.kind() }
     }
 
-    fn what(&self) -> What {
-        match self.part {
-            Part::Dismantle => What::Goes,
-            _ => What::Page,
+    fn kind(&self) -> IntentKind {
+        match self.origin {
+            ChangeOrigin::Dismantle => IntentKind::Dismantled,
+            _ => IntentKind::Page,
         }
     }
 
     /// Returns what a change reserves for its rollback, and the first one of a transaction for its
     /// end.
     fn aside(&self, change: &Change<'_>) -> u64 {
-        match (self.part, change.undo_bytes()) {
-            (Part::Write { prev, how: How { last: false, .. } }, bytes) if bytes != 0 => {
+        match (self.origin, change.undo_bytes()) {
+            (ChangeOrigin::Write { prev, options: WriteOptions { last: false, .. } }, bytes)
+                if bytes != 0 =>
+            {
                 bytes + if prev == 0 { SMALL } else { 0 }
             }
             _ => 0,
@@ -129,18 +132,18 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         let own = self.worker.log.slot();
         let mut head =
             Head { kind: CHANGE, flags: Flags::SYSTEM, aux: self.tree, ..Head::default() };
-        match (self.part, change) {
+        match (self.origin, change) {
             (
-                Part::Write { prev, how },
+                ChangeOrigin::Write { prev, options },
                 Change::Insert { .. } | Change::Replace { .. } | Change::Delete { .. },
             ) => {
                 (head.flags, head.prev) = (Flags(0), Lsn(prev));
-                if how.last {
+                if options.last {
                     head.flags = Flags::LAST;
                     head.older = Lsn(self.worker.last_commit.get());
                 }
             }
-            (Part::Undo { slot, next }, Change::Ghost { .. } | Change::Restore { .. }) => {
+            (ChangeOrigin::Undo { slot, next }, Change::Ghost { .. } | Change::Restore { .. }) => {
                 let other = u32::from(slot) != own;
                 head.flags = if other { Flags::CLR | Flags::SYSTEM } else { Flags::CLR };
                 head.prev = Lsn(next);
@@ -192,7 +195,7 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), Cause> {
-        if let (Part::Undo { slot, .. }, (record, 0)) = (self.part, self.taken.get())
+        if let (ChangeOrigin::Undo { slot, .. }, (record, 0)) = (self.origin, self.taken.get())
             && self.take_aside(u32::from(slot), record, bytes).map_err(refused)?
         {
             return Ok(());
@@ -218,7 +221,7 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
 
     fn reserve_pages(&self, count: usize) -> Result<(), TreeError> {
         while !self.has_pages(count) {
-            let page = self.worker.take_page(self.tree, self.part).map_err(|why| match why {
+            let page = self.worker.take_page(self.tree, self.origin).map_err(|why| match why {
                 Error::Pool(why) => TreeError::Pool(why),
                 Error::Tree(why) => why,
                 why => TreeError::Journal(refused(why)),
@@ -253,7 +256,7 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
         }
         match shared.hold(self.slot(), self.held(page)).map_err(refused)? {
             // The tree would drop the page, and no slot would have an intent on it.
-            false if matches!(self.part, Part::Dismantle) => {
+            false if matches!(self.origin, ChangeOrigin::Dismantle) => {
                 Err(refused(Error::Options("as many pages in hand as a thread may have")))
             }
             held => Ok(held),
@@ -270,7 +273,10 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
     }
 
     fn may_write(&self) -> Result<bool, Cause> {
-        if !matches!(self.part, Part::Write { how: How { cleared: false, .. }, .. }) {
+        if !matches!(
+            self.origin,
+            ChangeOrigin::Write { options: WriteOptions { cleared: false, .. }, .. }
+        ) {
             return Ok(true);
         }
         // SeqCst: the leaf's latch before the claims; the partner is in `Txn::claim`: a scan that
@@ -280,7 +286,10 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
     }
 
     fn may_replace(&self, key: &[u8], before: &[u8]) -> bool {
-        let asks = matches!(self.part, Part::Write { how: How { over: false, .. }, .. });
+        let asks = matches!(
+            self.origin,
+            ChangeOrigin::Write { options: WriteOptions { over: false, .. }, .. }
+        );
         !asks || key.len() + before.len() != self.worker.home.record_max
     }
 }

@@ -21,12 +21,12 @@ use latchwork_region::{Dead, Error as RegionError, InHand, Layer, Repair};
 use latchwork_tree::{Change, Error as TreeError};
 
 use crate::Error;
-use crate::engine::Chain;
+use crate::engine::UndoChain;
 use crate::events;
 use crate::files::inner::{StoreInner, Stuck};
 use crate::files::meter::now;
 use crate::files::session::StoreSession;
-use crate::files::undo_ownership::{State, Turn};
+use crate::files::undo_ownership::{State, UndoOwnership};
 
 /// How often a thread that waits for a rollback yields before it sleeps, and how long each sleep
 /// is.
@@ -56,7 +56,7 @@ pub(crate) fn pause<M: ConstMachine>(count: u32) {
 }
 
 /// Marks that its thread is in a call that changes the transaction.
-pub(crate) struct AtWork<'w, M: ConstMachine>(Turn<'w, M>);
+pub(crate) struct AtWork<'w, M: ConstMachine>(UndoOwnership<'w, M>);
 
 impl<M: ConstMachine> Drop for AtWork<'_, M> {
     #[inline]
@@ -68,7 +68,7 @@ impl<M: ConstMachine> Drop for AtWork<'_, M> {
 /// Another slot's transaction that this thread has taken. When this is dropped, also by an error or
 /// a panic, the slot's next thread or the next sweep continues from `state`.
 struct Ends<'s, M: ConstMachine> {
-    turn: Turn<'s, M>,
+    turn: UndoOwnership<'s, M>,
     state: State,
 }
 
@@ -349,7 +349,7 @@ impl<M: ConstMachine> StoreSession<M> {
     }
 
     /// Completes the rollback that another thread has begun of this thread's transaction.
-    fn end_left(&self, turn: Turn<'_, M>) -> Result<(), Error> {
+    fn end_left(&self, turn: UndoOwnership<'_, M>) -> Result<(), Error> {
         let mut ends = Ends { turn, state: State::Left };
         self.undo_left(self.slot(), self.home.log.open_of(self.log.slot())?)?;
         ends.state = State::Idle;
@@ -410,7 +410,7 @@ impl<M: ConstMachine> StoreSession<M> {
     /// Rolls back a slot's transaction from its last record, or from where a sweep stopped, and
     /// ends it.
     pub(crate) fn undo_all(&self, slot: u16, first: Lsn, last: Lsn) -> Result<(), Error> {
-        let mut chain = Chain { slot, ..Chain::default() };
+        let mut chain = UndoChain { slot, ..UndoChain::default() };
         let mut at = self.home.shared.undo_from(slot, first.0, last.0)?;
         while at != 0 {
             self.home.shared.undone_upto(slot, at)?;

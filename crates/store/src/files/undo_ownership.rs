@@ -45,7 +45,6 @@ const TAKEN: u64 = 4;
 const LOOKS: u64 = 5;
 
 /// The state in a slot's word.
-#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// No thread works on it.
@@ -86,15 +85,14 @@ impl State {
     }
 }
 
-/// The word of one slot. Public for models of it.
-#[doc(hidden)]
+/// The word of one slot.
 #[derive(Debug)]
-pub struct Turn<'s, M: ConstMachine> {
+pub struct UndoOwnership<'s, M: ConstMachine> {
     /// The word.
     pub word: &'s M::AtomicU64,
 }
 
-impl<M: ConstMachine> Turn<'_, M> {
+impl<M: ConstMachine> UndoOwnership<'_, M> {
     /// Returns the state.
     pub fn now(&self) -> State {
         // Acquire: synchronizes with the Release in `set`.
@@ -163,7 +161,6 @@ impl<M: ConstMachine> Turn<'_, M> {
     /// # Errors
     ///
     /// Those of `is_old`. The transaction is not taken then.
-    /// Those of `is_old`: then it is not taken.
     pub fn take<E>(&self, by: u32, is_old: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
         if !self.pass(State::Idle, State::Looks(by)) {
             // It was too old when another thread rolled back a part of it.
@@ -199,7 +196,7 @@ mod tests {
         for damaged in [6, 7, 0x100, 0x103, TAKEN | 1 << 4, u64::MAX] {
             let word = <Native as ConstMachine>::U64;
             word.store(damaged, Relaxed);
-            let turn = Turn::<Native> { word: &word };
+            let turn = UndoOwnership::<Native> { word: &word };
             let entered = turn.enter(Err);
             assert_eq!(entered, Ok(false), "{damaged:#x}: nobody is at it");
             assert_eq!((turn.now(), turn.resume()), (State::Left, true), "{damaged:#x}");

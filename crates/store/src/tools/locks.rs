@@ -5,7 +5,7 @@ use std::time::Duration;
 use latchwork_lockmgr::{LockInfo, granular};
 use latchwork_machine::ConstMachine;
 
-use crate::tools::view::{Look, StoreView, TransactionInfo, mode_in_words};
+use crate::tools::view::{Inspection, StoreView, TransactionInfo, mode_in_words};
 use crate::{Error, Store};
 
 /// A lock that is held or requested.
@@ -55,11 +55,11 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// Errors of the [store's parts](Error).
     pub fn locks(&self) -> Result<Vec<StoreLock>, Error> {
-        let look = self.look()?;
+        let inspection = self.inspect()?;
         let mut locks = Vec::new();
-        for row in &look.snapshot.rows {
-            let Some(transaction) = look.transaction(row.owner) else { continue };
-            let (table, key) = look.names.of(&row.object, row.range.as_ref());
+        for row in &inspection.snapshot.rows {
+            let Some(transaction) = inspection.transaction(row.owner) else { continue };
+            let (table, key) = inspection.names.of(&row.object, row.range.as_ref());
             let range = row.range.as_ref();
             if row.held.is_some() && !range.is_some_and(|range| range.waiting) {
                 let mode = mode_in_words(range, row.held);
@@ -82,19 +82,20 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// Errors of the [store's parts](Error).
     pub fn blocked(&self) -> Result<Vec<Blocked>, Error> {
-        let look = self.look()?;
-        Ok(Self::blocked_in(&look))
+        let inspection = self.inspect()?;
+        Ok(Self::blocked_in(&inspection))
     }
 
-    pub(super) fn blocked_in(look: &Look) -> Vec<Blocked> {
+    pub(super) fn blocked_in(inspection: &Inspection) -> Vec<Blocked> {
         let mut all: Vec<(usize, Blocked)> = Vec::new();
-        for edge in look.snapshot.edges(Some(&granular::modes())) {
-            let (row, other) = (&look.snapshot.rows[edge.row], &look.snapshot.rows[edge.blocker]);
-            let Some(blocker) = blocker(look, other, edge.hard) else { continue };
+        for edge in inspection.snapshot.edges(Some(&granular::modes())) {
+            let (row, other) =
+                (&inspection.snapshot.rows[edge.row], &inspection.snapshot.rows[edge.blocker]);
+            let Some(blocker) = blocker(inspection, other, edge.hard) else { continue };
             match all.last_mut().filter(|(at, _)| *at == edge.row) {
                 Some((_, blocked)) => blocked.blockers.push(blocker),
                 None => {
-                    let Some(waiter) = look.transaction(row.owner) else { continue };
+                    let Some(waiter) = inspection.transaction(row.owner) else { continue };
                     all.push((edge.row, Blocked { waiter, blockers: vec![blocker] }));
                 }
             }
@@ -107,8 +108,8 @@ impl<M: ConstMachine> StoreView<M> {
     }
 }
 
-fn blocker(look: &Look, row: &LockInfo, holds: bool) -> Option<Blocker> {
-    let transaction = look.transaction(row.owner)?;
+fn blocker(inspection: &Inspection, row: &LockInfo, holds: bool) -> Option<Blocker> {
+    let transaction = inspection.transaction(row.owner)?;
     let mode = if holds { row.held } else { row.wanted };
     Some(Blocker { transaction, mode: mode_in_words(row.range.as_ref(), mode), holds })
 }

@@ -8,7 +8,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_region::{ProcessInfo, ProcessState};
 
 use crate::tools::locks::Blocked;
-use crate::tools::view::{Look, StoreView, TransactionInfo};
+use crate::tools::view::{Inspection, StoreView, TransactionInfo};
 use crate::{Error, Store};
 
 /// A process that has the store open, or has died and was not swept yet.
@@ -102,21 +102,22 @@ impl<M: ConstMachine> StoreView<M> {
     ///
     /// Errors of the [store's parts](Error).
     pub fn processes(&self) -> Result<Processes, Error> {
-        let look = self.look()?;
-        let holds = self.holds(&look)?;
-        let mut found = Processes { blocked: Self::blocked_in(&look), ..Processes::default() };
-        for (process, state) in &look.processes {
-            let row = self.process(&look, process, *state, &holds)?;
+        let inspection = self.inspect()?;
+        let holds = self.holds(&inspection)?;
+        let mut found =
+            Processes { blocked: Self::blocked_in(&inspection), ..Processes::default() };
+        for (process, state) in &inspection.processes {
+            let row = self.process(&inspection, process, *state, &holds)?;
             // A dead process without threads is swept.
             if process.alive || row.threads != 0 {
                 found.processes.push(row);
             }
         }
-        for owner in &look.snapshot.owners {
-            let thread = owner.thread.and_then(|thread| look.threads.get(&thread));
+        for owner in &inspection.snapshot.owners {
+            let thread = owner.thread.and_then(|thread| inspection.threads.get(&thread));
             match thread {
-                Some((_, _, true)) => found.prepared.extend(look.transaction(owner.owner)),
-                None => found.orphans.extend(look.transaction(owner.owner)),
+                Some((_, _, true)) => found.prepared.extend(inspection.transaction(owner.owner)),
+                None => found.orphans.extend(inspection.transaction(owner.owner)),
                 Some(_) => {}
             }
         }
@@ -130,22 +131,22 @@ impl<M: ConstMachine> StoreView<M> {
 
     fn process(
         &self,
-        look: &Look,
+        inspection: &Inspection,
         process: &ProcessInfo,
         state: ProcessState,
         holds: &[(u32, Holding)],
     ) -> Result<StoreProcess, Error> {
         let is_its = |thread: u32| {
-            look.threads.get(&thread) == Some(&(process.slot, process.generation, false))
+            inspection.threads.get(&thread) == Some(&(process.slot, process.generation, false))
         };
         let threads: Vec<u32> =
-            look.threads.keys().copied().filter(|thread| is_its(*thread)).collect();
-        let owners = look.snapshot.owners.iter();
+            inspection.threads.keys().copied().filter(|thread| is_its(*thread)).collect();
+        let owners = inspection.snapshot.owners.iter();
         let owners = owners.filter(|owner| owner.thread.is_some_and(is_its));
         let mut snapshots = Vec::new();
         for thread in &threads {
             let from = self.lines.snapshot(*thread)?;
-            let kept = from.map(|from| look.end.saturating_sub(from));
+            let kept = from.map(|from| inspection.end.saturating_sub(from));
             snapshots.extend(kept.map(|log_kept| SnapshotInfo { thread: *thread, log_kept }));
         }
         snapshots.sort_by_key(|snapshot| core::cmp::Reverse(snapshot.log_kept));
@@ -156,7 +157,7 @@ impl<M: ConstMachine> StoreView<M> {
             command: process.command(),
             age: process.age(),
             threads: threads.len() as u64,
-            transactions: owners.filter_map(|owner| look.transaction(owner.owner)).collect(),
+            transactions: owners.filter_map(|owner| inspection.transaction(owner.owner)).collect(),
             snapshots,
             holds: holds.collect(),
         })
@@ -164,7 +165,7 @@ impl<M: ConstMachine> StoreView<M> {
 
     /// Collects the short-term claims of all threads. Pages are read only if a process is not
     /// running, because there are many.
-    fn holds(&self, look: &Look) -> Result<Vec<(u32, Holding)>, Error> {
+    fn holds(&self, inspection: &Inspection) -> Result<Vec<(u32, Holding)>, Error> {
         let mut holds: Vec<(u32, Holding)> =
             self.log.work()?.into_iter().map(|(slot, work)| (slot, Holding::Log(work))).collect();
         holds.extend(self.lines.checkpointer()?.map(|slot| (slot, Holding::Checkpoint)));
@@ -173,14 +174,15 @@ impl<M: ConstMachine> StoreView<M> {
         let swept = self.region().threads().filter(|thread| thread.swept);
         holds.extend(swept.map(|thread| (thread.slot, Holding::Repair)));
         let has_threads = |process: &ProcessInfo| {
-            look.threads.values().any(|(slot, generation, retained)| {
+            inspection.threads.values().any(|(slot, generation, retained)| {
                 (*slot, *generation, *retained) == (process.slot, process.generation, false)
             })
         };
         let is_idle = |(process, state): &(ProcessInfo, ProcessState)| {
             *state != ProcessState::Running && has_threads(process)
         };
-        if let Some(pool) = self.pool.as_ref().filter(|_| look.processes.iter().any(is_idle)) {
+        if let Some(pool) = self.pool.as_ref().filter(|_| inspection.processes.iter().any(is_idle))
+        {
             let held = pool.list()?.filter_map(|frame| Some((frame.holder?, frame.page.1)));
             holds.extend(held.map(|(slot, page)| (slot, Holding::Page(page))));
         }

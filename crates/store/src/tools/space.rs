@@ -8,7 +8,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::Error as TreeError;
 
 use crate::files::session::StoreSession;
-use crate::files::tree_journal::Part;
+use crate::files::tree_journal::ChangeOrigin;
 use crate::long::PIECES;
 use crate::tables::CATALOG;
 use crate::{Error, Store};
@@ -166,7 +166,7 @@ impl<M: ConstMachine> Store<M> {
         let pages = home.pool.pages(home.file)?;
         let (mut used, mut twice) = (BTreeMap::new(), Vec::new());
         for tree in self.roots()? {
-            worker.with(tree, Part::System, |of| {
+            worker.with(tree, ChangeOrigin::System, |of| {
                 of.verify_each(&mut |page| {
                     let other = used.insert(page, tree).filter(|other| *other != tree);
                     twice.extend(other.map(|other| (page, [other, tree])));
@@ -218,8 +218,9 @@ impl<M: ConstMachine> Store<M> {
         let session = self.session()?;
         let mut faults = Vec::new();
         let mut look = |table: Option<String>, root| {
-            let looked =
-                session.worker.with(root, Part::System, |of| of.verify_each(&mut |_| Ok(())));
+            let looked = session
+                .worker
+                .with(root, ChangeOrigin::System, |of| of.verify_each(&mut |_| Ok(())));
             match looked.map_err(Error::from) {
                 Err(why) if why.is_damage() => faults.push(Fault { table, root, why }),
                 other => other?,

@@ -80,7 +80,7 @@ pub struct LockWait {
 }
 
 /// The result of one inspection, from which all answers are computed.
-pub(super) struct Look {
+pub(super) struct Inspection {
     pub(super) snapshot: Snapshot,
     pub(super) names: LockNames,
     pub(super) processes: Vec<(ProcessInfo, ProcessState)>,
@@ -204,14 +204,14 @@ impl<M: ConstMachine> StoreView<M> {
         self.locks.region()
     }
 
-    pub(super) fn look(&self) -> Result<Look, Error> {
+    pub(super) fn inspect(&self) -> Result<Inspection, Error> {
         let snapshot = self.locks.look()?;
         let region = self.region();
         let processes = region.processes().into_iter().map(|found| (found, found.state()));
         let threads = region.threads().map(|thread| {
             (thread.slot, (thread.process, thread.process_generation, thread.retained))
         });
-        let mut look = Look {
+        let mut inspection = Inspection {
             snapshot,
             names: self.lock_names()?,
             processes: processes.collect(),
@@ -221,34 +221,44 @@ impl<M: ConstMachine> StoreView<M> {
             transactions: HashMap::new(),
         };
         let mut rows: HashMap<OwnerId, Vec<&LockInfo>> = HashMap::new();
-        look.snapshot.rows.iter().for_each(|row| rows.entry(row.owner).or_default().push(row));
+        inspection
+            .snapshot
+            .rows
+            .iter()
+            .for_each(|row| rows.entry(row.owner).or_default().push(row));
         let of = |owner: &OwnerInfo| rows.get(&owner.owner).map_or(&[][..], Vec::as_slice);
-        let owners = look.snapshot.owners.iter();
-        let all = owners.map(|owner| (owner.owner, self.transaction(&look, owner, of(owner))));
+        let owners = inspection.snapshot.owners.iter();
+        let all =
+            owners.map(|owner| (owner.owner, self.transaction(&inspection, owner, of(owner))));
         let all = all.collect();
-        look.transactions = all;
-        Ok(look)
+        inspection.transactions = all;
+        Ok(inspection)
     }
 
     /// Describes the transaction of an owner, with these held and requested locks.
-    fn transaction(&self, look: &Look, owner: &OwnerInfo, rows: &[&LockInfo]) -> TransactionInfo {
+    fn transaction(
+        &self,
+        inspection: &Inspection,
+        owner: &OwnerInfo,
+        rows: &[&LockInfo],
+    ) -> TransactionInfo {
         let rows = || rows.iter().copied();
         let waits = rows().find(|row| row.wanted.is_some()).map(|row| {
             // A waiter for a range has a claim on it, and waits for the claim of another owner.
             let own = rows().filter_map(|row| row.range.as_ref()).find(|range| range.waiting);
             let (table, key) = match own {
-                Some(range) => look.names.of(&row.object, Some(range)),
-                None => look.names.of(&row.object, row.range.as_ref()),
+                Some(range) => inspection.names.of(&row.object, Some(range)),
+                None => inspection.names.of(&row.object, row.range.as_ref()),
             };
             let mode = mode_in_words(own, row.wanted);
             LockWait { table, key, mode, since: Duration::from_nanos(row.waited_ns) }
         });
         let first = owner.thread.and_then(|thread| self.log.open_of(thread).ok().flatten());
-        let process = owner.thread.and_then(|thread| look.process(thread));
+        let process = owner.thread.and_then(|thread| inspection.process(thread));
         let (pid, state) = process.map_or((None, ProcessState::Dead), |(process, state)| {
             (Some(process.pid).filter(|pid| *pid != 0), state)
         });
-        let retained = owner.thread.and_then(|thread| look.threads.get(&thread));
+        let retained = owner.thread.and_then(|thread| inspection.threads.get(&thread));
         let retained = retained.is_some_and(|(_, _, retained)| *retained);
         let state = if retained { ProcessState::Unknown } else { state };
         TransactionInfo {
@@ -257,8 +267,8 @@ impl<M: ConstMachine> StoreView<M> {
             state,
             thread: owner.thread,
             label: owner.label.clone(),
-            age: Duration::from_nanos(look.now.saturating_sub(owner.began)),
-            log_kept: first.map(|first| look.end.saturating_sub(first.0)),
+            age: Duration::from_nanos(inspection.now.saturating_sub(owner.began)),
+            log_kept: first.map(|first| inspection.end.saturating_sub(first.0)),
             held: rows().filter(|row| row.held.is_some()).count() as u64,
             waits,
             prepared: rows().find_map(|row| LockNames::prepared(&row.object)),
@@ -266,7 +276,7 @@ impl<M: ConstMachine> StoreView<M> {
     }
 }
 
-impl Look {
+impl Inspection {
     /// Describes the transaction of an owner; `None` if it has ended during the inspection.
     pub(super) fn transaction(&self, owner: OwnerId) -> Option<TransactionInfo> {
         self.transactions.get(&owner).cloned()

@@ -6,9 +6,10 @@ use latchwork_lockmgr::Error as LocksError;
 use latchwork_lockmgr::granular::X;
 use latchwork_machine::ConstMachine;
 
+use crate::Error;
 use crate::engine::Engine;
 use crate::error::GID_MAX;
-use crate::{Error, Txn};
+use crate::txn::Txn;
 
 /// The number of no tree: a tree is identified by a page, and page numbers have 48 bits in the log,
 /// 31 here.

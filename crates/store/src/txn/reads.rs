@@ -8,10 +8,11 @@ use latchwork_machine::ConstMachine;
 use latchwork_tree::Batch;
 
 use super::{Level, Txn};
+use crate::Error;
 use crate::engine::{Engine, scanned};
 use crate::long::{PIECES, whole};
 use crate::snapshot::{AHEAD, EachRecord, Fetch, Slices, cut, walk};
-use crate::{Error, Stamp};
+use crate::stamp::Stamp;
 
 impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     /// Reads a record into `value`, replacing its contents. Returns whether the record exists.

@@ -27,11 +27,11 @@ use crate::txn::locks::Failed;
 pub(crate) struct Awaited {
     tree: u32,
     key: Vec<u8>,
-    what: What,
+    wanted: AwaitedLock,
 }
 
 #[derive(Debug)]
-enum What {
+enum AwaitedLock {
     Record(Vec<u8>, Mode),
     Range(Vec<u8>, (Bound<Vec<u8>>, Bound<Vec<u8>>), RangeKind),
     /// A record that must only become free for a moment, so that another transaction can continue.
@@ -42,14 +42,14 @@ enum What {
 impl Awaited {
     /// Returns the range, if the caller requested a range.
     fn range(&self) -> Option<KeyRange<'_>> {
-        let What::Range(_, (from, to), kind) = &self.what else { return None };
+        let AwaitedLock::Range(_, (from, to), kind) = &self.wanted else { return None };
         let (from, to) = (from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice));
         (*kind != WRITER).then_some(KeyRange { from, to })
     }
 
     /// Returns whether the repeated call finds the lock held.
     pub(crate) fn is_kept(&self) -> bool {
-        !matches!(self.what, What::Free(_))
+        !matches!(self.wanted, AwaitedLock::Free(_))
     }
 }
 
@@ -125,9 +125,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
             {
                 let mut bytes = [0; LOCK_NAME];
                 let length = lock_name(catalog, &key, &mut bytes);
-                let what = What::Free(bytes[..length].to_vec());
+                let wanted = AwaitedLock::Free(bytes[..length].to_vec());
                 let why = txn.lock_error(catalog, &key, None, LocksError::NotGranted);
-                let awaited = Awaited { tree: catalog, key, what };
+                let awaited = Awaited { tree: catalog, key, wanted };
                 txn.awaited.set(Some(Box::new(awaited)));
                 Err(why)
             }
@@ -189,10 +189,12 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         awaited: &'w Awaited,
         wait: Wait,
     ) -> Waiting<'w, 't, E, M> {
-        let lock = match &awaited.what {
-            What::Record(name, mode) => Lock::Record(self.owner.lock_async_with(name, *mode, wait)),
-            What::Free(name) => Lock::Record(self.owner.lock_async_with(name, X, wait)),
-            What::Range(space, (from, to), kind) => {
+        let lock = match &awaited.wanted {
+            AwaitedLock::Record(name, mode) => {
+                Lock::Record(self.owner.lock_async_with(name, *mode, wait))
+            }
+            AwaitedLock::Free(name) => Lock::Record(self.owner.lock_async_with(name, X, wait)),
+            AwaitedLock::Range(space, (from, to), kind) => {
                 let (from, to) = (from.as_ref(), to.as_ref());
                 let range = KeyRange { from: from.map(Vec::as_slice), to: to.map(Vec::as_slice) };
                 Lock::Range(self.owner.lock_range_async(space, range, *kind, wait))
@@ -208,11 +210,11 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     ///
     /// Those of the lock manager.
     pub(crate) fn waited(&mut self, awaited: &Awaited) -> Result<(), Error> {
-        match &awaited.what {
-            What::Record(name, mode) if self.level == Level::ReadCommitted && *mode == S => {
+        match &awaited.wanted {
+            AwaitedLock::Record(name, mode) if self.level == Level::ReadCommitted && *mode == S => {
                 Ok(self.owner.unlock(name)?)
             }
-            What::Free(name) => Ok(self.owner.unlock(name)?),
+            AwaitedLock::Free(name) => Ok(self.owner.unlock(name)?),
             _ => Ok(()),
         }
     }
@@ -226,9 +228,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
                 return self.own_error(awaited.tree, &awaited.key, awaited.range(), holder);
             }
         };
-        match &awaited.what {
-            What::Record(_, X) => self.note_contended(&why, awaited.tree, &awaited.key),
-            What::Range(_, _, WRITER) => {
+        match &awaited.wanted {
+            AwaitedLock::Record(_, X) => self.note_contended(&why, awaited.tree, &awaited.key),
+            AwaitedLock::Range(_, _, WRITER) => {
                 self.note_contended_place(&why, awaited.tree, &awaited.key);
             }
             _ => {}
@@ -250,8 +252,8 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if self.in_steps && *why == LocksError::NotGranted {
             let mut bytes = [0; LOCK_NAME];
             let length = lock_name(tree, key, &mut bytes);
-            let what = What::Record(bytes[..length].to_vec(), mode);
-            self.awaited.set(Some(Box::new(Awaited { tree, key: key.to_vec(), what })));
+            let wanted = AwaitedLock::Record(bytes[..length].to_vec(), mode);
+            self.awaited.set(Some(Box::new(Awaited { tree, key: key.to_vec(), wanted })));
         }
     }
 
@@ -266,8 +268,9 @@ impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
         if self.in_steps && *why == LocksError::NotGranted {
             let ends = (range.from.map(<[u8]>::to_vec), range.to.map(<[u8]>::to_vec));
             let space = self.engine.keyspace(tree).to_vec();
-            let (key, what) = (super::locks::first_of(&range), What::Range(space, ends, kind));
-            self.awaited.set(Some(Box::new(Awaited { tree, key, what })));
+            let (key, wanted) =
+                (super::locks::first_of(&range), AwaitedLock::Range(space, ends, kind));
+            self.awaited.set(Some(Box::new(Awaited { tree, key, wanted })));
         }
     }
 }
