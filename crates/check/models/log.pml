@@ -1,11 +1,14 @@
 /*
  * The frontiers of Latchwork's log, for Spin.
  *
- * What is modelled: crates/log/src/append.rs (credit, note, chain, copy, end),
- * flush.rs (leader and followers), repair.rs (what a dead thread left), and of
- * crates/store/src/store.rs how a transaction that wrote nothing waits.  With
- * RECOVERY it is another, small model: recover.rs, and what a crash of the
- * machine leaves of the files.
+ * What is modelled: crates/log/src/flush.rs (leader and followers), credit.rs
+ * (room in the buffer), repair.rs (what a dead thread left), and of
+ * crates/store/src/store.rs how a transaction that wrote nothing waits.  The
+ * append is here what it is for these: one thread at a time appends, under the
+ * latch.  The steps that the code has instead are in place.pml: groups of
+ * requests, places, records that are copied side by side, and the end that a
+ * leader moves.  With RECOVERY it is another, small model: recover.rs, and what
+ * a crash of the machine leaves of the files.
  *
  *   writer     lock the item; append a record; change the item; with two
  *              records, append another; unlock the item; flush; answer.  The
@@ -17,11 +20,15 @@
  *              or wait for the leader.
  *   append     latch; note the slot; change it (a commit: list and count,
  *              first, last); credit, of the sum and of the slot; copy the
- *              record behind end, in two steps; store end; unlatch.
- *   latch      is a word that names its holder.  Who finds a dead one named
- *              claims its slot, takes the latch over, lets the claim go, and
- *              repairs: restores the slot as noted if the note is of a record
- *              at end or behind it, and counts the credit anew.
+ *              record behind end, in two steps; store end; unlatch.  So places
+ *              are given and filled one after the other: reserved is end.  The
+ *              sum is promised less reserved, which the code stores as two words.
+ *   latch      is a word that names its holder.  A thread that finds a dead one
+ *              named claims its slot, takes the latch over, lets the claim go,
+ *              and repairs: counts the credit anew, and lands the append that
+ *              it finds: restores the slot as noted if the note is of a record
+ *              at end or behind it.  There is no void, because no place behind
+ *              that record is given yet.
  *   flush      claim flusher; read end; copy [written, end) from the buffer to
  *              the files, a record a step; written; sync; flushed; let the
  *              claim go; wake those that have arrived, and one of the others.
@@ -30,6 +37,7 @@
  *   sweep      claim a dead slot; open the latch, and repair; take its claim
  *              on flusher away, and wake; take its credit back; let go of its
  *              lock.  The item is as the log says: of a commit, or undone.
+ *              What the sweep landed is below end then (place.pml).
  *
  * A thread may die wherever the code has a point, and at others: at point()
  * below, DEATHS times in a run.  A sweeper may, too, if there are two.
@@ -311,7 +319,7 @@ inline unlatch()
 	}
 }
 
-/* repair_append, with the latch */
+/* repair_append and land, with the latch */
 inline repair_append()
 {
 	atomic {
@@ -546,7 +554,7 @@ inline note()
 	point()
 }
 
-/* commits: the record is the transaction's last.  Leaves l = its place. */
+/* is_last: the record commits the transaction.  Leaves l = its place. */
 inline append(is_last)
 {
 	MERGED {

@@ -1,21 +1,21 @@
-//! The control file: two blocks of 4,096 bytes, written in turn.
+//! The control file: two blocks of 4,096 bytes, written alternately.
 //!
-//! | byte | what |
+//! | byte | content |
 //! |---|---|
 //! | 0 | magic number |
 //! | 8 | format |
 //! | 16 | identity of the log |
-//! | 32 | sequence: the block with the higher one counts |
+//! | 32 | sequence: the block with the higher number is valid |
 //! | 40 | bytes of a segment of full size |
 //! | 48 | LSN of the last checkpoint's record |
-//! | 56 | redo point: recovery reads from here on |
-//! | 64 | up to where the log was durable |
-//! | 72 | bit 0: the log was closed and nothing is to be redone; bit 1: its end is being cleared; |
-//! | | from bit 8 on: 4,096 bytes of the first segment, none in format 1, where all have one size |
-//! | 80 | CRC32C of what is before |
+//! | 56 | redo point: recovery reads from this LSN on |
+//! | 64 | LSN up to which the log was durable |
+//! | 72 | bit 0: the log was closed and needs no redo; bit 1: its end is being cleared; |
+//! | | from bit 8 on: size of the first segment in units of 4,096 bytes; zero in format 1 |
+//! | 80 | CRC32C of the bytes before it |
 //!
-//! A block is written only after the block before it is durable, so one of the two is whole at
-//! any crash.
+//! A block is written only after the previous block is durable, so at least one of the two is whole
+//! after any crash.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,20 +29,20 @@ use crate::{Error, Lsn};
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"latchlog");
-/// The format of the files of a log that is made now. Format 1, in which all segments have one
-/// size, is read and stays what it is.
+/// The format of the files of a new log. A log in format 1, in which all segments have one size, is
+/// readable and keeps its format.
 pub(crate) const FORMAT: u32 = 2;
 pub(crate) const FIRST_FORMAT: u32 = 1;
 const SUMMED: usize = 80;
-/// In what the size of the first segment is said.
+/// The unit in which the size of the first segment is stored.
 const UNIT: u64 = 4096;
 
-/// The format of the files of a log that is divided so.
+/// Returns the format of the files of a log with these segment sizes.
 pub(crate) fn format_of(spans: &Spans) -> u32 {
     if spans.first() == spans.size() { FIRST_FORMAT } else { FORMAT }
 }
 
-/// What the control file says.
+/// The contents of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Control {
     pub(crate) id: u128,
@@ -52,12 +52,12 @@ pub(crate) struct Control {
     pub(crate) redo: Lsn,
     pub(crate) flushed: Lsn,
     pub(crate) clean: bool,
-    /// Whether a recovery was about to overwrite what is behind the end, and may not have done so.
+    /// Whether a recovery was about to overwrite the bytes after the end, and may not have done so.
     pub(crate) clearing: bool,
 }
 
 impl Control {
-    /// A block, and where it is written.
+    /// Returns the encoded block, and its position in the file.
     pub(crate) fn encode(&self) -> (u64, Vec<u8>) {
         let mut bytes = Vec::with_capacity(BLOCK);
         let id = [self.id as u64, (self.id >> 64) as u64];
@@ -81,8 +81,8 @@ impl Control {
         (self.sequence % 2 * BLOCK as u64, bytes)
     }
 
-    /// Writes its block once more, in the same place: what can be read may not be on the disk, if a
-    /// sync failed and the machine has run on.
+    /// Writes the block once more in the same place. After a failed sync, bytes that can be read
+    /// may not be on the disk if the machine did not restart.
     pub(crate) fn write_again(&self, disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
         let (at, bytes) = self.encode();
         let file = disk.open(&folder.join("control"), Open::WRITE)?;
@@ -90,7 +90,8 @@ impl Control {
         Ok(file.sync()?)
     }
 
-    /// Writes the control file of a new log, which gets its name last. The sequence is even.
+    /// Writes the control file of a new log. The file gets its final name last. The sequence is
+    /// even.
     pub(crate) fn write_new(&self, disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
         let (_, mut bytes) = self.encode();
         bytes.resize(2 * BLOCK, 0);
@@ -103,12 +104,12 @@ impl Control {
         Ok(disk.sync_folder(folder)?)
     }
 
-    /// The newer of the blocks that are whole.
+    /// Returns the newer of the whole blocks.
     ///
     /// # Errors
     ///
-    /// [`Error::Version`] if a whole block has another format; [`Error::Corrupt`] if none is
-    /// whole.
+    /// Returns [`Error::Version`] if a whole block has another format, and [`Error::Corrupt`] if
+    /// neither block is whole.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
         let mut newest: Option<Self> = None;
         for block in bytes.chunks(BLOCK) {

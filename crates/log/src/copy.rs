@@ -1,8 +1,8 @@
-//! The log's files copied, from a redo point to where the log is durable, while others append.
+//! Copies the log's files, from a redo point to the durable end, while other threads append.
 //!
-//! What is durable does not change any more, and what is pinned stays: so the files are read past
-//! the buffer and without a latch. The control file of the copy is named last, and says where the
-//! copy ends: a copy that was cut short is no log, or one that is damaged.
+//! Durable bytes do not change, and pinned bytes are not recycled. Therefore the copy reads the
+//! files without the buffer and without a latch. The control file of the copy is named last and
+//! records where the copy ends. An incomplete copy is either no log at all or a damaged log.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,37 +16,39 @@ use crate::control::Control;
 use crate::segment::Segments;
 use crate::{Checkpoint, Error, Log, Lsn, Session};
 
-/// Bytes that are read and written in one call.
+/// Bytes per read and write.
 const CHUNK: u64 = 1 << 20;
 
 impl<M: ConstMachine> Log<M> {
-    /// Where redo would begin now, as the last checkpoint says.
+    /// Returns the redo point of the last checkpoint.
     pub fn redo(&self) -> Lsn {
         self.last_checkpoint().redo
     }
 
-    /// The last checkpoint, or one of before and the redo point of the last.
+    /// Returns the last checkpoint. Concurrently with a new checkpoint, `lsn` may be of the
+    /// checkpoint before it.
     pub fn last_checkpoint(&self) -> Checkpoint {
         let none = Checkpoint { lsn: Lsn::NEVER, redo: Lsn::NEVER, clean: false };
         let Ok(shared) = self.shared() else { return none };
         let found = &shared.found;
-        // Relaxed: an older one is one, too.
+        // Relaxed: an older checkpoint is a valid result.
         let (lsn, redo) = (Lsn(found.checkpoint.load(Relaxed)), Lsn(found.redo.load(Relaxed)));
         Checkpoint { lsn, redo, clean: false }
     }
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Makes a log in `folder`, whose last checkpoint is `since`, of what this one has from its
-    /// redo point on and is durable. `told` is called with the bytes of each step. Returns where
-    /// the copy ends.
+    /// Creates a log in `folder` whose last checkpoint is `since`, and copies to it the durable
+    /// part of this log from the redo point on. Calls `told` with the number of bytes after each
+    /// step. Returns where the copy ends.
     ///
-    /// The caller has [pinned](Self::pin) the log from there on, and `since` is or was the last
-    /// checkpoint. Others may append meanwhile.
+    /// The caller has [pinned](Self::pin) the log from the redo point on, and `since` is the last
+    /// checkpoint or an earlier one. Other threads may append concurrently.
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`]; [`Error::Gone`] if the log begins later. The folder then has no log.
+    /// Returns [`Error::Disk`] if the disk fails, and [`Error::Gone`] if the log begins after the
+    /// redo point. The folder then has no log.
     pub fn copy_to(
         &self,
         disk: &Arc<dyn Disk>,
@@ -63,7 +65,7 @@ impl<M: ConstMachine> Session<M> {
         let to = Segments::new(disk.clone(), folder, from.id, from.spans);
         let spans = from.spans;
         let mut bytes = vec![0; CHUNK as usize];
-        // A log that ends where a segment does has the next one.
+        // A log that ends at the end of a segment also has the next segment.
         for number in spans.number(redo.0)..=spans.number(end.0) {
             to.make(number, end)?;
             let stop = end.0.min(spans.end(number));

@@ -1,4 +1,4 @@
-//! The buffer of a log as it is now, and how it becomes larger: see `buffer.rs`.
+//! The present buffer of a log, and its growth: see `buffer.rs`.
 
 use core::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -10,25 +10,25 @@ use crate::layout::Shared;
 use crate::{Error, Log, Session};
 
 impl<M: ConstMachine> Log<M> {
-    /// The buffer. A thread that reads what lies before an end has loaded that end before.
+    /// Returns the buffer. A thread that reads the bytes before an end has loaded that end first.
     pub(crate) fn buffer(&self) -> Result<Buffer<'_, M>, Error> {
         self.buffer_in(self.shared()?)
     }
 
-    /// The same, for a caller that has the shared words.
+    /// Returns the buffer to a caller that already has the shared words.
     #[inline]
     pub(crate) fn buffer_in(&self, shared: &Shared<M>) -> Result<Buffer<'_, M>, Error> {
         let (inner, size) = (&self.inner, self.buffer_size(shared)?);
         Ok(Buffer::new(&inner.area, inner.buffer_at, inner.buffer_base, size))
     }
 
-    /// How large it is.
+    /// Returns the present size of the buffer.
     #[inline]
     pub(crate) fn buffer_size(&self, shared: &Shared<M>) -> Result<Size, Error> {
         // Relaxed: see the head of `buffer.rs`.
         let size = Size::of(shared.buffer_size.load(Relaxed));
         let fits = size.bytes().is_power_of_two() && size.bytes() <= self.inner.buffer;
-        // A record has an eighth of the smallest buffer.
+        // A record takes at most an eighth of the smallest buffer.
         if fits && size.bytes() >= 1 << 16 {
             Ok(size)
         } else {
@@ -38,8 +38,8 @@ impl<M: ConstMachine> Log<M> {
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Doubles the buffer, unless another thread has; where there is no memory for that, its size
-    /// is final.
+    /// Doubles the buffer, unless another thread has done so. If there is no memory, the present
+    /// size becomes final.
     #[cold]
     pub(crate) fn enlarge(&self, shared: &Shared<M>, from: Size) -> Result<(), Error> {
         let inner = &self.log.inner;
@@ -53,7 +53,7 @@ impl<M: ConstMachine> Session<M> {
         };
         let latched = self.latch()?;
         if shared.buffer_size.load(Relaxed) == from.word() {
-            // Release: behind the memory that was set aside.
+            // Release: after the memory was reserved.
             shared.buffer_size.store(next.word(), Release);
         }
         drop(latched);

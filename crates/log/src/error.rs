@@ -1,65 +1,65 @@
-//! What can be wrong, each by its name.
+//! The errors of the log.
 
 use core::fmt;
 
 use crate::Lsn;
 
-/// Why the log did not do what it was asked for.
+/// An error of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The disk failed in a call that may be made again.
+    /// The disk failed in a call that can be repeated.
     Disk(latchwork_disk::Error),
     /// The region failed.
     Region(latchwork_region::Error),
-    /// A write or a sync of the log failed, in this process or another. That is final: nothing
-    /// is appended or made durable until the log is opened anew, in a new region. What is
-    /// flushed stays.
+    /// A write or a sync of the log failed, in this process or another. This error is final: the
+    /// log appends nothing and makes nothing durable until it is opened again in a new region.
+    /// Flushed records stay.
     Broken,
-    /// The log ends before a place that was durable, or the segment of its redo point is missing:
-    /// no crash does that.
+    /// The log ends before a place that was durable, or the segment of its redo point is missing. A
+    /// crash does not cause this.
     LogDamaged {
-        /// Where the first record is that cannot be read.
+        /// The place of the first record that cannot be read.
         at: Lsn,
-        /// Up to where the log was durable, as a file or a record says; `at` if only the segment is
-        /// missing.
+        /// The place up to which the log was durable, according to a file or a record; `at` if only
+        /// the segment is missing.
         flushed: Lsn,
     },
-    /// A file of the log is not what it should be.
+    /// A file of the log has invalid contents.
     Corrupt {
-        /// What.
+        /// The file, or the part of it.
         what: &'static str,
     },
-    /// There are segments and no control file.
+    /// There are segments but no control file.
     NoControl,
-    /// A file of the log has a format that is not known here.
+    /// A file of the log has a format that this build does not read.
     Version {
-        /// The file's.
+        /// The format of the file.
         found: u32,
-        /// The one known here.
+        /// The newest format that this build reads.
         known: u32,
     },
     /// The files belong to another log.
     Foreign,
-    /// The record is larger than a record may be, or a field of its head has too many bits.
+    /// The record is larger than a record may be, or a field of its header has too many bits.
     TooLarge {
-        /// The most bytes that a record of this log may have.
+        /// The maximum size of a record of this log, in bytes.
         limit: u64,
     },
-    /// More bytes were appended than were reserved.
+    /// The thread appended more bytes than it had reserved.
     NoCredit,
-    /// The record is not there any more: its segment was recycled.
+    /// The record does not exist any more: its segment was recycled.
     Gone {
-        /// The oldest place that is still there.
+        /// The oldest place that still exists.
         oldest: Lsn,
     },
-    /// No record begins there.
+    /// No record begins at this place.
     NotARecord(Lsn),
-    /// All pins are taken: this many.
+    /// All pins are in use. The value is their number.
     Pins(u32),
-    /// An option that makes no sense, by its name.
+    /// The option with this name has an invalid value.
     Options(&'static str),
-    /// The thread slot's number is higher than a latch can name: 16,382.
+    /// The number of the thread slot is higher than a latch can name: 16,382.
     Threads(u32),
 }
 

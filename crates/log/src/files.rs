@@ -1,4 +1,4 @@
-//! Records in files: one, or all in order to where a log ends.
+//! Reads records from files: a single record, or all in order up to the end of the log.
 
 use latchwork_disk::Error as DiskError;
 
@@ -8,10 +8,10 @@ use crate::segment::Segments;
 use crate::spans::Spans;
 use crate::{Entry, EntryView, Error, Lsn, UNIT};
 
-/// Bytes that are read in one call.
+/// Bytes per read.
 const CHUNK: usize = 256 << 10;
 
-/// The record at `lsn`, from files that hold the log up to `end`.
+/// Returns the record at `lsn`, from files that hold the log up to `end`.
 pub(crate) fn read_files(
     segments: &Segments,
     seed: u32,
@@ -29,14 +29,14 @@ pub(crate) fn read_files(
     decode(seed, lsn, &copy).ok_or(Error::NotARecord(lsn))
 }
 
-/// Reads the files in order, for as long as there are records: to find where a log ends.
+/// Reads records from the files in order, to find the end of the log.
 pub(crate) struct Files<'s> {
     segments: &'s Segments,
     seed: u32,
     /// The log's bytes from `from` on.
     chunk: Vec<u8>,
     from: u64,
-    /// No file reaches further.
+    /// No file extends beyond this place.
     limit: u64,
 }
 
@@ -45,7 +45,8 @@ impl<'s> Files<'s> {
         Self { segments, seed: segments.id as u32, chunk: Vec::new(), from: 0, limit }
     }
 
-    /// The place behind the last that the file of this one has, if it is one of the log.
+    /// Returns the place after the last byte in the file of the segment at `at`, if it is a segment
+    /// of the log.
     pub(crate) fn reach(&self, at: Lsn) -> Result<u64, Error> {
         let number = self.segments.spans.number(at.0);
         let length = match self.segments.file(number) {
@@ -60,12 +61,12 @@ impl<'s> Files<'s> {
         Ok(self.segments.spans.start(number) + length.saturating_sub(BLOCK as u64))
     }
 
-    /// How the log is divided into segments.
+    /// Returns the division of the log into segments.
     pub(crate) fn spans(&self) -> Spans {
         self.segments.spans
     }
 
-    /// The record at `at`; none if there is none, or it cannot be read.
+    /// Returns the record at `at`; `None` if there is no record or it cannot be read.
     pub(crate) fn at(&mut self, at: Lsn) -> Result<Option<EntryView<'_>>, Error> {
         let Some(start) = self.bytes(at.0, 16)? else { return Ok(None) };
         let Some(count) = extent_at(at, start) else { return Ok(None) };
@@ -73,7 +74,8 @@ impl<'s> Files<'s> {
         Ok(self.bytes(at.0, count)?.and_then(|bytes| decode_view(seed, at, bytes)))
     }
 
-    /// The next place behind `at` where a record is, in the segments with these numbers. O(bytes).
+    /// Returns the next place after `at` where a record begins, in the segments with these numbers.
+    /// O(bytes).
     pub(crate) fn next_behind(&mut self, at: Lsn, numbers: &[u64]) -> Result<Option<Lsn>, Error> {
         let (mut at, spans) = (at, self.segments.spans);
         let mut reach = self.reach(at)?;
@@ -87,7 +89,8 @@ impl<'s> Files<'s> {
                 reach = self.reach(at)?;
             }
             if at.0 >= reach {
-                // The file of this segment ends before, or there is none: on to the next one.
+                // The file of this segment ends earlier, or does not exist: continue in the next
+                // segment.
                 let next = numbers.partition_point(|number| *number <= spans.number(at.0));
                 let Some(next) = numbers.get(next) else { return Ok(None) };
                 at = Lsn(spans.start(*next) - UNIT);
@@ -101,7 +104,7 @@ impl<'s> Files<'s> {
         }
     }
 
-    /// So many bytes from `at` on; none beyond the files.
+    /// Returns `count` bytes from `at` on; `None` beyond the files.
     fn bytes(&mut self, at: u64, count: usize) -> Result<Option<&[u8]>, Error> {
         let end = at.saturating_add(count as u64);
         if end > self.limit {
@@ -113,8 +116,8 @@ impl<'s> Files<'s> {
             self.from = at;
             let mut read = self.segments.read(at, &mut self.chunk);
             if let Err(Error::Disk(DiskError::ShortRead { .. } | DiskError::NotFound(_))) = read {
-                // A file that was cut off, or the next one is missing: what is asked for may be
-                // there.
+                // The file was truncated, or the next file is missing. The requested bytes alone
+                // may still exist, so read only those.
                 self.chunk.resize(count, 0);
                 read = self.segments.read(at, &mut self.chunk);
             }

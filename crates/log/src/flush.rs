@@ -1,35 +1,35 @@
-//! Flushing: one leader writes and syncs for all, the others wait.
+//! Flushing: one leader writes and syncs for all threads; the others wait.
 //!
-//! Group commit by a leader and followers, as Berkeley DB and PostgreSQL have it, without a
-//! timer: the followers that come while a leader syncs are the next group.
+//! Group commit by a leader and followers, as in Berkeley DB and PostgreSQL, without a timer: the
+//! followers that arrive while a leader syncs form the next group.
 //!
-//! | a thread that wants its record durable | does |
+//! | a thread that waits for durability | action |
 //! |---|---|
-//! | finds `flushed` past it | returns |
-//! | finds `flusher` free | claims it, writes, syncs, gives it back, wakes the others |
-//! | finds it claimed | says in its slot what it waits for, looks again, sleeps |
-//! | has napped | looks whether the claimant is dead |
+//! | finds `flushed` past its record | returns |
+//! | finds `flusher` free | claims it, writes, syncs, releases it, wakes the others |
+//! | finds it claimed | stores the LSN it waits for in its slot, checks again, sleeps |
+//! | wakes from a nap | checks whether the claimant is dead |
 //!
-//! | the leader dies | left | put right by |
+//! | the leader dies | left | repaired by |
 //! |---|---|---|
 //! | before `written` is stored | bytes in a file | the next leader, which writes them again |
 //! | before `flushed` is stored | bytes not synced | the next leader, which syncs them |
-//! | in the sync | perhaps a failure that nobody knows of | the next, which writes once more |
-//! | with all others | the same, of what the system wrote itself | the next, likewise |
-//! | before it wakes | sleepers | their naps |
+//! | in the sync | perhaps an unreported failure | the next leader, which writes once more |
+//! | with all processes | perhaps a failure of the system's writeback | the next leader, as above |
+//! | before it wakes followers | sleepers | their naps |
 //!
-//! A leader that is stopped and not dead holds all commits up; nothing else can be told from
-//! outside.
+//! A leader that is stopped but not dead delays all commits. Other threads cannot distinguish it
+//! from a slow one.
 //!
-//! A failed sync, were it for want of space, and a failed write but for want of space or of the
-//! right to open the file, is final: the system may have marked as clean what it could not write,
-//! so a later sync that succeeds would say nothing. So is a panic of a leader, whose thread lives
-//! and would have the claim for good. `broken` is set, all waiting threads get [`Error::Broken`],
-//! and only opening the files in a new region goes on: it writes them once more.
+//! A failed sync is final, even for lack of space. A failed write is final unless the cause is lack
+//! of space or a missing permission to open the file. The system may have marked as clean the pages
+//! that it could not write, so a later successful sync proves nothing. A panic of a leader is also
+//! final, because its thread lives and would keep the claim. In these cases `broken` is set, all
+//! waiting threads return [`Error::Broken`], and the files must be opened in a new region, which
+//! writes the doubtful bytes once more.
 //!
-//! Memory order: a follower stores `waits`, fences, loads the frontier and `flusher`; the
-//! leader stores those, fences, loads `waits`. Both fences are SeqCst, so at least one sees the
-//! other.
+//! Memory order: a follower stores `waits`, fences, loads the frontier and `flusher`; the leader
+//! stores those, fences, loads `waits`. Both fences are SeqCst, so at least one sees the other.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::time::Duration;
@@ -42,32 +42,36 @@ use crate::layout::{Shared, WRITTEN, claim, unclaim};
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
 
-/// Bytes that are copied from the buffer and written in one call.
+/// Bytes copied from the buffer and written per call.
 const CHUNK: usize = 256 << 10;
 
-/// A bit of `syncing` that no position has, for these are multiples of 8: what a leader that died
-/// was to make durable has been written again.
+/// A bit of `syncing` that no position has, because positions are multiples of 8. It is set when
+/// the bytes that a dead leader was about to make durable have been written again.
 const AGAIN: u64 = 1;
 
-/// When a commit returns.
+/// The point at which a commit returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mode {
-    /// When it is durable.
+    /// The commit returns when its record is durable.
     #[default]
     Full,
-    /// When it is in the buffer, and survives the death of all processes. The log is flushed
-    /// when this much time has passed since it last was, by the next commit in this mode, or where
-    /// a program asks for it ([`Session::tick`]; of a store its `sync`): by no thread beside, so
-    /// the last commits before a pause are not flushed. A crash of the machine loses what was not.
+    /// The commit returns when its record is in the buffer. The record survives the death of all
+    /// processes.
+    ///
+    /// The log is flushed when this much time has passed since the last flush, by the next commit
+    /// in this mode, or where a program calls [`Session::tick`] or a store's `sync`. No background
+    /// thread flushes it, so the last commits before a pause stay unflushed. A crash of the machine
+    /// loses the records that were not flushed.
     Periodic(Duration),
-    /// When it is written, and not synced.
+    /// The commit returns when its record is written to the file, but not synced.
     Write,
-    /// When it is in the buffer. A crash of the machine loses what was not flushed since.
+    /// The commit returns when its record is in the buffer. A crash of the machine loses the
+    /// records that were not flushed.
     None,
 }
 
-/// How far a record must have come.
+/// The state that a record must have reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     Written,
@@ -75,12 +79,13 @@ pub(crate) enum Until {
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Returns when the record at `lsn`, and all before it, are as durable as the mode says.
+    /// Waits until the record at `lsn`, and all records before it, are as durable as the mode
+    /// requires.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush), for the modes that wait. Then it is not known whether the
-    /// record will be there after a crash.
+    /// Returns the errors of [`flush`](Self::flush) in the modes that wait. After an error it is
+    /// unknown whether the record survives a crash.
     pub fn commit(&self, lsn: Lsn, mode: Mode) -> Result<(), Error> {
         match mode {
             Mode::Full => self.flush(lsn),
@@ -90,32 +95,34 @@ impl<M: ConstMachine> Session<M> {
         }
     }
 
-    /// Returns when the record that begins at `lsn`, and all before it, are durable.
+    /// Waits until the record that begins at `lsn`, and all records before it, are durable.
     ///
     /// # Errors
     ///
-    /// [`Error::Broken`]; [`Error::NotARecord`] beyond the log's end.
+    /// Returns [`Error::Disk`] if a file cannot be opened or there is no room; the call can then be
+    /// repeated. Returns [`Error::Broken`] if a write or a sync of the log has failed, and
+    /// [`Error::NotARecord`] for an `lsn` beyond the log's end.
     ///
     /// # Death
     ///
-    /// A leader that dies is replaced by a thread that waits for it, after a nap.
+    /// If the leader dies, a thread that waits for it takes over after a nap.
     pub fn flush(&self, lsn: Lsn) -> Result<(), Error> {
         self.advance(lsn, Until::Flushed)
     }
 
-    /// Flushes the log if that was not done for `period` and nobody is at it. Says whether it
-    /// did.
+    /// Flushes the log if the last flush was at least `period` ago and no thread is flushing.
+    /// Returns whether it flushed.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush).
+    /// Returns the errors of [`flush`](Self::flush).
     pub fn tick(&self, period: Duration) -> Result<bool, Error> {
         let shared = self.log.shared()?;
         self.check_broken(shared)?;
         if !is_due(shared, period) {
             return Ok(false);
         }
-        // Nobody may ever follow a leader that died: it is asked after once it is late.
+        // A dead leader may never have a follower, so it is checked for once it is late.
         if is_due(shared, period.saturating_mul(2)) {
             self.forget_dead_leader(shared)?;
         }
@@ -133,7 +140,7 @@ impl<M: ConstMachine> Session<M> {
                 return Ok(());
             }
             self.check_broken(shared)?;
-            // Acquire: synchronizes with the Release in `append`.
+            // Acquire: synchronizes with the Release in `publish`.
             if shared.end.0.load(Acquire) <= lsn.0 {
                 return Err(Error::NotARecord(lsn));
             }
@@ -159,14 +166,15 @@ impl<M: ConstMachine> Session<M> {
         frontier.load(Acquire) > lsn.0
     }
 
-    /// Leads, with the claim; gives it back and wakes those who wait, whatever came of it.
+    /// Leads, with the claim held. Then releases the claim and wakes the waiting threads, also
+    /// after an error.
     fn lead_and_wake(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
         let leading = Leading { session: self, shared };
         let led = self.lead(shared, until);
         core::mem::forget(leading);
         let led = led.map_err(|error| match error {
-            // The write may be made again: the bytes are still in the buffer. Where this process
-            // cannot open the file, or read its header, another one may lead.
+            // The write can be repeated: the bytes are still in the buffer. If this process cannot
+            // open the file or read its header, another process may lead.
             Error::Disk(ref why)
                 if matches!(why.subject().operation, Operation::Open | Operation::Read) =>
             {
@@ -174,7 +182,7 @@ impl<M: ConstMachine> Session<M> {
             }
             Error::Disk(DiskError::NoSpace(ref of)) if of.operation != Operation::Sync => error,
             _ => {
-                // Release: what failed came before; nobody relies on more.
+                // Release: the failure came before; no thread relies on later stores.
                 shared.broken.0.store(1, Release);
                 Error::Broken
             }
@@ -185,12 +193,12 @@ impl<M: ConstMachine> Session<M> {
         led
     }
 
-    /// Writes what is in the buffer to the files, and makes it durable.
+    /// Writes the contents of the buffer to the files, and makes them durable.
     fn lead(&self, shared: &Shared<M>, until: Until) -> Result<(), Error> {
         point("flush: claimed");
-        // Again, with the claim: a leader before this one may have failed.
+        // Checked again under the claim: the previous leader may have failed.
         self.check_broken(shared)?;
-        // Acquire: synchronizes with the Release in `append`: all records below it are whole.
+        // Acquire: synchronizes with the Release in `publish`: all records below it are whole.
         let end = shared.end.0.load(Acquire);
         let (buffer, segments) = (self.log.buffer()?, &self.log.inner.segments);
         // Acquire: synchronizes with the Release below, of the leader before.
@@ -198,12 +206,13 @@ impl<M: ConstMachine> Session<M> {
         if end.checked_sub(at).is_none_or(|behind| behind > self.log.inner.buffer) {
             return Err(Error::Corrupt { what: "a frontier" });
         }
-        // Relaxed, here and below: the claim orders, and a thread that dies has stored what it has.
+        // Relaxed, here and below: the claim orders, and a thread that dies has made its stores.
         let syncing = shared.found.syncing.load(Relaxed);
         if syncing != 0 && syncing & AGAIN == 0 {
-            // That one died in its sync. Should it have failed, nobody is told so any more, and
-            // what it was to make durable counts as written. Once, and by the next leader of any
-            // kind: what the system still has for readers it may drop.
+            // The previous leader died in its sync. If that sync failed, the failure is not
+            // reported again, and the bytes count as written. The next leader of any kind writes
+            // them again, once, because the system may drop the copy that it still keeps for
+            // readers.
             self.write_again(shared, syncing.min(at))?;
             shared.found.syncing.store(syncing | AGAIN, Relaxed);
         }
@@ -223,7 +232,7 @@ impl<M: ConstMachine> Session<M> {
         if until == Until::Flushed {
             let flushed = shared.flushed.0.load(Relaxed);
             if flushed < end {
-                // Before: what cannot be opened makes nobody write again.
+                // Before that: if a file cannot be opened, no leader writes again.
                 for number in segments.spans.of(flushed, end) {
                     segments.file(number)?;
                 }
@@ -241,13 +250,15 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Writes what is not known to be durable below `to` once more: from the buffer what that still
-    /// has, and else from the files. What the system has dropped there is lost.
+    /// Writes the bytes below `to` that are not known to be durable once more: from the buffer if
+    /// it still holds them, otherwise from the files. Bytes that the system has dropped there are
+    /// lost.
     #[cold]
     fn write_again(&self, shared: &Shared<M>, to: u64) -> Result<(), Error> {
         let (log, flushed) = (&self.log.inner, shared.flushed.0.load(Relaxed));
         let mut bytes = Vec::new();
-        // Nobody writes over the oldest meanwhile; but a thread that died may have begun to.
+        // No append overwrites the oldest bytes while the latch is held, but a thread that died may
+        // have begun to.
         let latched = self.latch()?;
         let over = shared.end.0.load(Relaxed) + self.log.record_max();
         let size = self.log.buffer_size(shared)?.bytes();
@@ -255,12 +266,12 @@ impl<M: ConstMachine> Session<M> {
         let kept = kept.next_multiple_of(8).max(flushed).min(to);
         copy::<M>(&self.log.buffer()?, (kept, to), &mut bytes)?;
         latched.unchanged();
-        // What is in a file that this process cannot open is not lost.
+        // Bytes in a file that this process cannot open are not lost.
         for number in log.segments.spans.of(flushed, to) {
             log.segments.file(number)?;
         }
         log.segments.write_again(flushed, kept, to).map_err(|why| match why {
-            // What cannot be read again is lost as much as what is not there.
+            // Bytes that cannot be read back are as lost as missing ones.
             Error::Disk(ref of) if of.subject().operation == Operation::Read => {
                 Error::Corrupt { what: "a record that was not durable yet" }
             }
@@ -273,11 +284,10 @@ impl<M: ConstMachine> Session<M> {
     fn follow(&self, shared: &Shared<M>, lsn: Lsn, until: Until) -> Result<(), Error> {
         let slot = self.log.slot_of(self.slot)?;
         let mark = if until == Until::Written { WRITTEN } else { 0 };
-        // Acquire: a change that was called for is seen together with what was stored before
-        // it.
+        // Acquire: a requested change is seen together with the stores before it.
         let seen = slot.notifier.load(Acquire);
         slot.waits.store(lsn.0 | mark, Relaxed);
-        // SeqCst: see the head of this file; the other one is in `wake`.
+        // SeqCst: see the head of this file; its partner is in `wake`.
         M::fence(SeqCst);
         let idle = shared.flusher.0.load(Relaxed) == 0 || shared.broken.0.load(Relaxed) != 0;
         if !idle && !self.arrived(shared, lsn, until) {
@@ -291,7 +301,7 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Takes the claim of a leader that died away.
+    /// Clears the claim of a leader that died.
     fn forget_dead_leader(&self, shared: &Shared<M>) -> Result<(), Error> {
         let leader = shared.flusher.0.load(Relaxed);
         if self.log.is_dead(leader) {
@@ -301,7 +311,7 @@ impl<M: ConstMachine> Session<M> {
     }
 }
 
-/// Copies the log from one place to another from the buffer, across whose end they may lie.
+/// Copies a range of the log from the buffer. The range may extend across the buffer's end.
 fn copy<M: ConstMachine>(
     buffer: &Buffer<'_, M>,
     (from, to): (u64, u64),
@@ -313,7 +323,7 @@ fn copy<M: ConstMachine>(
     Ok(())
 }
 
-/// A leader at work: should it panic, nobody knows what of the log is on the disk.
+/// A leader that is working. If it panics, it is unknown which part of the log is on the disk.
 struct Leading<'a, M: ConstMachine> {
     session: &'a Session<M>,
     shared: &'a Shared<M>,
@@ -328,23 +338,25 @@ impl<M: ConstMachine> Drop for Leading<'_, M> {
     }
 }
 
-/// Whether there is something to flush, and nobody has flushed for so long.
+/// Returns whether there are unflushed bytes and the last flush was at least `period` ago.
 fn is_due<M: ConstMachine>(shared: &Shared<M>, period: Duration) -> bool {
     let end = shared.end.0.load(Relaxed);
-    // A flush by a process whose clock is ahead, in a time namespace of its own, was long ago.
+    // The last flush counts as long ago if a process in another time namespace, whose clock is
+    // ahead, made it.
     let age = M::now(Clock::Monotonic).checked_sub(shared.flushed_at.0.load(Relaxed));
     age.is_none_or(|age| u128::from(age) >= period.as_nanos())
         && shared.flushed.0.load(Relaxed) < end
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// Has what is written and not durable written once more by the next leader: for a process
-    /// that is alone, and finds the log in memory that dead ones left. The system may have failed
-    /// to write it since, and have told nobody, for nobody had the files open.
+    /// Requests that the next leader write the bytes that are written but not durable once more.
+    /// Call it in a process that is alone and finds the log in memory that dead processes left. The
+    /// system may have failed to write them without reporting it, because no process had the files
+    /// open.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn doubt_unsynced(&self) -> Result<(), Error> {
         let shared = self.shared()?;
         let (written, flushed) = (shared.written.0.load(Relaxed), shared.flushed.0.load(Relaxed));
@@ -355,14 +367,14 @@ impl<M: ConstMachine> Log<M> {
         Ok(())
     }
 
-    /// Whether [`Session::tick`] would flush, if nobody is at it.
+    /// Returns whether [`Session::tick`] would flush if no other thread is flushing.
     pub fn is_due(&self, period: Duration) -> bool {
         self.shared().is_ok_and(|shared| is_due(shared, period))
     }
 
-    /// Wakes the threads whose records have arrived, and of the others one, which leads next.
+    /// Wakes the threads whose records have arrived, and one of the others, which leads next.
     pub(crate) fn wake(&self, shared: &Shared<M>) -> Result<(), Error> {
-        // SeqCst: see the head of this file; the other one is in `follow`.
+        // SeqCst: see the head of this file; its partner is in `follow`.
         M::fence(SeqCst);
         let (written, flushed) = (shared.written.0.load(Relaxed), shared.flushed.0.load(Relaxed));
         let all = shared.broken.0.load(Relaxed) != 0;

@@ -1,43 +1,47 @@
-//! One ordered log that many processes append to, and that no death leaves a hole in.
+//! One ordered log that many processes append to concurrently. A killed process leaves no hole in
+//! it.
 //!
-//! | file | idea |
+//! | file | content |
 //! |---|---|
 //! | `record.rs` | a record's bytes; [`Lsn`] |
-//! | `control.rs`, `segment.rs` | the files: control blocks; segments, made ahead and recycled |
-//! | `layout.rs` | what all processes share: frontiers, claims, slots, buffer |
+//! | `control.rs`, `segment.rs`, `spans.rs` | the files: control blocks; segments |
+//! | `layout.rs`, `line.rs`, `buffer.rs` | shared memory: frontiers, claims, slots; the buffer |
 //! | `log.rs` | [`Log`] and [`Session`]; opening |
-//! | `recover.rs` | the files without a region: where the log ends, or that it is damaged |
-//! | `append.rs` | credit, and the append: copy under the latch, `end` moved last |
-//! | `undo_reserve.rs` | what is set aside for undoing, which never fails for want of space |
+//! | `recover.rs` | recovery from files without a region: the end of the log, or damage |
+//! | `credit.rs` | credit: the right to append |
+//! | `group.rs` | requests for places, by NUMA node |
+//! | `append.rs` | the append: place, copy, publish |
+//! | `flight.rs` | records in flight, and the repair of those of dead and stopped threads |
+//! | `undo_reserve.rs` | the space set aside for rollback, which never fails for lack of space |
 //! | `flush.rs` | leader and followers; [`Mode`] |
-//! | `slots.rs` | what thread slots have in the log: transactions, commits |
-//! | `repair.rs` | what a dead thread left |
-//! | `restore.rs` | what thread slots had, made again in a new region |
+//! | `slots.rs` | the transactions and commits of thread slots, read without a latch |
+//! | `repair.rs` | the log's part of a sweep |
+//! | `restore.rs` | the state of thread slots, restored in a new region |
 //! | `files.rs` | records in files, one or all in order |
-//! | `options.rs` | how a log is made, and what was found |
+//! | `options.rs` | options, and the state found at open |
 //! | `read.rs` | one record by its LSN; a scan |
 //! | `pieces.rs` | all records in order, in large pieces, for redo |
-//! | `pins.rs` | what is kept: pins, checkpoints, recycling |
-//! | `copy.rs` | the files copied while others append |
-//! | `view.rs` | the shared memory looked at by a process that takes no part |
-//! | `reader.rs` | the files looked at by one who changes nothing |
+//! | `pins.rs` | retention: pins, checkpoints, recycling |
+//! | `copy.rs` | copies of the files while other threads append |
+//! | `view.rs` | the shared memory, inspected by a process that takes no part |
+//! | `reader.rs` | the files, inspected by a process that changes nothing |
 //!
 //! ```text
-//!   reserve ---> build ---> append ---> commit (flush, as the mode says)
-//!   waits        private    latch       leader writes the buffer out and syncs; followers wait
+//!   reserve ---> build ---> place ---> copy ---> publish ---> commit (flush, as the mode says)
+//!   waits        private    a leader   each      `end` moves  a leader writes the buffer out and
+//!                           for many   its own                syncs; followers wait
 //! ```
 //!
-//! One total order of all records is what the rest of a store stands on. A record is copied
-//! under a latch that names its holder, and `end` is moved last: so a thread that is killed in
-//! the middle leaves nothing, and bytes below `end` are whole records at any moment. (To
-//! reserve a place and copy outside, as PostgreSQL, InnoDB and Aether do, loses what comes
-//! after the hole of a dead process.)
+//! The rest of a store depends on one total order of all records. A leader gives places to the
+//! threads of a NUMA node under one latch; the threads copy their records concurrently; `end` moves
+//! over whole records only. The place of a thread that is killed before its record is whole is
+//! filled with a void record.
 //!
-//! Waiting for room is asked for before a thread latches anything ([`Session::reserve`]); an
-//! append with credit neither waits for the disk nor fails for want of space.
+//! A thread reserves room before it latches anything ([`Session::reserve`]). An append with credit
+//! never waits for the disk and never fails for lack of space.
 //!
-//! What a crash of the machine leaves is a beginning of the log: never a record without those
-//! before it.
+//! A crash of the machine leaves a prefix of the log: if a record survives, all records before it
+//! survive.
 
 #![warn(clippy::all)]
 
@@ -45,11 +49,15 @@ mod append;
 mod buffer;
 mod control;
 mod copy;
+mod credit;
 mod enlarge;
 mod error;
 mod files;
+mod flight;
 mod flush;
+mod group;
 mod layout;
+mod line;
 mod log;
 mod options;
 mod pieces;

@@ -1,4 +1,4 @@
-//! The log as one process has it, and a thread at work in it.
+//! The log as seen by one process, and the session of a thread.
 
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -20,7 +20,10 @@ use crate::segment::Segments;
 use crate::spans::Spans;
 use crate::{Error, Lsn, Record};
 
-/// A log, as one process has it. Clones are the same.
+/// The number of threads that are granted the largest portions of credit.
+const FEW: u64 = 64;
+
+/// A log, opened in this process. Clones refer to the same log.
 pub struct Log<M: ConstMachine = Native> {
     pub(crate) inner: Arc<Inner<M>>,
 }
@@ -34,20 +37,20 @@ impl<M: ConstMachine> Clone for Log<M> {
 pub(crate) struct Inner<M: ConstMachine> {
     pub(crate) area: Area<M>,
     pub(crate) segments: Segments,
-    /// Bytes of the buffer.
+    /// The maximum size of the buffer in bytes.
     pub(crate) buffer: u64,
-    /// Word of the area at which the buffer begins.
+    /// The word of the area at which the buffer begins.
     pub(crate) buffer_at: u64,
-    /// The LSN that lies there.
+    /// The LSN at that word.
     pub(crate) buffer_base: u64,
     pub(crate) threads: u32,
-    /// What checksums begin with.
+    /// The initial value of checksums.
     pub(crate) seed: u32,
     pub(crate) nap: Duration,
-    /// Where the log ended when this process could not make a segment ahead; 0 if it could.
+    /// The end of the log when this process failed to create a segment ahead; 0 if it did not fail.
     pub(crate) stopped_at: M::AtomicU64,
     pub(crate) recovered: Recovered,
-    /// The log's part of a sweep, registered with the region for as long as this lives.
+    /// The log's part of a sweep, registered with the region until this is dropped.
     repair: Arc<dyn Repair<M>>,
 }
 
@@ -56,8 +59,8 @@ pub(crate) struct LogRepair<M: ConstMachine> {
     pub(crate) log: Weak<Inner<M>>,
 }
 
-/// A thread at work in a log. It is of one thread, for as long as its thread slot is: no two
-/// sessions of one slot are used at a time.
+/// The session of one thread in a log. It lives as long as the thread slot, and a slot has at most
+/// one session in use at a time.
 pub struct Session<M: ConstMachine = Native> {
     pub(crate) log: Log<M>,
     pub(crate) slot: u32,
@@ -65,19 +68,20 @@ pub struct Session<M: ConstMachine = Native> {
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// Opens the log in `folder`: makes it, joins the processes that have it open, or finds
-    /// where its files end after a crash. The same call in every process, with a thread slot of
-    /// the region.
+    /// Opens the log in `folder`. Creates the log if it does not exist, joins the processes that
+    /// have it open, or finds the end of its files after a crash. Every process makes the same
+    /// call, with a thread slot of the region.
     ///
     /// # Errors
     ///
-    /// [`Error::LogDamaged`], [`Error::Corrupt`], [`Error::NoControl`], [`Error::Version`] of
-    /// files; [`Error::Options`]; [`Error::Threads`] if the region has more thread slots than
-    /// latches can name; those of disk and region.
+    /// Returns [`Error::LogDamaged`], [`Error::Corrupt`], [`Error::NoControl`] or
+    /// [`Error::Version`] for the files, [`Error::Options`] for an invalid option,
+    /// [`Error::Threads`] if the region has more thread slots than latches can name, and the errors
+    /// of the disk and the region.
     ///
     /// # Death
     ///
-    /// Another thread begins anew what a dead one was opening.
+    /// If a thread dies while it opens the log, another thread starts over.
     pub fn open(
         region: &Region<M>,
         disk: Arc<dyn Disk>,
@@ -86,7 +90,7 @@ impl<M: ConstMachine> Log<M> {
         thread: &Thread<M>,
     ) -> Result<Self, Error> {
         options.check()?;
-        // Each thread of the region may have to repair the log, and sweepers have the last slots.
+        // Any thread of the region may have to repair the log, and sweepers have the last slots.
         if region.thread_slots() > HolderNumber::MAX {
             return Err(Error::Threads(region.thread_slots() - 1));
         }
@@ -113,11 +117,12 @@ impl<M: ConstMachine> Log<M> {
             }
             let _claimed = Claimed { word: &shared.opening, me };
             // Acquire: synchronizes with the Release in `unclaim`: another thread may have opened
-            // it since it was asked, and its log must not be opened anew beneath it.
+            // the log since the check, and an open log must not be opened a second time.
             if shared.ready.load(Acquire) != 0 {
                 break;
             }
-            // One that died before it had opened the log may have made the area, and smaller.
+            // A thread that died before it had opened the log may have created the area with a
+            // smaller size.
             if area.limit() < buffer_at + options.buffer / 8 {
                 return Err(RegionError::OutOfArea(area.limit()).into());
             }
@@ -133,22 +138,26 @@ impl<M: ConstMachine> Log<M> {
         Ok(log)
     }
 
-    /// How many thread slots of the region may append: as the process said that opened the log
-    /// first.
+    /// Returns how many thread slots of the region may append, as given by the process that opened
+    /// the log first.
     pub fn threads(&self) -> u32 {
         self.inner.threads
     }
 
-    /// Bytes of credit that a thread is given at least; all threads may keep as much at a time.
+    /// Returns how many bytes of credit a thread is granted at a time and may keep while idle. The
+    /// number is larger while few thread slots have been used. All threads together keep at most
+    /// three quarters of the buffer.
     pub fn portion(&self) -> u64 {
         let size = self.shared().and_then(|shared| self.buffer_size(shared));
-        // One that grows may become as large as it was asked to be.
+        // A growing buffer may reach its maximum size.
         let bytes =
             size.map_or(0, |size| if size.is_final() { size.bytes() } else { self.inner.buffer });
-        bytes / 4 / u64::from(self.inner.threads)
+        // Thread n keeps at most `few / max(n, FEW)`: in sum, of 16,383 threads, 6.5 x `few`.
+        let few = bytes / 16 / u64::from(self.slots_used()).max(FEW);
+        few.max(bytes / 4 / u64::from(self.inner.threads))
     }
 
-    /// Takes part in a log that is open.
+    /// Joins a log that is open.
     fn join(
         area: Area<M>,
         disk: Arc<dyn Disk>,
@@ -207,72 +216,72 @@ impl<M: ConstMachine> Log<M> {
         Ok(Self { inner })
     }
 
-    /// A session for this thread slot.
+    /// Creates the session of this thread slot.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`] if its number is not below [`Options::threads`].
+    /// Returns [`Error::Threads`] if the slot's number is not below [`Options::threads`].
     pub fn session(&self, thread: &Thread<M>) -> Result<Session<M>, Error> {
         let number = number_of(thread.number(), self.inner.threads)?;
         Ok(Session { log: self.clone(), slot: thread.number(), number })
     }
 
-    /// Bytes that the buffer may grow to, and of a segment of full size.
+    /// Returns the maximum size of the buffer and the full size of a segment, in bytes.
     pub fn sizes(&self) -> (u64, u64) {
         (self.inner.buffer, self.inner.segments.spans.size())
     }
 
-    /// What was found when this process opened the log.
+    /// Returns the state that was found when this process opened the log.
     pub fn recovered(&self) -> Recovered {
         self.inner.recovered
     }
 
-    /// The identity of the log's files.
+    /// Returns the identity of the log's files.
     pub fn id(&self) -> u128 {
         self.inner.segments.id
     }
 
-    /// Where the next record will be.
+    /// Returns the end of the log: the place after the last whole record.
     pub fn end(&self) -> Lsn {
-        // Acquire: synchronizes with the Release in `append`: the records before it are whole.
+        // Acquire: synchronizes with the Release in `publish`: the records before it are whole.
         self.look(|shared| shared.end.0.load(Acquire))
     }
 
-    /// Up to where the log is in its files.
+    /// Returns the place up to which the log is written to its files.
     pub fn written(&self) -> Lsn {
         // Acquire: synchronizes with the Release in `lead`.
         self.look(|shared| shared.written.0.load(Acquire))
     }
 
-    /// Up to where the log is durable.
+    /// Returns the place up to which the log is durable.
     pub fn flushed(&self) -> Lsn {
         // Acquire: synchronizes with the Release in `lead`.
         self.look(|shared| shared.flushed.0.load(Acquire))
     }
 
-    /// From where on the log is kept.
+    /// Returns the place from which on the log is kept.
     pub fn oldest(&self) -> Lsn {
         self.look(|shared| shared.append.oldest.load(Relaxed))
     }
 
-    /// Where the log was [marked](Session::mark) last. A hint until a record is
-    /// [appended since](Session::append_since).
+    /// Returns where the log was last [marked](Session::mark). The value is a hint until a record
+    /// is [appended since](Session::append_since) it.
     #[inline]
     pub fn marked(&self) -> Lsn {
         self.look(|shared| shared.found.marked.load(Relaxed))
     }
 
-    /// Whether a write or a sync has failed, in any process: see [`Error::Broken`].
+    /// Returns whether a write or a sync has failed in any process: see [`Error::Broken`].
     pub fn is_broken(&self) -> bool {
         self.look(|shared| shared.broken.0.load(Relaxed)).0 != 0
     }
 
-    /// The most bytes that a record of this log may have.
+    /// Returns the maximum size of a record of this log, in bytes.
     pub fn record_max(&self) -> u64 {
         (self.inner.buffer / 8).min(RECORD_MAX as u64)
     }
 
-    /// A word of what is shared, zero in the child of a fork.
+    /// Returns a shared word; zero in the child of a fork.
     fn look(&self, word: impl FnOnce(&Shared<M>) -> u64) -> Lsn {
         Lsn(self.shared().map_or(0, word))
     }
@@ -288,19 +297,19 @@ impl<M: ConstMachine> Log<M> {
         slot_in(&self.inner.area, slot)
     }
 
-    /// How many thread slots were ever used.
+    /// Returns how many thread slots were ever used.
     pub(crate) fn slots_used(&self) -> u32 {
         self.inner.area.region().threads_high().min(self.inner.threads)
     }
 
-    /// Whether the thread with this name in claims is dead; it may have been swept since.
+    /// Returns whether the thread with this number in claims is dead. It may have been swept since.
     pub(crate) fn is_dead(&self, number: u64) -> bool {
         number != 0 && self.inner.area.region().is_dead((number - 1) as u32)
     }
 
-    /// Does something for the dead thread with this name, while its slot is claimed by this
-    /// process: so the name is not a living thread's by the time it is done. A slot that is free
-    /// has no thread, dead or alive, and is kept so meanwhile. Says whether it did.
+    /// Runs `repair` for the dead thread with this number, while this process has claimed its slot,
+    /// so that the number belongs to no living thread during the call. If the slot is free, it has
+    /// no thread, and is kept free during the call. Returns `None` if `repair` did not run.
     pub(crate) fn for_dead<R>(
         &self,
         number: u64,
@@ -317,24 +326,25 @@ impl<M: ConstMachine> Log<M> {
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// A session that repairs: its slot may be one of the sweepers', which append nothing.
+    /// Creates the session of a repairing thread. Its slot may belong to the sweepers, which append
+    /// nothing.
     pub(crate) fn of_sweeper(log: &Log<M>, thread: &Thread<M>) -> Result<Self, Error> {
         let slot = thread.number();
         let number = HolderNumber::new(slot + 1).ok_or(Error::Threads(slot))?;
         Ok(Self { log: log.clone(), slot, number })
     }
 
-    /// The log.
+    /// Returns the log.
     pub fn log(&self) -> &Log<M> {
         &self.log
     }
 
-    /// The number of the thread slot.
+    /// Returns the number of the thread slot.
     pub fn slot(&self) -> u32 {
         self.slot
     }
 
-    /// Its name in claims.
+    /// Returns the thread's number in claims.
     pub(crate) fn me(&self) -> u64 {
         u64::from(self.number.get())
     }
@@ -343,17 +353,17 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`].
+    /// Returns [`Error::TooLarge`] if the record or a field of its header is too large.
     pub fn build(&self, head: &crate::Head, payload: &[&[u8]]) -> Result<Record, Error> {
         self.build_for(self.slot, head, payload)
     }
 
-    /// Builds a record that names another slot: what undoes the changes of a dead thread. It is
-    /// to be [`SYSTEM`](crate::Flags::SYSTEM), for it is none of this slot's transaction.
+    /// Builds a record that names another slot, to undo the changes of a dead thread. The record
+    /// must be [`SYSTEM`](crate::Flags::SYSTEM), because it belongs to no transaction of this slot.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`].
+    /// Returns [`Error::TooLarge`] if the record or a field of its header is too large.
     pub fn build_for(
         &self,
         slot: u32,
@@ -365,11 +375,12 @@ impl<M: ConstMachine> Session<M> {
         Ok(record)
     }
 
-    /// The same in the memory of a record that is needed no more.
+    /// Builds the same record as [`build_for`](Self::build_for), in the memory of a record that is
+    /// no longer needed.
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`].
+    /// Returns [`Error::TooLarge`] if the record or a field of its header is too large.
     pub fn rebuild_for(
         &self,
         record: &mut Record,
@@ -388,7 +399,7 @@ impl<M: ConstMachine> Session<M> {
 }
 
 impl<M: ConstMachine> Drop for Session<M> {
-    /// Gives back what credit is left, unless this is the child of a fork.
+    /// Returns the remaining credit to the log, except in the child of a fork.
     fn drop(&mut self) {
         if self.log.inner.area.region().check().is_ok() {
             let _ = self.give_back(0);
@@ -403,9 +414,9 @@ impl<M: ConstMachine> Holder<M> for Session<M> {
 
     fn name(&self, latch: &OptLatch<M>) -> u64 {
         match self.log.inner.area.region().has_file() {
-            // Each process has the latch at another address. Frames of a pool have other names.
+            // The latch has a different address in each process. Frames of a pool have other names.
             true => u64::MAX - 1,
-            // Logs of this process alone have one table of waiters between them.
+            // Logs of this process alone share one table of waiters.
             false => (&raw const *latch).addr() as u64,
         }
     }
@@ -419,14 +430,14 @@ impl<M: ConstMachine> Holder<M> for Session<M> {
     }
 }
 
-/// What the log shares, at the beginning of its area.
-/// The words of a slot, whose number is below that of the log's slots.
+/// Returns the words of a slot. The number must be below the number of the log's slots.
 pub(crate) fn slot_in<M: ConstMachine>(area: &Area<M>, slot: u32) -> Result<&Slot<M>, Error> {
     let at = SLOTS_AT + u64::from(slot) * SLOT_WORDS;
-    // SAFETY: the words of slot `slot`, whose type they have in every use.
+    // SAFETY: the words of slot `slot`, which have this type in every use.
     Ok(unsafe { area.resolve(at) }?)
 }
 
+/// Returns the shared words at the beginning of the log's area.
 pub(crate) fn shared_in<M: ConstMachine>(area: &Area<M>) -> Result<&Shared<M>, Error> {
     // SAFETY: these words are a `Shared` in every use; the slots and the buffer come after them.
     Ok(unsafe { area.resolve(0) }?)
@@ -437,7 +448,7 @@ fn number_of(slot: u32, threads: u32) -> Result<HolderNumber, Error> {
     number.ok_or(Error::Threads(slot))
 }
 
-/// Lets others run, and naps from some time on.
+/// Yields, and naps after many yields.
 fn pause<M: ConstMachine>(looks: u32, nap: Duration) {
     if looks < YIELDS {
         return M::yield_now();
@@ -446,7 +457,8 @@ fn pause<M: ConstMachine>(looks: u32, nap: Duration) {
     M::wait(&word, 0, Some(Deadline::after::<M>(nap)));
 }
 
-/// Whether the thread that opens the files is dead: slot and generation tell it from a later one.
+/// Returns whether the thread that opens the files is dead. Slot and generation distinguish it from
+/// a later thread of the slot.
 fn is_over<M: ConstMachine>(region: &Region<M>, claim: u64) -> bool {
     let (slot, generation) = ((claim as u32).wrapping_sub(1), (claim >> 32) as u32);
     let now = region.threads().find(|thread| thread.slot == slot);

@@ -1,4 +1,4 @@
-//! How a log is made, and what was found when it was opened.
+//! The options of a log, and the state that was found when it was opened.
 
 use core::time::Duration;
 
@@ -6,30 +6,33 @@ use latchwork_latch::HolderNumber;
 
 use crate::{Error, Lsn};
 
-/// How often a thread that waits for credit, or for a claim, lets others run before it naps.
+/// How often a thread that waits for credit or for a claim yields before it naps.
 pub(crate) const YIELDS: u32 = 200;
+/// How often a thread checks the progress of another thread's append before it yields.
+pub(crate) const SPINS: u32 = 128;
 
-/// How a log is made. One that exists in the region keeps what it was made with.
+/// The options of a log. A log that exists in the region keeps the options it was created with.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Bytes of the buffer, a power of two, 64 KiB at least. A record has an eighth of it at
-    /// most.
+    /// The maximum size of the buffer in bytes: a power of two, at least 64 KiB. A record takes at
+    /// most an eighth of it.
     pub buffer: u64,
-    /// Bytes of a segment, a multiple of 4,096, not less than the buffer. A log that exists in
-    /// files keeps its own.
+    /// Bytes of a segment: a multiple of 4,096, not less than the buffer. A log that exists in
+    /// files keeps its own size.
     pub segment: u64,
-    /// Bytes that the buffer has at first, a power of two, 64 KiB at least: it doubles as the log
-    /// is written, up to `buffer`. It is as large as that from the start if this is not less.
+    /// The initial size of the buffer in bytes: a power of two, at least 64 KiB. The buffer doubles
+    /// as the log is written, up to `buffer`. If this is not less than `buffer`, the buffer has its
+    /// maximum size from the start.
     pub buffer_first: u64,
-    /// Bytes of the first segment of a log that is made anew, a multiple of 4,096. The next ones
-    /// are larger, up to `segment`.
+    /// Bytes of the first segment of a new log: a multiple of 4,096. The next segments are larger,
+    /// up to `segment`.
     pub segment_first: u64,
-    /// The identity of a log that is made anew: what tells its files from those of others. Zero
-    /// is the region's creation number.
+    /// The identity of a new log, which distinguishes its files from those of other logs. Zero
+    /// selects the region's creation number.
     pub id: u128,
-    /// How many thread slots of the region may append: those with lower numbers.
+    /// The number of thread slots that may append: the region's slots with lower numbers.
     pub threads: u32,
-    /// How long a thread sleeps before it looks whether the one it waits for is dead.
+    /// How long a thread sleeps before it checks whether the thread that it waits for is dead.
     pub nap: Duration,
 }
 
@@ -69,19 +72,18 @@ impl Options {
     }
 }
 
-/// What was found when the log's files were opened.
+/// The state that was found when the log's files were opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recovered {
-    /// Whether the region had the log already: then nothing is lost, and nothing is to be
-    /// redone.
+    /// Whether the region already had the log. Then nothing is lost, and redo is not needed.
     pub warm: bool,
-    /// Where redo begins.
+    /// The place where redo begins.
     pub redo: Lsn,
     /// The last checkpoint's record; [`Lsn::NEVER`] if there is none.
     pub checkpoint: Lsn,
-    /// Where the log ended.
+    /// The end of the log.
     pub end: Lsn,
-    /// Whether the log was closed so that nothing is to be redone.
+    /// Whether the log was closed so that redo is not needed.
     pub clean: bool,
 }

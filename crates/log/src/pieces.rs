@@ -1,18 +1,19 @@
-//! All records from one on, read from the files in large pieces: for redo, which reads much.
+//! Reads all records from a place on, in large pieces of the files. Redo uses it, because it reads
+//! much.
 //!
-//! A piece is some megabytes of whole records. It is cut by their lengths and places alone, and a
-//! record's checksum is looked at when the record is: so threads that share a piece share that
-//! work, too.
+//! A piece is some megabytes of whole records. It is divided by their lengths and places alone. The
+//! checksum of a record is verified when the record is read, so threads that share a piece also
+//! share that work.
 
 use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{ConstMachine, Word};
 
 use crate::record::{RECORD_MAX, decode_unsummed, decode_view, extent, word_of};
-use crate::{EntryView, Error, Log, Lsn};
+use crate::{EntryView, Error, Flags, Log, Lsn};
 
-/// Bytes that are read in one call. With so many a page has several records in a piece, unless the
-/// log is of many more pages; and threads that share the work wait for each other seldom.
+/// Bytes per read. At this size a page has several records in a piece, unless the log changes very
+/// many pages, and threads that share the work seldom wait for each other.
 const PIECE: usize = 4 << 20;
 
 const _: () = assert!(PIECE >= RECORD_MAX, "a piece has room for any record");
@@ -25,7 +26,7 @@ pub struct Pieces<M: ConstMachine> {
     end: u64,
 }
 
-/// Whole records, one behind the other, as they lie in the files.
+/// Whole records, one after the other, in the layout of the files.
 #[derive(Debug, Default)]
 pub struct Piece {
     from: Lsn,
@@ -36,29 +37,32 @@ pub struct Piece {
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// All records from `from` on, where one must begin, that are in the files now.
+    /// Returns a reader of all records that are in the files now, from `from` on, where a record
+    /// must begin.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn pieces(&self, from: Lsn) -> Result<Pieces<M>, Error> {
-        // Acquire: synchronizes with the Release in `lead`: so much is in the files.
+        // Acquire: synchronizes with the Release in `lead`: the bytes below it are in the files.
         let end = self.shared()?.written.0.load(Acquire);
         Ok(Pieces { log: self.clone(), at: from.max(Lsn::FIRST), end })
     }
 }
 
 impl<M: ConstMachine> Pieces<M> {
-    /// Where the next piece begins.
+    /// Returns where the next piece begins.
     pub fn position(&self) -> Lsn {
         self.at
     }
 
-    /// The next piece, in the memory of one that is not needed any more; none at the end.
+    /// Reads the next piece into the memory of a piece that is no longer needed. Returns `None` at
+    /// the end.
     ///
     /// # Errors
     ///
-    /// [`Error::NotARecord`], [`Error::Disk`]: perhaps since what was to be read is gone.
+    /// Returns [`Error::NotARecord`] or [`Error::Disk`]. The log may have been recycled up to a
+    /// later place.
     pub fn next_piece(&mut self, old: Piece) -> Result<Option<Piece>, Error> {
         let left = self.end.saturating_sub(self.at.0).min(PIECE as u64) as usize;
         if left == 0 {
@@ -75,7 +79,7 @@ impl<M: ConstMachine> Pieces<M> {
             let record = extent(word_of(rest, 0)).filter(|_| word_of(rest, 8) == here.0);
             match record {
                 Some(bytes) if bytes <= rest.len() => piece.length += bytes,
-                // The rest of it is in the next piece.
+                // The rest of the record is in the next piece.
                 Some(_) if left == PIECE => break,
                 _ => return Err(Error::NotARecord(here)),
             }
@@ -86,28 +90,29 @@ impl<M: ConstMachine> Pieces<M> {
 }
 
 impl Piece {
-    /// Where the records behind it begin.
+    /// Returns where the records after this piece begin.
     fn next(&self) -> Lsn {
         Lsn(self.from.0 + self.length as u64)
     }
 
-    /// The records with their places in the piece, in order. Their checksums are not looked at:
-    /// [`entry`](Self::entry) does that.
+    /// Iterates over the records with their places in the piece, in order. Their checksums are not
+    /// verified: [`entry`](Self::entry) does that.
     pub fn entries(&self) -> impl Iterator<Item = (u32, EntryView<'_>)> {
         let mut at = 0;
-        core::iter::from_fn(move || {
+        let all = core::iter::from_fn(move || {
             let bytes = self.record(at)?;
             let found = (at as u32, decode_unsummed(Lsn(self.from.0 + at as u64), bytes)?);
             at += bytes.len();
             Some(found)
-        })
+        });
+        all.filter(|(_, entry)| !entry.head.flags.has(Flags::VOID))
     }
 
-    /// The record at a place in the piece.
+    /// Returns the record at a place in the piece.
     ///
     /// # Errors
     ///
-    /// [`Error::NotARecord`] if it is damaged.
+    /// Returns [`Error::NotARecord`] if the record is damaged.
     pub fn entry(&self, place: u32) -> Result<EntryView<'_>, Error> {
         let lsn = Lsn(self.from.0 + u64::from(place));
         let bytes = self.record(place as usize);

@@ -1,10 +1,10 @@
-//! What is kept of the log: pins, checkpoints, and the recycling of what nobody needs; and when the
-//! control file is written.
+//! Retention: pins, checkpoints, and the recycling of segments that are no longer needed. Also
+//! decides when the control file is written.
 //!
-//! `oldest` is where the log begins. It moves up under the latch, to the least of what is asked
-//! for, the last checkpoint's redo point, all pins, and `flushed`; then the segments below it
-//! are recycled. A pin is set under the latch too, so it is below no segment that is already
-//! given up.
+//! `oldest` is the beginning of the log. It is raised under the latch, to the minimum of the
+//! requested place, the last checkpoint's redo point, all pins, and `flushed`. Then the segments
+//! below it are recycled. A pin is also set under the latch, so it never lies in a segment that is
+//! already given up.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -18,43 +18,44 @@ use crate::options::YIELDS;
 use crate::point::point;
 use crate::{Error, Log, Lsn, Session};
 
-/// The control file says what is durable this often in a segment's length, when a segment has
-/// begun, and when there is something behind a redo point.
+/// How often per segment length the control file states the durable place. It also does so when a
+/// segment has begun, and when there are durable bytes after a redo point.
 const SAID: u64 = 8;
 
-/// A checkpoint, as the layer above has made it.
+/// A checkpoint, made by the layer above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
     /// The checkpoint's own record; [`Lsn::NEVER`] for none.
     pub lsn: Lsn,
     /// Recovery reads the log from here on.
     pub redo: Lsn,
-    /// Whether nothing is to be redone or undone.
+    /// Whether neither redo nor rollback is needed.
     pub clean: bool,
 }
 
-/// A pin, as found.
+/// A pin of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PinInfo {
-    /// Its number.
+    /// The number of the pin.
     pub pin: u32,
-    /// Its name, 16 bytes at most.
+    /// The name of the pin, at most 16 bytes.
     pub name: String,
-    /// The log is kept from here on.
+    /// The place from which on the log is kept.
     pub lsn: Lsn,
-    /// The thread slot that made it.
+    /// The thread slot that created the pin.
     pub slot: u32,
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Keeps the log from `lsn` on, until [`unpin`](Self::unpin) or until this thread is dead
-    /// and swept. The name, of which 16 bytes count, is what [`Log::pins`] shows. Returns the
-    /// pin's number.
+    /// Keeps the log from `lsn` on, until [`unpin`](Self::unpin) or until this thread has died and
+    /// was swept. [`Log::pins`] shows the first 16 bytes of the name. Returns the number of the
+    /// pin.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] if the log begins later; [`Error::Pins`].
+    /// Returns [`Error::Gone`] if the log begins after `lsn`, and [`Error::Pins`] if all pins are
+    /// in use.
     pub fn pin(&self, name: &str, lsn: Lsn) -> Result<u32, Error> {
         let shared = self.log.shared()?;
         let mut bytes = [0; 16];
@@ -80,12 +81,12 @@ impl<M: ConstMachine> Session<M> {
         pinned
     }
 
-    /// Moves a pin of this thread up. It does nothing if the pin is another's, or already
-    /// beyond.
+    /// Moves a pin of this thread up to `lsn`. Does nothing if the pin belongs to another thread or
+    /// is already beyond `lsn`.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn move_pin(&self, pin: u32, lsn: Lsn) -> Result<(), Error> {
         let shared = self.log.shared()?;
         let latched = self.latch()?;
@@ -99,11 +100,11 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Takes a pin of this thread away. It does nothing if the pin is another's.
+    /// Removes a pin of this thread. Does nothing if the pin belongs to another thread.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn unpin(&self, pin: u32) -> Result<(), Error> {
         let shared = self.log.shared()?;
         let latched = self.latch()?;
@@ -114,15 +115,17 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Makes a checkpoint known: flushes the log up to its record, and writes the control file.
+    /// Records a checkpoint: flushes the log up to the checkpoint's record, and writes the control
+    /// file.
     ///
-    /// The caller has made durable what the log says of all before `redo`.
+    /// The caller has made all changes durable that the log describes before `redo`.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`] for a redo point before that of the last checkpoint, perhaps another
-    /// thread's: the log before that one may be given up. [`Error::Disk`]: then the last checkpoint
-    /// still counts. [`Error::Broken`].
+    /// Returns [`Error::Gone`] for a redo point before that of the last checkpoint, which may be
+    /// another thread's: the log before that point may be recycled. Returns [`Error::Disk`] if the
+    /// disk fails; then the last checkpoint stays valid. Returns [`Error::Broken`] if a write or a
+    /// sync of the log has failed.
     pub fn checkpoint(&self, checkpoint: Checkpoint) -> Result<(), Error> {
         let shared = self.log.shared()?;
         let needed = checkpoint.lsn.0.max(checkpoint.redo.0.saturating_sub(1));
@@ -138,7 +141,7 @@ impl<M: ConstMachine> Session<M> {
         })
     }
 
-    /// Writes the control file, with the maker's claim.
+    /// Writes the control file. This thread has the maker's claim.
     fn write_control(&self, shared: &Shared<M>, checkpoint: &Checkpoint) -> Result<(), Error> {
         let (found, segments) = (&shared.found, &self.log.inner.segments);
         let sequence = found.sequence.load(Relaxed) + 1;
@@ -159,11 +162,11 @@ impl<M: ConstMachine> Session<M> {
         file.write(at, &bytes)?;
         point("control: written");
         file.sync()?;
-        // First: behind a thread that is killed here the next one writes the other block, and by
-        // what this one says, which is known to nobody then, nothing is recycled.
+        // Stored first: if this thread is killed here, the next thread writes the other block. No
+        // thread knows the contents of this block yet, so they cause no recycling.
         found.sequence.store(sequence, Relaxed);
         point("control: counted");
-        // Release, all: behind it.
+        // Release, all: after the write of the file.
         found.redo.store(checkpoint.redo.0, Release);
         found.checkpoint.store(checkpoint.lsn.0, Release);
         found.clean.store(u64::from(checkpoint.clean), Release);
@@ -171,13 +174,14 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Lets the control file say what is durable, now and then, if nobody has the maker's claim:
-    /// for a log whose last segment is gone, with all records that would say it. What fails is
-    /// tried again at the next flush; until then the file says what it said.
+    /// Writes the durable place to the control file from time to time, if no thread has the maker's
+    /// claim. Recovery needs it for a log whose last segment is missing, with all records that
+    /// would state the place. After an error the next flush tries again; until then the file keeps
+    /// the old place.
     pub(crate) fn say_durable(&self, shared: &Shared<M>) {
         let (found, flushed) = (&shared.found, shared.flushed.0.load(Relaxed));
         let (spans, said) = (self.log.inner.segments.spans, found.said.load(Relaxed));
-        // Of the segment that the last byte before a place is in.
+        // The segment of the last byte before a place.
         let segment = |place: u64| spans.number(place.saturating_sub(1));
         let known = flushed < said.saturating_add(spans.length(segment(flushed)) / SAID)
             && segment(flushed) == segment(said)
@@ -192,12 +196,12 @@ impl<M: ConstMachine> Session<M> {
         let _ = self.write_control(shared, &Checkpoint { lsn, redo, clean });
     }
 
-    /// Gives up the log before `upto`, as far as no pin and no checkpoint needs it. Returns
+    /// Gives up the log before `upto`, except the part that a pin or a checkpoint needs. Returns
     /// where the log begins now.
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`]: some segments are left, for the next call.
+    /// Returns [`Error::Disk`] if some segments could not be recycled; the next call tries again.
     pub fn recycle(&self, upto: Lsn) -> Result<Lsn, Error> {
         let shared = self.log.shared()?;
         let latched = self.latch()?;
@@ -214,13 +218,13 @@ impl<M: ConstMachine> Session<M> {
         Ok(Lsn(oldest))
     }
 
-    /// Makes the segment that begins at `prepared`, or waits for the thread that does.
+    /// Creates the segment that begins at `prepared`, or waits for the thread that does.
     pub(crate) fn make_segment(&self, prepared: u64) -> Result<(), Error> {
         let shared = self.log.shared()?;
         self.with_maker(|| self.make_next(shared, prepared))
     }
 
-    /// The same, with the maker's claim.
+    /// Creates the next segment. This thread has the maker's claim.
     fn make_next(&self, shared: &Shared<M>, prepared: u64) -> Result<(), Error> {
         if shared.prepared.0.load(Relaxed) > prepared {
             return Ok(());
@@ -230,14 +234,14 @@ impl<M: ConstMachine> Session<M> {
         let flushed = Lsn(shared.flushed.0.load(Acquire));
         let number = segments.spans.number(prepared);
         segments.make(number, flushed)?;
-        // Release: synchronizes with the Acquire in `reserve_slow`: the file is there.
+        // Release: synchronizes with the Acquire in `reserve_slow`: the file exists.
         shared.prepared.0.store(segments.spans.end(number), Release);
         Ok(())
     }
 
-    /// Makes the next segment if nobody does. What fails will fail again where it matters: it is
-    /// tried a few times on the way there, for each time it sets a file's room aside and gives it
-    /// back.
+    /// Creates the next segment if no other thread does. An error is ignored, because it occurs
+    /// again where the segment is needed. The attempt is repeated only a few times on the way
+    /// there: each one allocates a file's space and frees it.
     pub(crate) fn prepare_ahead(&self, prepared: u64, end: u64) {
         let Log { inner, .. } = &self.log;
         let spans = inner.segments.spans;
@@ -253,7 +257,7 @@ impl<M: ConstMachine> Session<M> {
         }
     }
 
-    /// Does something with the maker's claim.
+    /// Runs `work` with the maker's claim.
     fn with_maker<R>(&self, work: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
         let maker = &self.log.shared()?.maker.0;
         let mut looks = 0_u32;
@@ -276,13 +280,13 @@ impl<M: ConstMachine> Session<M> {
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// All pins: what keeps the log. A snapshot.
+    /// Returns all pins, which keep the log. The pins are read one after another.
     pub fn pins(&self) -> Vec<PinInfo> {
         self.shared().map(pins_of).unwrap_or_default()
     }
 }
 
-/// All pins, of one moment each.
+/// Returns all pins. Each is read at its own instant.
 pub(crate) fn pins_of<M: ConstMachine>(shared: &Shared<M>) -> Vec<PinInfo> {
     let pins = shared.pins.iter().enumerate();
     let info = |(index, pin): (usize, &crate::layout::Pin<M>)| {

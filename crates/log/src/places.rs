@@ -1,4 +1,4 @@
-//! Where the shared words of a log lie in this process, by name: for reports on cache lines.
+//! The addresses of the log's shared words in this process, by name, for reports on cache lines.
 
 use latchwork_machine::ConstMachine;
 
@@ -10,11 +10,12 @@ fn place<T: ?Sized>(what: &T, name: impl Into<String>) -> (usize, usize, String)
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// Address, length and name of each; what lies within something else comes after it.
+    /// Returns address, length and name of each part. A part that lies within another comes after
+    /// it.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     #[doc(hidden)]
     pub fn places(&self) -> Result<Vec<(usize, usize, String)>, Error> {
         let shared: &Shared<M> = self.shared()?;
@@ -31,7 +32,13 @@ impl<M: ConstMachine> Log<M> {
             place(&shared.append, "log.append"),
             place(&shared.pins, "log.pins"),
         ];
-        // Where it is not yet as large as it may be, the words behind it are no other's.
+        for (number, group) in shared.groups.iter().enumerate() {
+            found.push(place(group, format!("log-group {number}")));
+            found.push(place(&group.leader, format!("log-group {number}.leader")));
+            found.push(place(&group.end, format!("log-group {number}.end")));
+            found.push(place(&group.requests, format!("log-group {number}.requests")));
+        }
+        // If the buffer is smaller than its maximum, the words after it are unused.
         let first = self.inner.area.word(self.inner.buffer_at)?;
         let buffer = core::ptr::from_ref(first).addr();
         found.push((buffer, self.inner.buffer as usize, "log-buffer".to_owned()));

@@ -1,6 +1,6 @@
-//! Places where tests kill. Without the feature `points` they are nothing.
+//! Places where tests kill a thread. Without the feature `points` they have no effect.
 
-/// Says that the thread has come to a place.
+/// Reports that the thread has reached a place.
 #[inline(always)]
 pub(crate) fn point(name: &'static str) {
     #[cfg(feature = "points")]
@@ -14,7 +14,7 @@ pub(crate) mod hook {
 
     static HOOK: OnceLock<fn(&'static str)> = OnceLock::new();
 
-    /// Has `hook` called at each place, from now on, in this process.
+    /// Installs `hook`, which is called at each place in this process from now on.
     pub fn set_point_hook(hook: fn(&'static str)) {
         let _ = HOOK.set(hook);
     }

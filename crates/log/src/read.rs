@@ -1,8 +1,8 @@
-//! Reading: one record by its LSN, or all from one on.
+//! Reads one record by its LSN, or all records from a place on.
 //!
-//! A record that is in the buffer is read there without a latch: its words are copied, and then
-//! `end` says whether an append may have come over them. What is not there any more is read
-//! from its segment. Either way the record's own LSN and its checksum decide.
+//! A record that is in the buffer is read without a latch: its words are copied, and then `end`
+//! shows whether an append may have overwritten them. A record that is no longer in the buffer is
+//! read from its segment. In both cases the record is valid if its own LSN and its checksum match.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -17,7 +17,7 @@ use crate::{Entry, Error, Log, Lsn};
 /// Bytes of the files that are compared with the buffer.
 const COMPARED: u64 = 1 << 16;
 
-/// Reads records in order, up to where the log ended when the scan last looked.
+/// Reads records in order, up to the end of the log at the scan's last check.
 #[derive(Debug)]
 pub struct Scan<M: ConstMachine> {
     log: Log<M>,
@@ -25,16 +25,17 @@ pub struct Scan<M: ConstMachine> {
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// The record that begins at `lsn`.
+    /// Returns the record that begins at `lsn`.
     ///
     /// # Errors
     ///
-    /// [`Error::NotARecord`], [`Error::Gone`], [`Error::Disk`].
+    /// Returns [`Error::NotARecord`] if no record begins at `lsn`, [`Error::Gone`] if its segment
+    /// was recycled, and [`Error::Disk`] if the disk fails.
     pub fn read(&self, lsn: Lsn) -> Result<Entry, Error> {
         self.read_below(lsn, self.end().0)
     }
 
-    /// The same, of a log that ends at `end`, or did.
+    /// Reads the record in a log that ends at `end` or ended there.
     fn read_below(&self, lsn: Lsn, end: u64) -> Result<Entry, Error> {
         let shared = self.shared()?;
         if lsn < Lsn::FIRST || lsn.0 >= end || !lsn.0.is_multiple_of(crate::UNIT) {
@@ -45,14 +46,15 @@ impl<M: ConstMachine> Log<M> {
         {
             return Ok(entry);
         }
-        // Acquire: synchronizes with the Release in `lead`. What left the buffer is in the
+        // Acquire: synchronizes with the Release in `lead`. Bytes that left the buffer are in the
         // files.
         let written = shared.written.0.load(Acquire);
         let read = read_files(&self.inner.segments, self.inner.seed, lsn, written);
         let oldest = self.oldest();
         match read {
-            // Of a file that was open before it was recycled. It is told as gone, for a place
-            // behind it may have been: so what lies before one that is gone is gone, too.
+            // The file was open before it was recycled. The record is reported as recycled, because
+            // the file of a later record may be recycled already: all places before a recycled one
+            // count as recycled.
             Ok(_) if lsn < oldest => Err(Error::Gone { oldest }),
             Err(Error::NotARecord(_) | Error::Disk(DiskError::NotFound(_))) if lsn < oldest => {
                 Err(Error::Gone { oldest })
@@ -62,32 +64,32 @@ impl<M: ConstMachine> Log<M> {
         }
     }
 
-    /// Whether the files have what was made durable last, as far as the buffer has it still; else
-    /// what was written last. Those of another log have not, nor those of an earlier time, or of a
-    /// copy that went on by itself. For a process that finds a log in memory that dead ones left:
-    /// O(1).
+    /// Returns whether the files hold the bytes that were made durable last, as far as the buffer
+    /// still holds them; otherwise it compares the bytes that were written last. Returns false for
+    /// the files of another log, for older files, and for a copy that was continued independently.
+    /// Call it in a process that finds the log in memory that dead processes left. O(1).
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`], but for files that are not there or too short.
+    /// Returns [`Error::Disk`], except for files that are missing or too short.
     pub fn has_its_files(&self) -> Result<bool, Error> {
         let (shared, segments) = (self.shared()?, &self.inner.segments);
         let control = match read_control(&segments.disk, &segments.folder) {
             Err(why @ Error::Disk(_)) => return Err(why),
             other => other.ok().flatten(),
         };
-        // The control file is written before the memory says so.
+        // The control file is written before the shared word is stored.
         let redo = shared.found.redo.load(Relaxed);
         if control.is_none_or(|control| control.id != self.id() || control.redo.0 < redo) {
             return Ok(false);
         }
         // Acquire: as in `read_below`.
         let (end, written) = (self.end().0, shared.written.0.load(Acquire));
-        // A thread that died may have begun to append over the oldest.
+        // A thread that died may have begun to overwrite the oldest bytes.
         let (buffer, size) = (self.buffer()?, self.buffer_size(shared)?.bytes());
         let kept = (end + self.record_max()).saturating_sub(size);
         let kept = kept.max(shared.buffer_from.load(Relaxed)).max(self.oldest().0);
-        // What is behind that the buffer has, too, and it is written once more.
+        // The bytes after that are also in the buffer, and are written once more.
         let flushed = shared.flushed.0.load(Relaxed);
         let until = if kept < flushed { flushed } else { written };
         let from = until.saturating_sub(COMPARED).max(kept);
@@ -107,9 +109,10 @@ impl<M: ConstMachine> Log<M> {
         }
     }
 
-    /// Whether the files have other records than the buffer has behind `at`, where one begins, or
-    /// one behind its last: a copy of them went on by itself. Where there are none the system has
-    /// lost what it was to write, and the buffer has it.
+    /// Returns whether the files differ from the buffer in the records after `at`, where a record
+    /// begins, or have a record after the buffer's last one: then a copy of the files was continued
+    /// independently. If the files have no record there, the system lost a write, and the buffer
+    /// still has the bytes.
     fn goes_on_otherwise(&self, at: Lsn, written: u64) -> Result<bool, Error> {
         let (mut next, end) = (at, self.end().0);
         let stop = written.min(at.0.saturating_add(COMPARED));
@@ -131,16 +134,16 @@ impl<M: ConstMachine> Log<M> {
         Ok(false)
     }
 
-    /// The record, if it is in the buffer and stays there while it is read.
+    /// Returns the record if it is in the buffer and stays there during the read.
     fn read_buffer(&self, lsn: Lsn, end: u64) -> Result<Option<Entry>, Error> {
         let shared = self.shared()?;
-        // Behind the load of `end`.
+        // After the load of `end`.
         let (buffer, size) = (self.buffer()?, self.buffer_size(shared)?.bytes());
-        // An append writes behind `end`, so much at most, before it moves `end`; and it writes
-        // over nothing that is not in the files.
+        // Before an append moves `end`, it writes at most this far after `end`. It overwrites only
+        // bytes that are in the files.
         let margin = self.record_max();
         let kept = |end: u64, written: u64| end + margin <= lsn.0 + size || written <= lsn.0;
-        // Relaxed: looked at again below.
+        // Relaxed: loaded again below.
         if !kept(end, shared.written.0.load(Relaxed)) {
             return Ok(None);
         }
@@ -152,10 +155,10 @@ impl<M: ConstMachine> Log<M> {
         let (first, second) = buffer.parts(lsn.0, bytes / 8)?;
         let words = first.iter().chain(second);
         let copy: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-        // Acquire: synchronizes with the Release fence that begins the latch in `append`: if a
-        // word of a later record was read, the `end` before that record is seen now.
+        // Acquire: synchronizes with the Release fence in `append_if`: if a word of a later record
+        // was read, the `end` before that record is seen now.
         M::fence(Acquire);
-        // Relaxed, both: behind the fence. Room over these words is given when `written` has passed
+        // Relaxed, both: after the fence. Room over these words is given when `written` has passed
         // them: the thread that stored there had seen that.
         if !kept(shared.end.0.load(Relaxed), shared.written.0.load(Relaxed)) {
             return Ok(None);
@@ -163,32 +166,35 @@ impl<M: ConstMachine> Log<M> {
         Ok(decode(self.inner.seed, lsn, &copy))
     }
 
-    /// All records from `from` on, where one must begin. A scan holds nothing: what it has not
-    /// read may be recycled unless it is pinned.
+    /// Creates a scan of all records from `from` on, where a record must begin. A scan holds
+    /// nothing: the log after its position may be recycled unless it is pinned.
     pub fn scan(&self, from: Lsn) -> Scan<M> {
         Scan { log: self.clone(), at: from.max(Lsn::FIRST) }
     }
 }
 
 impl<M: ConstMachine> Scan<M> {
-    /// Where the next record begins.
+    /// Returns where the next record begins.
     pub fn position(&self) -> Lsn {
         self.at
     }
 
-    /// The next record; none at the log's end, where it may be called again later.
+    /// Reads the next record. Returns `None` at the end of the log; a later call may then return a
+    /// record.
     ///
     /// # Errors
     ///
-    /// As [`Log::read`].
+    /// Returns the errors of [`Log::read`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let end = self.log.end();
-        if self.at >= end {
-            return Ok(None);
+        while self.at < end {
+            let entry = self.log.read_below(self.at, end.0)?;
+            self.at = entry.next();
+            if !entry.is_void() {
+                return Ok(Some(entry));
+            }
         }
-        let entry = self.log.read_below(self.at, end.0)?;
-        self.at = entry.next();
-        Ok(Some(entry))
+        Ok(None)
     }
 }
 

@@ -1,10 +1,10 @@
-//! A log's files, looked at by one who changes nothing: whether others have the log open, or it is
-//! damaged.
+//! Reads a log's files without changing them, also while other processes have the log open and if
+//! the log is damaged.
 //!
-//! A scan reads records as recovery does, by length, place and checksum. Where recovery ends, or
-//! says that the log is damaged, this one may be told to go on: at the next place where a record
-//! is. A record's checksum is begun with the log's identity and it has its own place in it, so that
-//! what passes for one at the wrong place is 1 in 2^32 of what has the right number there.
+//! A scan reads records as recovery does, by length, place and checksum. At a place where recovery
+//! ends or reports damage, [`FileScan::skip`] continues at the next place that has a record. A
+//! record's checksum starts with the log's identity, and the record contains its own place. Bytes
+//! with the right number at the wrong place therefore pass for a record with probability 1 in 2^32.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,46 +17,48 @@ use crate::segment::Segments;
 use crate::spans::Spans;
 use crate::{Entry, EntryView, Error, Lsn, UNIT};
 
-/// A log's files.
+/// The files of a log.
 #[derive(Debug)]
 pub struct LogFiles {
     segments: Segments,
     control: Control,
-    /// The first segment that is there, with all behind it up to the redo point's.
+    /// The first existing segment after which no segment is missing up to the redo point's.
     first: u64,
     /// The segments that have a name, in order.
     numbers: Vec<u64>,
-    /// Behind the last of them.
+    /// The end of the last segment.
     limit: u64,
 }
 
 impl LogFiles {
-    /// Finds the files of a log. Nothing is written.
+    /// Opens the files of a log. Writes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::NoControl`] if there is no control file; [`Error::Corrupt`], [`Error::Version`];
-    /// [`Error::Disk`].
+    /// Returns [`Error::NoControl`] if there is no control file, [`Error::Corrupt`] or
+    /// [`Error::Version`] for an invalid one, and [`Error::Disk`] if the disk fails.
     pub fn open(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, Error> {
         let file = match disk.open(&folder.join("control"), Open::READ) {
             Err(DiskError::NotFound(_)) => return Err(Error::NoControl),
             other => other?,
         };
         let mut bytes = vec![0; 2 * BLOCK];
-        // One that cannot be read is lost as much: the segments may tell what it said.
+        // A control file that cannot be read is treated as damaged: the segments may contain the
+        // same facts.
         file.read(0, &mut bytes).map_err(|_| Error::Corrupt { what: "control file" })?;
         Self::of(disk, folder, Control::decode(&bytes)?)
     }
 
-    /// Finds them where the control file is lost or damaged, by the header and the length of the
-    /// first segment that has records of its own. Recovery would begin with the first of them, and
-    /// durable is what the headers say. Nothing is written.
+    /// Opens the files of a log whose control file is lost or damaged, using the header and the
+    /// length of the first segment that has records of its own. Redo begins at the first of these
+    /// records, and the durable place is taken from the headers. Writes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::NoControl`] if there is no such segment; [`Error::Disk`].
+    /// Returns [`Error::NoControl`] if there is no such segment, and [`Error::Disk`] if the disk
+    /// fails.
     pub fn without_control(disk: Arc<dyn Disk>, folder: &Path) -> Result<Self, Error> {
-        // Its sizes are not used: headers and lengths are all that is read.
+        // The sizes are not used: only headers and lengths are read.
         let any = Spans::new(4096, 4096).ok_or(Error::NoControl)?;
         let unknown = Segments::to_read(disk.clone(), folder, 0, any);
         let numbers = unknown.numbers()?;
@@ -65,8 +67,8 @@ impl LogFiles {
             let Some(header_here) = header(number).filter(|it| it.number == *number) else {
                 continue;
             };
-            // Format 1 does not say how long segments are. Of one that was cut off, no place would
-            // be right.
+            // Format 1 does not state the length of segments. If the segment was truncated, every
+            // place derived from its length would be wrong.
             let bytes = unknown.bytes(*number).unwrap_or(0);
             let Some(spans) = header_here.spans.or_else(|| Spans::new(bytes, bytes)) else {
                 continue;
@@ -108,29 +110,29 @@ impl LogFiles {
         while first > 0 && has(first - 1) {
             first -= 1;
         }
-        // A segment whose header is damaged has its records all the same. One whose bytes would
-        // have no LSN is none.
+        // A segment whose header is damaged still has its records. A number whose bytes would have
+        // no LSN is ignored.
         let mut numbers = segments.numbers()?;
         numbers.retain(|number| control.spans.has(*number));
         let limit = numbers.last().map_or(redo, |last| redo.max(last + 1));
         Ok(Self { segments, control, first, numbers, limit })
     }
 
-    /// Where recovery begins.
+    /// Returns where recovery begins.
     pub fn redo(&self) -> Lsn {
         self.control.redo
     }
 
-    /// Up to where the log was durable, as the control file says.
+    /// Returns the place up to which the log was durable, according to the control file.
     pub fn flushed(&self) -> Lsn {
         self.control.flushed
     }
 
-    /// The first record that is there.
+    /// Returns the place of the first existing record.
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`].
+    /// Returns [`Error::Disk`] if the disk fails.
     pub fn oldest(&self) -> Result<Option<Lsn>, Error> {
         let from = Lsn(self.segments.spans.start(self.first)).max(Lsn::FIRST);
         let mut scan = self.scan(from);
@@ -140,7 +142,7 @@ impl LogFiles {
         }
     }
 
-    /// Reads records from `from` on.
+    /// Creates a scan of the records from `from` on.
     pub fn scan(&self, from: Lsn) -> FileScan<'_> {
         let limit = self.segments.spans.start(self.limit);
         let at = from.0.min(limit).max(Lsn::FIRST.0).next_multiple_of(UNIT);
@@ -162,40 +164,45 @@ pub struct FileScan<'f> {
 }
 
 impl FileScan<'_> {
-    /// Where the next record is looked for.
+    /// Returns where the scan expects the next record.
     pub fn position(&self) -> Lsn {
         self.at
     }
 
-    /// The next record; none where there is no record: the log's end, or damage.
+    /// Reads the next record. Returns `None` where no record exists: at the end of the log, or at
+    /// damage.
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`].
+    /// Returns [`Error::Disk`] if the disk fails.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
-        let entry = match self.files.at(self.at) {
-            Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => None,
-            other => other?.map(EntryView::to_entry),
-        };
-        if let Some(entry) = &entry {
-            self.at = entry.next();
+        loop {
+            let entry = match self.files.at(self.at) {
+                Err(Error::Corrupt { .. } | Error::Disk(DiskError::NotFound(_))) => None,
+                other => other?.map(EntryView::to_entry),
+            };
+            if let Some(entry) = &entry {
+                self.at = entry.next();
+            }
+            if !entry.as_ref().is_some_and(Entry::is_void) {
+                return Ok(entry);
+            }
         }
-        Ok(entry)
     }
 
-    /// Whether the file of the segment here is shorter than a segment.
+    /// Returns whether the file of the segment at the position is shorter than a segment.
     pub fn is_cut(&self) -> bool {
         let spans = self.files.spans();
         let reach = || self.files.reach(self.at).unwrap_or(0);
         self.at.0 < self.limit && reach() < spans.end(spans.number(self.at.0))
     }
 
-    /// Goes to the next place behind this one where a record is, and says where; none if there is
-    /// none. O(bytes).
+    /// Moves to the next record after this place, skipping damage, and returns its place; `None` if
+    /// there is no such record. O(bytes).
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`].
+    /// Returns [`Error::Disk`] if the disk fails.
     pub fn skip(&mut self) -> Result<Option<Lsn>, Error> {
         let found = self.files.next_behind(self.at, self.numbers)?;
         self.at = found.unwrap_or(self.at);

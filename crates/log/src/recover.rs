@@ -1,19 +1,22 @@
-//! The files without a region: a new log, or where an old one ends.
+//! Recovery of the files without a region: creates a new log, or finds the end of an existing one.
 //!
-//! The end of a log is the first place, from the redo point on, where no record is: its length,
-//! its own LSN or its checksum is wrong, or its segment is missing. Zero is never asked for. If
-//! that is below what was durable it is not an end but damage, and nothing is changed. The control
-//! file and the headers of segments say what was, and each record behind that place: what was
-//! durable when it was built. So damage passes for the end only among the records of the
-//! last two flushes, or where all behind it is gone; when the control file is written: `pins.rs`.
+//! The end of a log is the first place, from the redo point on, that has no valid record: its
+//! length, its own LSN or its checksum is wrong, or its segment is missing. The bytes there need
+//! not be zero. An end below the durable place is damage, and recovery changes nothing. The durable
+//! place is stated by the control file, by the headers of segments, and by each record after the
+//! end, which states the place that was durable when it was built. Recovery can therefore mistake
+//! damage for the end only among the records of the last two flushes, or if everything after it is
+//! missing. `pins.rs` describes when the control file is written.
 //!
-//! Behind the end there may be records that the crash kept without those before them. They are
-//! overwritten with zeros, durably, before anything is appended: or else a later end could be
-//! followed by an old record that fits. That this has begun is in the control file until the next
-//! checkpoint, for zeros that are read after a recovery whose sync failed may not be on the disk.
-//! Then all up to the end is made durable, for it counts as durable from here on: what is not
-//! known to be is written once more, for a sync that failed leaves bytes that can be read and that
-//! no later sync writes. Each step may be done again after another crash.
+//! After the end there may be records that survived a crash without the records before them. They
+//! are durably overwritten with zeros before anything is appended. Otherwise a later end could be
+//! followed by an old record that fits. The control file notes the start of this step until the
+//! next checkpoint, because zeros that are read after a recovery whose sync failed may not be on
+//! the disk.
+//!
+//! Then everything up to the end is made durable, because it counts as durable from here on. Bytes
+//! that are not known to be durable are written once more: a failed sync leaves bytes that can be
+//! read but that no later sync writes. Each step can be repeated after another crash.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::path::Path;
@@ -31,10 +34,10 @@ use crate::segment::Segments;
 use crate::spans::Spans;
 use crate::{Error, Lsn, UNIT};
 
-/// Bytes of zeros in one write.
+/// Bytes of zeros per write.
 const FILL: u64 = 1 << 16;
 
-/// Opens the files, by the one thread that has the claim, and fills in what is shared.
+/// Opens the files and initializes the shared words. Only the thread that has the claim calls this.
 pub(crate) fn open<M: ConstMachine>(
     shared: &Shared<M>,
     disk: &Arc<dyn Disk>,
@@ -59,11 +62,11 @@ pub(crate) fn open<M: ConstMachine>(
         if new { (Lsn::FIRST, Lsn::FIRST) } else { find_end(&segments, &control)? };
     let last = spans.number(end.0);
     if !new {
-        // Before what it does not need is removed.
+        // Before files that this control file does not need are removed.
         control.write_again(disk, folder)?;
         segments.tidy(spans.number(control.redo.0), last)?;
-        // A log that ends where a segment does may not have the next one yet. The names of all are
-        // made durable by this: a process may have died before it did that.
+        // A log that ends at the end of a segment may not have the next segment yet. This call also
+        // makes all names durable, because a process may have died before it did so.
         segments.make(last, Lsn(0))?;
         sync_around(disk, folder)?;
         clear(&segments, &mut control, end)?;
@@ -96,7 +99,7 @@ pub(crate) fn read_control(disk: &Arc<dyn Disk>, folder: &Path) -> Result<Option
     }
 }
 
-/// Makes the files of a new log. The control file is named last.
+/// Creates the files of a new log. The control file is named last.
 fn make(
     disk: &Arc<dyn Disk>,
     folder: &Path,
@@ -107,7 +110,7 @@ fn make(
     let first = options.segment_first.min(options.segment);
     let spans = Spans::new(first, options.segment).ok_or(Error::Options("segment"))?;
     let segments = Segments::new(disk.clone(), folder, id, spans);
-    // What a crash left of an attempt to make a log is one segment without a record.
+    // A crash while a log was created leaves one segment without a record.
     for number in segments.numbers()? {
         let file = disk.open(&folder.join(format!("{number:016x}")), Open::READ)?;
         if number != 0 || !is_zero(&*file)? {
@@ -131,7 +134,8 @@ fn make(
     Ok(control)
 }
 
-/// Whether a segment has nothing behind its header: a copy's log may begin anywhere in it.
+/// Returns whether a segment has only zeros after its header. All of it is read, because a copied
+/// log may begin anywhere in a segment.
 fn is_zero(file: &dyn File) -> Result<bool, Error> {
     let length = file.length()?;
     let mut bytes = vec![0; FILL as usize];
@@ -155,7 +159,7 @@ fn sync_around(disk: &Arc<dyn Disk>, folder: &Path) -> Result<(), Error> {
     }
 }
 
-/// Up to where the log is known to be durable, and where it ends.
+/// Returns the place up to which the log is known to be durable, and the end of the log.
 fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error> {
     let spans = segments.spans;
     let first = spans.number(control.redo.0);
@@ -173,9 +177,9 @@ fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error>
                 limit += u64::from(number == limit);
                 flushed = flushed.max(header.flushed);
             }
-            // What a crash left of two renames.
+            // A crash between two renames leaves such a file.
             Some(_) => {}
-            // It had one before it had its name.
+            // A segment gets its header before its name.
             None => return Err(Error::Corrupt { what: "header of a segment" }),
         }
     }
@@ -186,7 +190,7 @@ fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error>
         at = entry.next();
     }
     let flushed = flushed.max(durable_behind(segments, at, &numbers)?);
-    // What is behind the redo point may all be in the segment of that.
+    // The records after the redo point may all be in that point's segment.
     let gone = limit == first && control.redo.0 != spans.start(first);
     if at < flushed || gone {
         return Err(Error::LogDamaged { at, flushed });
@@ -194,8 +198,8 @@ fn find_end(segments: &Segments, control: &Control) -> Result<(Lsn, Lsn), Error>
     Ok((flushed, at))
 }
 
-/// Up to where the records behind a log's end say that it was durable. Those that a crash kept
-/// without the ones before them were built when no more than that was.
+/// Returns the highest durable place that the records after the log's end state. Records that
+/// survived a crash without the records before them were built when no more than that was durable.
 fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn, Error> {
     let (mut at, mut durable) = (end, Lsn::NEVER);
     let limit = numbers.last().map_or(0, |last| segments.spans.end(*last));
@@ -210,9 +214,10 @@ fn durable_behind(segments: &Segments, end: Lsn, numbers: &[u64]) -> Result<Lsn,
     Ok(durable)
 }
 
-/// Writes zeros from the end of the log to that of its segment, where there is something else; or
-/// where there may be, though zeros are read: the control file says so before any are written. For
-/// if the sync of them fails, and the machine runs on, the next recovery reads what is on no disk.
+/// Writes zeros from the end of the log to the end of its segment, where the bytes are not zero, or
+/// everywhere if an earlier recovery began to do so. The control file notes this before the first
+/// write: if the sync of the zeros fails and the machine does not restart, the next recovery reads
+/// zeros that are not on the disk.
 fn clear(segments: &Segments, control: &mut Control, end: Lsn) -> Result<(), Error> {
     let stop = segments.spans.end(segments.spans.number(end.0));
     let zeros = Buffer::new(FILL as usize);
@@ -223,7 +228,7 @@ fn clear(segments: &Segments, control: &mut Control, end: Lsn) -> Result<(), Err
         segments.read(at, &mut bytes[..count])?;
         let is_zero = bytes[..count].iter().all(|byte| *byte == 0);
         if !is_zero && !control.clearing {
-            // In the other block, for this one is durable, and perhaps the only one that is.
+            // Write the other block: this block is durable, and may be the only durable one.
             (control.sequence, control.clearing) = (control.sequence + 1, true);
             control.write_again(&segments.disk, &segments.folder)?;
         }
@@ -235,7 +240,7 @@ fn clear(segments: &Segments, control: &mut Control, end: Lsn) -> Result<(), Err
     Ok(())
 }
 
-/// What is shared, before it is said to be ready.
+/// Initializes the shared words. `ready` is set later.
 fn fill<M: ConstMachine>(
     shared: &Shared<M>,
     options: &Options,
@@ -255,8 +260,8 @@ fn fill<M: ConstMachine>(
         (&shared.buffer_from, end),
         (&shared.buffer_size, Size::first(options).word()),
         (&shared.found.end, end),
-        // What recovery itself changes is logged whole first, too: it is written into pages of
-        // which the log may have nothing.
+        // The changes of recovery itself are also logged with whole pages, because the log may have
+        // no earlier record of these pages.
         (&shared.found.marked, end),
         (&shared.found.redo, recovered.redo.0),
         (&shared.found.checkpoint, recovered.checkpoint.0),
@@ -267,6 +272,9 @@ fn fill<M: ConstMachine>(
         (&shared.written.0, end),
         (&shared.flushed.0, end),
         (&shared.prepared.0, prepared),
+        (&shared.append.reserved, end),
+        (&shared.append.promised, end),
+        (&shared.append.base, end),
         (&shared.append.oldest, recovered.redo.0),
     ] {
         word.store(value, Relaxed);

@@ -1,21 +1,23 @@
-//! What a dead thread left in the log, and who puts it right.
+//! The state that a dead thread left in the log, and its repair.
 //!
-//! | left | put right by |
+//! | left | repaired by |
 //! |---|---|
-//! | the latch, with a slot changed and `end` not moved | the next that latches restores the slot |
+//! | the latch, with `reserved` behind the places | the next thread that latches recomputes it |
+//! | a place without its record, its slot changed | a thread that waits for `end`, or a sweep |
+//! | a group's leadership | a thread of the group after a nap, or a sweep |
 //! | the flusher's claim | a follower after a nap, or a sweep |
-//! | the maker's claim, a half-made segment | the next that makes one; the file is made anew |
-//! | credit | a thread that waits for some, or a sweep |
-//! | pins, what it waited for | a sweep |
+//! | the maker's claim, a partial segment | the next thread that creates one, from the start |
+//! | credit | a thread that waits for credit, or a sweep |
+//! | pins, the wait of the thread | a sweep |
 //! | a transaction without an end | the layer above, from the slot's `last` |
 //!
-//! A sweep is the region's: [`Log::open`] registers the log's part of it. A thread that waits
-//! takes a latch or a claim from the dead only while it has claimed their slot, so that no
-//! living thread can have got the same name meanwhile.
+//! The region runs the sweep: [`Log::open`] registers the log's part of it. A waiting thread takes
+//! over a latch or a claim of a dead thread only while it has claimed that thread's slot, so that
+//! no living thread can have received the same number.
 //!
-//! Each step may be done again: the thread that repairs may die, too.
+//! Each step can be repeated, because the repairing thread may also die.
 
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_latch::HolderNumber;
 use latchwork_machine::{ConstMachine, Word};
@@ -27,31 +29,26 @@ use crate::point::point;
 use crate::{Error, Log, Session};
 
 impl<M: ConstMachine> Log<M> {
-    /// Restores what the latch guards, with the latch taken over from a dead thread.
+    /// Recomputes the words that the latch guards, after the latch was taken over from a dead
+    /// thread. They follow from the places in flight and from the slots.
     pub(crate) fn repair_append(&self, shared: &Shared<M>) -> Result<(), Error> {
         let append = &shared.append;
-        if append.note_lsn.load(Relaxed) >= shared.end.0.load(Relaxed) {
-            // The record of the note is not in the log, or there was none: what the note says
-            // is how the slot is.
-            let number = append.note_slot.load(Relaxed);
-            if let Ok(slot) = self.slot_of(u32::try_from(number).unwrap_or(u32::MAX)) {
-                slot.first.store(append.note_first.load(Relaxed), Relaxed);
-                slot.last.store(append.note_last.load(Relaxed), Relaxed);
-                // Release: synchronizes with the Acquire in `being_committed`: a reader that sees
-                // the commit taken back sees the transaction.
-                slot.commits.store(append.note_commits.load(Relaxed), Release);
-            }
-            // Release: behind the slot's words, for who repairs after this thread dies here.
-            append.note_lsn.store(0, Release);
+        let mut reserved = 0;
+        for flight in self.flights(shared) {
+            reserved = reserved.max(flight?.to);
         }
-        point("repair: slot");
-        let (mut credit, mut aside) = (0_u64, 0_u64);
+        // Acquire: after the flights, because records that have left flight since lie below it.
+        let end = shared.end.0.load(Acquire);
+        append.reserved.store(reserved.max(end), Relaxed);
+        point("repair: reserved");
+        self.fill_again(shared)?;
+        let (mut promised, mut aside) = (append.base.load(Relaxed), 0_u64);
         for slot in 0..self.inner.threads {
             let slot = self.slot_of(slot)?;
-            credit = credit.saturating_add(slot.credit.load(Relaxed));
+            promised = promised.saturating_add(slot.granted.load(Relaxed));
             aside = aside.saturating_add(slot.aside.load(Relaxed));
         }
-        append.credit.store(credit, Relaxed);
+        append.promised.store(promised, Relaxed);
         append.aside.store(aside, Relaxed);
         Ok(())
     }
@@ -67,8 +64,9 @@ impl<M: ConstMachine> Repair<M> for LogRepair<M> {
         let log = Log { inner: self.log.upgrade().ok_or(gone)? };
         let thread = log.inner.area.region().sweeper()?;
         let repaired = Session::of_sweeper(&log, &thread).and_then(|session| {
-            // What others wait for comes first, of all of them.
+            // First open the latches of all of them, because other threads wait for those.
             dead.iter().try_for_each(|dead| session.open_latch(dead.number()))?;
+            session.land_all(dead.iter().map(latchwork_region::Dead::number))?;
             dead.iter().try_for_each(|dead| session.repair(dead.number()))
         });
         repaired.map_err(|error| match error {
@@ -84,7 +82,7 @@ impl<M: ConstMachine> Repair<M> for LogRepair<M> {
 }
 
 impl<M: ConstMachine> Session<M> {
-    /// Opens the latch if this dead thread has it, whose slot this process has claimed.
+    /// Opens the latch if this dead thread holds it. This process has claimed the thread's slot.
     pub(crate) fn open_latch(&self, dead: u32) -> Result<(), Error> {
         let shared = self.log.shared()?;
         let number = HolderNumber::new(dead + 1).ok_or(Error::Threads(dead))?;
@@ -95,26 +93,24 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Puts right what else this dead thread left. The slot's `first` and `last` stay, for the
-    /// layer above to undo from.
+    /// Repairs the rest of this dead thread's state. The slot's `first` and `last` stay, so that
+    /// the layer above can roll the transaction back.
     fn repair(&self, dead: u32) -> Result<(), Error> {
         let (shared, name) = (self.log.shared()?, u64::from(dead) + 1);
         unclaim(&shared.maker.0, name);
         unclaim(&shared.flusher.0, name);
+        shared.groups.iter().for_each(|group| unclaim(&group.leader.0, name));
         point("repair: claims");
         self.log.wake(shared)?;
-        // A sweeper's slot has nothing in the log.
+        // The slot of a sweeper has no state in the log.
         if let Ok(slot) = self.log.slot_of(dead) {
             slot.waits.store(0, Relaxed);
             let latched = self.latch()?;
-            let (all, has) = (shared.append.credit.load(Relaxed), slot.credit.load(Relaxed));
-            // It may have been taken to undo something.
+            // The credit may have been taken for a rollback.
             self.take_back(shared, slot);
             point("repair: aside");
-            // Release, both: a sweeper that dies between the two leaves a sum that is too high,
-            // which the repair of the latch counts anew.
-            slot.credit.store(0, Release);
-            shared.append.credit.store(all.saturating_sub(has), Release);
+            self.settle(shared, slot);
+            self.return_credit(shared, slot, 0);
             if slot.first.load(Relaxed) == 0 {
                 self.free_aside(shared, slot);
             }
@@ -126,21 +122,23 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Forgets the transaction of a slot: the layer above has undone it, or finds it committed.
+    /// Removes the transaction of a slot. The layer above has rolled it back, or has found it
+    /// committed.
     ///
     /// # Death
     ///
     /// A thread that is killed here may leave a slot with a first record and no last one. The layer
-    /// above forgets it again.
+    /// above calls this again.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Region`].
+    /// Returns [`Error::Threads`] if the log has no such slot, and [`Error::Region`] if the region
+    /// fails or was opened before a fork.
     pub fn forget(&self, slot: u32) -> Result<(), Error> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(slot)?);
         let latched = self.latch()?;
         // The last before the first: the log is kept from the first on, so a thread that dies in
-        // between leaves no record to be read that may be gone.
+        // between leaves no reference to a record that may be recycled.
         // Release, both: for that order.
         slot.last.store(0, Release);
         point("repair: forget");

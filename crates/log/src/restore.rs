@@ -1,7 +1,7 @@
-//! What thread slots had in the log, made again in a new region: the layer above has read the log,
-//! and some transactions of it go on.
+//! Restores the state of thread slots in a new region. The layer above has read the log, and some
+//! of its transactions continue.
 //!
-//! Nobody else has the slots meanwhile, or looks at them.
+//! During the call no other thread uses or reads these slots.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -11,12 +11,13 @@ use crate::layout::COMMITS;
 use crate::{Error, Lsn, Session};
 
 impl<M: ConstMachine> Session<M> {
-    /// Gives a slot its last commits, as pairs of first record and commit, the oldest first. Of
-    /// more than it keeps the last count.
+    /// Restores the last commits of a slot from pairs of first record and commit record, oldest
+    /// first. If there are more pairs than the slot keeps, the last ones are used.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Region`].
+    /// Returns [`Error::Threads`] if the log has no such slot, and [`Error::Region`] if the region
+    /// fails or was opened before a fork.
     pub fn restore_commits(&self, slot: u32, commits: &[(Lsn, Lsn)]) -> Result<(), Error> {
         let slot = self.log.slot_of(slot)?;
         let kept = &commits[commits.len().saturating_sub(COMMITS - 1)..];
@@ -29,17 +30,18 @@ impl<M: ConstMachine> Session<M> {
         Ok(())
     }
 
-    /// Gives a slot its transaction, by its first record and its last, and sets bytes aside for
-    /// ending it.
+    /// Restores the transaction of a slot from its first and last record, and sets `aside` bytes
+    /// aside to end it.
     ///
     /// # Errors
     ///
-    /// [`Error::Disk`] if there is no room; [`Error::Threads`], [`Error::Region`].
+    /// Returns [`Error::Disk`] if there is no room, [`Error::Threads`] if the log has no such slot,
+    /// and [`Error::Region`] if the region fails or was opened before a fork.
     pub fn restore_open(&self, of: u32, first: Lsn, last: Lsn, aside: u64) -> Result<(), Error> {
         let (shared, slot) = (self.log.shared()?, self.log.slot_of(of)?);
         loop {
             let latched = self.latch()?;
-            let used = shared.end.0.load(Relaxed) + shared.append.credit.load(Relaxed);
+            let used = shared.append.promised.load(Relaxed);
             // Acquire: synchronizes with the Release in `make_segment`.
             let prepared = shared.prepared.0.load(Acquire);
             let fits = aside <= prepared.saturating_sub(used + self.all_aside(shared));

@@ -1,9 +1,9 @@
-//! Segments: files that hold the log, one after the other. `spans.rs` says which bytes each holds.
+//! Segments: consecutive files that hold the log. `spans.rs` defines which bytes each file holds.
 //!
-//! Segment `n` is the file named by `n` in 16 hexadecimal digits. Behind a header of 4,096 bytes it
-//! holds its bytes of the log; records go over from one to the next. It is filled with zeros and
-//! synced before it gets its name, so that a flush changes no metadata and no flush can fail for
-//! want of space.
+//! Segment `n` is the file named by `n` in 16 hexadecimal digits. It has a header of 4,096 bytes
+//! and then its bytes of the log; a record may continue in the next segment. The file is filled
+//! with zeros and synced before it gets its name, so that a flush changes no metadata and never
+//! fails for lack of space.
 //!
 //! | byte | of the header |
 //! |---|---|
@@ -11,15 +11,15 @@
 //! | 8 | format |
 //! | 16 | identity of the log |
 //! | 32 | number |
-//! | 40 | up to where the log was durable when the segment was made |
+//! | 40 | LSN up to which the log was durable when the segment was created |
 //! | 48 | bytes of the log's first segment; not in format 1 |
 //! | 56 | bytes of a segment of full size; not in format 1 |
-//! | 64 | CRC32C of what is before; at 48 in format 1, in which all segments have one size |
+//! | 64 | CRC32C of the bytes before it; at 48 in format 1, in which all segments have one size |
 //!
-//! A segment of full size that is no longer needed is renamed to `spare-N`, and from that to its
-//! next number when its new header is durable: the bytes behind the header are old, and no record
-//! of another place passes for one of this. A name whose header has another number is what a crash
-//! left of two renames.
+//! A segment of full size that is no longer needed is renamed to `spare-N`. It is renamed to its
+//! next number after its new header is durable. The bytes after the header are then old, but no
+//! record of another place passes for a record of this one. A file whose header has a different
+//! number than its name results from a crash between two renames.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -41,12 +41,12 @@ const FIRST_SUMMED: usize = 48;
 const OPEN_MAX: usize = 8;
 /// How many spare segments are kept.
 const SPARE_MAX: usize = 4;
-/// Bytes of zeros in one write.
+/// Bytes of zeros per write.
 const FILL: usize = 256 << 10;
-/// Bytes that are read, to be written once more, in one call: a record of any length.
+/// Bytes read at a time to be written once more: a record of any length fits.
 const AGAIN: usize = RECORD_MAX;
 
-/// The segments of a log, as one process has them.
+/// The segments of a log, as seen by one process.
 #[derive(Debug)]
 pub(crate) struct Segments {
     pub(crate) disk: Arc<dyn Disk>,
@@ -57,13 +57,13 @@ pub(crate) struct Segments {
     open: Mutex<BTreeMap<u64, Arc<dyn File>>>,
 }
 
-/// What a segment's header says.
+/// The contents of a segment's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) id: u128,
     pub(crate) number: u64,
     pub(crate) flushed: Lsn,
-    /// None in format 1, which does not say it.
+    /// `None` in format 1, which does not state it.
     pub(crate) spans: Option<Spans>,
 }
 
@@ -81,7 +81,7 @@ impl Header {
         bytes
     }
 
-    /// None if the bytes are no header.
+    /// Decodes a header; `None` if the bytes are no header.
     fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() < SUMMED + 8 {
             return None;
@@ -103,13 +103,13 @@ impl Header {
     }
 }
 
-/// The number in a segment's name.
+/// Returns the number in a segment's name.
 fn number_of(name: &OsString) -> Option<u64> {
     let name = name.to_str().filter(|name| name.len() == 16)?;
     u64::from_str_radix(name, 16).ok()
 }
 
-/// How many bytes from the first on are whole records.
+/// Returns the length in bytes of the whole records at the beginning of `bytes`.
 fn whole_records(seed: u32, at: Lsn, bytes: &[u8]) -> usize {
     let mut done = 0;
     let record = |from: usize| {
@@ -129,7 +129,7 @@ impl Segments {
         Self { disk, folder, id, spans, how, open: Mutex::default() }
     }
 
-    /// The same, of files that are never written to.
+    /// Creates the segments of files that are never written to.
     pub(crate) fn to_read(disk: Arc<dyn Disk>, folder: &Path, id: u128, spans: Spans) -> Self {
         Self { how: Open::READ, ..Self::new(disk, folder, id, spans) }
     }
@@ -138,7 +138,7 @@ impl Segments {
         self.folder.join(format!("{number:016x}"))
     }
 
-    /// The numbers of all segments that have a name, in order.
+    /// Returns the numbers of all segments that have a name, in order.
     pub(crate) fn numbers(&self) -> Result<Vec<u64>, Error> {
         let mut numbers: Vec<_> =
             self.disk.list(&self.folder)?.iter().filter_map(number_of).collect();
@@ -146,7 +146,7 @@ impl Segments {
         Ok(numbers)
     }
 
-    /// The header of a segment; none if it is no header.
+    /// Returns the header of a segment; `None` if its bytes are no header.
     pub(crate) fn header(&self, number: u64) -> Result<Option<Header>, Error> {
         let mut bytes = [0; SUMMED + 8];
         match self.disk.open(&self.path(number), Open::READ)?.read(0, &mut bytes) {
@@ -155,18 +155,19 @@ impl Segments {
         }
     }
 
-    /// How many bytes of the log the file of a segment has.
+    /// Returns how many bytes of the log the file of a segment has.
     pub(crate) fn bytes(&self, number: u64) -> Result<u64, Error> {
         let length = self.disk.open(&self.path(number), Open::READ)?.length()?;
         Ok(length.saturating_sub(BLOCK as u64))
     }
 
-    /// Whether the file of a segment is shorter than a segment: it has its length before its name.
+    /// Returns whether the file of a segment is shorter than a segment. An undamaged file has its
+    /// full length before its name.
     pub(crate) fn is_short(&self, number: u64) -> Result<bool, Error> {
         Ok(self.bytes(number)? < self.spans.length(number))
     }
 
-    /// The file of a segment, open.
+    /// Returns the open file of a segment.
     pub(crate) fn file(&self, number: u64) -> Result<Arc<dyn File>, Error> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = open.get(&number) {
@@ -174,7 +175,7 @@ impl Segments {
         }
         let file: Arc<dyn File> = self.disk.open(&self.path(number), self.how)?.into();
         let mut bytes = [0; SUMMED + 8];
-        // One that only looks wants the records behind a damaged header, too.
+        // A reader that changes nothing also reads the records after a damaged header.
         if self.how.write {
             file.read(0, &mut bytes)?;
         }
@@ -191,7 +192,7 @@ impl Segments {
         Ok(file)
     }
 
-    /// Writes bytes of the log at their place. Those around them are not touched.
+    /// Writes bytes of the log at their place. The bytes around them stay unchanged.
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Result<(), Error> {
         for (number, place, range) in self.pieces(at, bytes.len()) {
             self.file(number)?.write(place, &bytes[range])?;
@@ -199,13 +200,14 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes the records from `from` on once more, as they are read below `end`, up to the first
-    /// that begins at `to` or behind it: after a sync that failed the system keeps them for
-    /// readers, and does not know that they are not on the disk.
+    /// Writes the records from `from` on once more, up to the first record that begins at `to` or
+    /// later. They are read below `end`. After a failed sync the system still returns these bytes
+    /// to readers, but has no record that they are not on the disk.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if it has not kept them: what is read then must not take their place.
+    /// Returns [`Error::Corrupt`] if the system has not kept the records: the bytes read must not
+    /// replace them.
     pub(crate) fn write_again(&self, from: u64, to: u64, end: u64) -> Result<(), Error> {
         let (mut bytes, mut at) = (Vec::new(), from);
         while at < to {
@@ -229,7 +231,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Where bytes of the log are: segment, byte of its file, which of the bytes.
+    /// Returns the location of each part of a range of the log: segment, byte of its file, and
+    /// range of the bytes.
     fn pieces(
         &self,
         at: u64,
@@ -251,13 +254,13 @@ impl Segments {
         self.spans.of(from, to).try_for_each(|number| Ok(self.file(number)?.sync()?))
     }
 
-    /// Makes segment `number`, of a spare one or anew. A half-made one that a death left is
-    /// made again.
+    /// Creates segment `number` from a spare segment or as a new file. A partial file that a dead
+    /// thread left is created again.
     pub(crate) fn make(&self, number: u64, flushed: Lsn) -> Result<(), Error> {
         let header = Header { id: self.id, number, flushed, spans: Some(self.spans) }.encode();
         let names = self.disk.list(&self.folder)?;
         if names.contains(&format!("{number:016x}").into()) {
-            // One that gave it its name may have died, or failed, before that was durable.
+            // The thread that gave it its name may have died or failed before the name was durable.
             return Ok(self.disk.sync_folder(&self.folder)?);
         }
         let length = self.spans.length(number);
@@ -276,7 +279,7 @@ impl Segments {
             None => {
                 let path = self.folder.join("new");
                 if let Err(why) = self.fill(&path, &header, length) {
-                    // It may be the last room of a disk that others write, too.
+                    // The file may occupy the last space of a disk that other programs also write.
                     let _ = self.disk.remove(&path);
                     return Err(why);
                 }
@@ -289,8 +292,8 @@ impl Segments {
         Ok(self.disk.sync_folder(&self.folder)?)
     }
 
-    /// A spare segment that has no other name. One that a program has linked into a copy of the
-    /// folder is that copy's: its name here is removed.
+    /// Returns a spare segment that has no other name. If a program has linked a spare into a copy
+    /// of the folder, the file belongs to that copy, and its name here is removed.
     fn own_spare<'n>(&self, names: &'n [OsString]) -> Result<Option<&'n OsString>, Error> {
         for name in names.iter().filter(|name| name.to_string_lossy().starts_with("spare-")) {
             let path = self.folder.join(name);
@@ -302,7 +305,8 @@ impl Segments {
         Ok(None)
     }
 
-    /// Makes a segment under another name, with its room: so no write to it fails for want of that.
+    /// Creates a segment under a temporary name and allocates its space, so that no later write to
+    /// it fails for lack of space.
     fn fill(&self, path: &Path, header: &[u8], end: u64) -> Result<(), Error> {
         let file = self.disk.open(path, Open::CREATE)?;
         let zeros = Buffer::new(FILL.min(end as usize));
@@ -318,7 +322,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Takes the names of all segments below `number` away; some of them become spare ones.
+    /// Removes the names of all segments below `number`. Some of the files become spare segments.
     pub(crate) fn recycle_below(&self, number: u64) -> Result<u64, Error> {
         let names = self.disk.list(&self.folder)?;
         let mut spare =
@@ -342,8 +346,7 @@ impl Segments {
         Ok(count)
     }
 
-    /// Removes all files that are no segment from `first` to `last`: what crashes left half
-    /// done.
+    /// Removes all files except the segments from `first` to `last`: crashes leave such files.
     pub(crate) fn tidy(&self, first: u64, last: u64) -> Result<(), Error> {
         let mut removed = false;
         for name in self.disk.list(&self.folder)? {

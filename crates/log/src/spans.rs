@@ -1,4 +1,4 @@
-//! Which bytes of the log each segment holds.
+//! The division of the log into segments.
 //!
 //! A new log begins with small files, so that a small store takes little room. Segment 0 holds
 //! `first` bytes, and each of the next segments as many as all before it together, until that is
@@ -8,43 +8,43 @@
 //! first 512 KiB, size 64 MiB:  0: 512 KiB  1: 512 KiB  2: 1 MiB ..  7: 32 MiB  8 ..: 64 MiB
 //! ```
 //!
-//! So where a segment begins follows from its number and these two sizes, which never change.
+//! The beginning of a segment follows from its number and these two sizes, which never change.
 
-/// How a log is divided into segments.
+/// The sizes of a log's segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spans {
     first: u64,
     size: u64,
     /// The number of the first segment of full size.
     full: u64,
-    /// Where that one begins.
+    /// The place where that segment begins.
     full_at: u64,
 }
 
 impl Spans {
-    /// Of a log that begins with a segment of `first` bytes and grows to segments of `size` bytes.
-    /// None if no log is divided so.
+    /// Creates the division of a log whose first segment has `first` bytes and whose largest have
+    /// `size` bytes. Returns `None` for invalid sizes.
     pub(crate) fn new(first: u64, size: u64) -> Option<Self> {
         let whole = |bytes: u64| bytes >= 4096 && bytes.is_multiple_of(4096) && bytes <= 1 << 40;
         if !whole(first) || !whole(size) || first > size {
             return None;
         }
-        // The largest that is not larger than `size`.
+        // The largest number that does not exceed `size`.
         let doublings = (size / first).ilog2();
         Some(Self { first, size, full: u64::from(doublings) + 1, full_at: first << doublings })
     }
 
-    /// Bytes of the first segment.
+    /// Returns the size of the first segment in bytes.
     pub(crate) fn first(&self) -> u64 {
         self.first
     }
 
-    /// Bytes of a segment of full size.
+    /// Returns the full size of a segment in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The segment that holds the byte at a place of the log.
+    /// Returns the number of the segment that holds the byte at a place of the log.
     pub(crate) fn number(&self, at: u64) -> u64 {
         match at.checked_sub(self.full_at) {
             Some(rest) => self.full + rest / self.size,
@@ -53,7 +53,7 @@ impl Spans {
         }
     }
 
-    /// Where a segment begins.
+    /// Returns the place where a segment begins.
     pub(crate) fn start(&self, number: u64) -> u64 {
         match number.checked_sub(self.full) {
             Some(rest) => self.full_at.saturating_add(rest.saturating_mul(self.size)),
@@ -62,23 +62,23 @@ impl Spans {
         }
     }
 
-    /// Where the segment behind this one begins.
+    /// Returns the place where the next segment begins.
     pub(crate) fn end(&self, number: u64) -> u64 {
         self.start(number.saturating_add(1))
     }
 
-    /// Bytes of a segment.
+    /// Returns the size of a segment in bytes.
     pub(crate) fn length(&self, number: u64) -> u64 {
         self.end(number) - self.start(number)
     }
 
-    /// The segments that hold the bytes from `from` to before `to`; none if there are no bytes.
+    /// Returns the segments that hold the bytes from `from` to before `to`; an empty range if there
+    /// are no bytes.
     pub(crate) fn of(&self, from: u64, to: u64) -> core::ops::Range<u64> {
         if from < to { self.number(from)..self.number(to - 1) + 1 } else { 0..0 }
     }
 
-    /// Whether no place has a number beyond those of 64 bits, in a segment of this number and
-    /// the one behind it.
+    /// Returns whether all places in this segment and the next one fit into 64 bits.
     pub(crate) fn has(&self, number: u64) -> bool {
         number < u64::MAX / self.size - 1
     }

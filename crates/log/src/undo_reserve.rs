@@ -1,23 +1,29 @@
-//! What is set aside for undoing.
+//! The undo reserve: log space that is set aside for rollback.
 //!
-//! Undoing must not fail for want of space: locks would be held for ever. So each record of a
-//! transaction sets bytes of the segments aside for the record that undoes it, in its slot, where
-//! they outlive its thread:
+//! Rollback must not fail for lack of space, because its locks would then be held forever. So each
+//! record of a transaction sets bytes of the segments aside for the record that undoes it. They are
+//! counted in the slot, where they outlive its thread:
 //!
 //! ```text
-//!            append           take                     append
-//!   credit ─────────▶ aside ────────▶ credit of the ─────────▶ end
-//!     ▲                 │             thread that undoes │
-//!     └── commit, end ──┘                  └── put back ─┘ not used
+//!            append          settle           take                     append
+//!   credit ─────────▶ held ─────────▶ aside ────────▶ credit of the ─────────▶ log
+//!     ▲                 │               │             thread that undoes │
+//!     └── commit, end ──┴───────────────┘                  └── put back ─┘ not used
 //! ```
 //!
-//! A checkpoint's mark adds to it: from then on the first change of a page logs it whole, and so
-//! may undoing. That is set aside at the mark, once for all transactions, for no more pages than
-//! there are and no more than can be undone; a mark for which there is no room is not made. A
-//! thread that dies while it undoes had taken what its next record takes: its slot says of which
-//! transaction, and there it goes back, so the thread that undoes next has it.
+//! `held` is part of the thread's own credit, so a short transaction touches no shared word for it.
+//! It is settled when the thread needs more credit, when it returns some, and when it is dead.
 //!
-//! Room in the buffer is not set aside, for it can always be had by writing out.
+//! A checkpoint's mark increases the reserve: after it, the first change of a page logs the whole
+//! page, also during rollback. The bytes for this are set aside at the mark, once for all
+//! transactions, and for no more pages than exist and no more than can be undone. If there is no
+//! room, the mark fails.
+//!
+//! A thread that undoes takes from the reserve the bytes of its next record. If it dies, its slot
+//! names the transaction from whose reserve it took them. They return to that reserve, and the next
+//! thread that undoes the transaction uses them.
+//!
+//! Room in the buffer is not set aside, because writing the buffer out always provides it.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -30,20 +36,22 @@ use crate::record::ASIDE_LEAST;
 use crate::{Error, Lsn, Session};
 
 impl<M: ConstMachine> Session<M> {
-    /// What is set aside, pages counted in. The latch is held.
+    /// Returns the bytes that are set aside, including those for pages. The latch is held.
     pub(crate) fn all_aside(&self, shared: &Shared<M>) -> u64 {
         shared.append.aside.load(Relaxed).saturating_add(images(shared))
     }
 
-    /// Makes what was set aside with `slot`'s records this thread's credit: `bytes` of it, and
-    /// `image` for a page that may have to be logged whole. Credit that the thread has already is
-    /// counted in: what a long rollback does not use of it must not add up. Where less is set
-    /// aside than `bytes` it is reserved as usual. Waits for room in the buffer; the caller holds
-    /// nothing that others need. Returns how much of `image` there was.
+    /// Moves bytes that `slot`'s records set aside to this thread's credit: `bytes`, and `image`
+    /// for a page that may have to be logged whole. Returns how much of `image` was available.
+    ///
+    /// Credit that the thread already has counts towards the sum, so that unused bytes do not
+    /// accumulate during a long rollback. If less than `bytes` is set aside, the rest is reserved
+    /// as usual. Blocks until the buffer has room; the caller must hold nothing that other threads
+    /// need.
     ///
     /// # Errors
     ///
-    /// As [`reserve`](Self::reserve).
+    /// Returns the errors of [`reserve`](Self::reserve).
     pub fn take_aside(&self, slot: u32, bytes: u64, image: u64) -> Result<u64, Error> {
         let (shared, inner) = (self.log.shared()?, &self.log.inner);
         let (mine, other) = (self.log.slot_of(self.slot)?, self.log.slot_of(slot)?);
@@ -55,31 +63,34 @@ impl<M: ConstMachine> Session<M> {
         loop {
             self.check_broken(shared)?;
             let latched = self.latch()?;
-            let (end, all) = (shared.end.0.load(Relaxed), shared.append.credit.load(Relaxed));
-            let (has, sum) = (other.aside.load(Relaxed), shared.append.aside.load(Relaxed));
+            // The slot belongs to this thread or to a dead thread.
+            self.settle(shared, other);
+            let append = &shared.append;
+            let (end, promised) = (append.reserved.load(Relaxed), append.promised.load(Relaxed));
+            let (has, sum) = (other.aside.load(Relaxed), append.aside.load(Relaxed));
             let (own, whole) = (has.min(bytes), images(shared));
             let image = image.min(whole);
-            let credit = mine.credit.load(Relaxed);
+            let credit = mine.credit();
             let gets = (bytes + image).saturating_sub(credit);
             let usual = (bytes - own).saturating_sub(credit);
             // Acquire: as in `reserve_slow`.
             let used = end.saturating_sub(shared.written.0.load(Acquire));
             let size = self.log.buffer_size(shared)?;
-            let room = size.room(inner.buffer_base, (end, used, all));
+            let room = size.room(inner.buffer_base, (end, used, promised.saturating_sub(end)));
             // Acquire: as in `reserve_slow`.
             let prepared = shared.prepared.0.load(Acquire);
-            let space = prepared.saturating_sub(end + all + self.all_aside(shared));
+            let space = prepared.saturating_sub(promised + self.all_aside(shared));
             let granted = gets <= room && usual <= space;
             if granted {
                 mine.took_of.store(slot + 1, Relaxed);
-                // Release, all: what is credit is not aside any more. A thread that dies in
-                // between leaves too much of it, which the repair of the latch counts anew.
-                mine.credit.store(credit + gets, Release);
+                // Release, all: credit is no longer set aside. A thread that dies in between leaves
+                // too much set aside, and the repair of the latch recomputes the sums.
+                mine.granted.store(mine.granted.load(Relaxed) + gets, Release);
                 point("aside: credit");
-                shared.append.credit.store(all + gets, Release);
+                append.promised.store(promised + gets, Release);
                 other.aside.store(has - own, Release);
-                shared.append.aside.store(sum.saturating_sub(own), Release);
-                shared.append.images.store(whole - image, Release);
+                append.aside.store(sum.saturating_sub(own), Release);
+                append.images.store(whole - image, Release);
             }
             drop(latched);
             if granted {
@@ -91,25 +102,27 @@ impl<M: ConstMachine> Session<M> {
             } else if !size.is_final() {
                 self.enlarge(shared, size)?;
             } else {
+                // This thread's credit is part of the bytes taken, so it is not returned.
+                let end = shared.end.0.load(Relaxed);
                 self.advance(Lsn(end.saturating_sub(1)), Until::Written)?;
-                if used == 0 {
-                    self.wait_for_credit(waits)?;
-                    waits += 1;
+                if end == shared.written.0.load(Relaxed) {
+                    self.wait_for_credit(&mut waits)?;
                 }
             }
         }
     }
 
-    /// Sets credit of this thread aside again, as far as it has it: what was taken and not used.
+    /// Sets unused credit of this thread aside again, at most the credit that it has.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Region`].
+    /// Returns [`Error::Threads`] if the log has no such slot, and [`Error::Region`] if the region
+    /// fails or was opened before a fork.
     pub fn put_aside(&self, slot: u32, bytes: u64, image: u64) -> Result<(), Error> {
         let shared = self.log.shared()?;
         let (mine, other) = (self.log.slot_of(self.slot)?, self.log.slot_of(slot)?);
         let latched = self.latch()?;
-        let credit = mine.credit.load(Relaxed);
+        let credit = mine.credit();
         let bytes = bytes.min(credit);
         let image = image.min(credit - bytes);
         let append = &shared.append;
@@ -118,33 +131,49 @@ impl<M: ConstMachine> Session<M> {
         other.aside.store(other.aside.load(Relaxed) + bytes, Relaxed);
         append.aside.store(append.aside.load(Relaxed) + bytes, Relaxed);
         append.images.store(whole + image, Relaxed);
-        mine.credit.store(credit - bytes - image, Relaxed);
-        let all = append.credit.load(Relaxed);
-        append.credit.store(all.saturating_sub(bytes + image), Relaxed);
+        self.return_credit(shared, mine, credit - bytes - image);
         drop(latched);
         Ok(())
     }
 
-    /// Sets aside again what the thread of a dead slot had taken and not used, if the transaction
-    /// that it was taken of is still to be undone. Nobody knows which part of its credit that is,
-    /// so all counts as both, for records and for a page: more than was taken is never used, and
-    /// goes when the transaction ends. The latch is held; the caller takes the credit away.
+    /// Sets aside again the credit that the thread of a dead slot had taken and not used, if the
+    /// transaction that it was taken from must still be undone. The split is unknown, so the whole
+    /// credit is returned to both reserves, for records and for a page. The excess is never used,
+    /// and is freed when the transaction ends. The latch is held; the caller takes the credit away.
     pub(crate) fn take_back(&self, shared: &Shared<M>, dead: &Slot<M>) {
-        let (has, append) = (dead.credit.load(Relaxed), &shared.append);
+        let (has, append) = (dead.credit(), &shared.append);
         let of = dead.took_of.load(Relaxed).checked_sub(1);
         let Some(Ok(of)) = of.map(|of| self.log.slot_of(of)) else { return };
         if of.first.load(Relaxed) == 0 {
             return;
         }
         let image = append.image.load(Relaxed).min(has);
-        // Relaxed, all: a sweeper that dies before the credit is gone leaves too much, too.
+        // Relaxed, all: a sweeper that dies before the credit is taken away also leaves too much.
         of.aside.store(of.aside.load(Relaxed).saturating_add(has), Relaxed);
         append.aside.store(append.aside.load(Relaxed).saturating_add(has), Relaxed);
         append.images.store(images(shared).saturating_add(image), Relaxed);
     }
 
-    /// Nothing of the slot is to be undone any more. The latch is held.
+    /// Moves the bytes that a slot holds for rollback from its credit to the bytes set aside. The
+    /// latch is held; the slot belongs to this thread or to a dead thread.
+    pub(crate) fn settle(&self, shared: &Shared<M>, slot: &Slot<M>) {
+        let (held, append) = (slot.held.load(Relaxed), &shared.append);
+        if held == 0 {
+            return;
+        }
+        // Release, all: a thread that dies in between leaves too much aside until its transaction
+        // ends, and the repair of the latch recomputes the sums.
+        slot.aside.store(slot.aside.load(Relaxed) + held, Release);
+        append.aside.store(append.aside.load(Relaxed) + held, Release);
+        point("settle: aside");
+        slot.granted.store(slot.granted.load(Relaxed).saturating_sub(held), Release);
+        slot.held.store(0, Release);
+        append.promised.store(append.promised.load(Relaxed).saturating_sub(held), Release);
+    }
+
+    /// Frees the bytes that the slot has set aside, when no rollback needs them. The latch is held.
     pub(crate) fn free_aside(&self, shared: &Shared<M>, slot: &Slot<M>) {
+        slot.held.store(0, Relaxed);
         let has = slot.aside.load(Relaxed);
         if has != 0 {
             slot.aside.store(0, Relaxed);
@@ -153,55 +182,67 @@ impl<M: ConstMachine> Session<M> {
         }
     }
 
-    /// Marks the log where it ends now, and returns that. A record that is
-    /// [appended since](Self::append_since) an earlier mark is refused from here on: so all
-    /// records behind the mark are of threads that know of it.
+    /// Marks the log at its present end, and returns that place. From now on a record that is
+    /// [appended since](Self::append_since) an earlier mark is refused, so the thread of each
+    /// record after the mark has seen the mark.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn mark(&self) -> Result<Lsn, Error> {
         self.mark_with(0, 0)
     }
 
-    /// As [`mark`](Self::mark), where undoing logs each of at most `pages` pages whole once more,
-    /// in `image` bytes: these are set aside first.
+    /// Marks the log like [`mark`](Self::mark), and first sets bytes aside for rollback, which may
+    /// log each of at most `pages` pages whole once more, in `image` bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`]; [`Error::Disk`] if there is no room: then nothing is marked.
+    /// Returns [`Error::Disk`] if there is no room; then nothing is marked. Returns
+    /// [`Error::Region`] if the region fails or was opened before a fork.
     pub fn mark_with(&self, image: u64, pages: u64) -> Result<Lsn, Error> {
         let shared = self.log.shared()?;
-        loop {
+        let append = &shared.append;
+        let (marked, mut looks) = loop {
             let latched = self.latch()?;
-            let end = shared.end.0.load(Relaxed);
-            let append = &shared.append;
-            let aside = append.aside.load(Relaxed);
+            let end = append.reserved.load(Relaxed);
+            // Bytes held for records that are appended concurrently may be counted or not: those
+            // records come after the mark.
+            let mut aside = append.aside.load(Relaxed);
+            for slot in self.log.each_slot() {
+                aside = aside.saturating_add(self.log.slot_of(slot)?.held.load(Relaxed));
+            }
             let whole = (aside / ASIDE_LEAST).min(pages).saturating_mul(image);
             // Acquire: as in `reserve_slow`.
             let prepared = shared.prepared.0.load(Acquire);
-            let used = end + append.credit.load(Relaxed) + aside;
+            let used = append.promised.load(Relaxed) + append.aside.load(Relaxed);
             let fits = whole <= prepared.saturating_sub(used);
             if fits {
                 append.image.store(image, Relaxed);
                 append.images.store(whole, Relaxed);
-                // Relaxed: it is compared under the latch; other looks at it are hints.
+                // Relaxed: it is compared under the latch; other loads of it are hints.
                 shared.found.marked.store(end, Relaxed);
             }
             drop(latched);
             if fits {
-                return Ok(Lsn(end));
+                break (end, 0);
             }
             self.make_segment(prepared)?;
+        };
+        // Records that got their places before the mark may still be in copying.
+        // Acquire: synchronizes with the Release that moves the end behind them.
+        while shared.end.0.load(Acquire) < marked {
+            self.wait_in_append(shared, &mut looks)?;
         }
+        Ok(Lsn(marked))
     }
 }
 
-/// What is set aside for whole pages: for no more of them than there are records to undo. The latch
-/// is held.
+/// Returns the bytes set aside for whole pages. They cover no more pages than there are records to
+/// undo; all credit may be held for such records. The latch is held.
 pub(crate) fn images<M: latchwork_machine::Machine>(shared: &Shared<M>) -> u64 {
     let append = &shared.append;
-    let most =
-        (append.aside.load(Relaxed) / ASIDE_LEAST).saturating_mul(append.image.load(Relaxed));
-    append.images.load(Relaxed).min(most)
+    let credit = append.promised.load(Relaxed).saturating_sub(append.reserved.load(Relaxed));
+    let records = append.aside.load(Relaxed).saturating_add(credit) / ASIDE_LEAST;
+    append.images.load(Relaxed).min(records.saturating_mul(append.image.load(Relaxed)))
 }

@@ -7,12 +7,13 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use latchwork_machine::{ConstMachine, Native, Word};
 use latchwork_region::{Area, AreaOptions, Error as RegionError, Region};
 
+use crate::group::{Request, State};
 use crate::layout::{SLOT_WORDS, Shared, Slot};
 use crate::log::{Log, shared_in, slot_in};
 use crate::pins::{PinInfo, pins_of};
 use crate::{Error, Lsn};
 
-/// A log that is only looked at.
+/// A view of a log, which changes nothing.
 #[derive(Debug)]
 pub struct LogView<M: ConstMachine = Native> {
     area: Area<M>,
@@ -22,20 +23,23 @@ pub struct LogView<M: ConstMachine = Native> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LogWork {
-    /// It appends a record: no other thread can write.
+    /// The thread gives places to records, or copies a record to its place. No append returns
+    /// before it finishes.
     Append,
-    /// It writes the log to its files, or syncs them: commits that are to be durable wait.
+    /// The thread writes the log to its files, or syncs them. Commits that must be durable wait for
+    /// it.
     Flush,
-    /// It makes or recycles a segment, or writes the control file.
+    /// The thread creates or recycles a segment, or writes the control file.
     Segment,
 }
 
 impl<M: ConstMachine> LogView<M> {
-    /// Inspects the log of a region, which may be a [view](Region::view); none if it has no log.
+    /// Inspects the log of a region, which may be a [view](Region::view). Returns `None` if the
+    /// region has no log.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn open(region: &Region<M>) -> Result<Option<Self>, Error> {
         // An existing area keeps its own sizes.
         let sizes = AreaOptions { first: 1 << 16, limit: 1 << 16, huge: false };
@@ -45,7 +49,7 @@ impl<M: ConstMachine> LogView<M> {
             Err(why) => return Err(why.into()),
         };
         let view = Self { area };
-        // Acquire: synchronizes with the Release in `open`: what is opened is seen.
+        // Acquire: synchronizes with the Release in `open`: all that was opened is seen.
         let ready = view.shared()?.ready.load(Acquire) != 0;
         Ok(ready.then_some(view))
     }
@@ -54,7 +58,7 @@ impl<M: ConstMachine> LogView<M> {
         shared_in(&self.area)
     }
 
-    /// How many thread slots the log has.
+    /// Returns how many thread slots the log has.
     fn threads(&self) -> Result<u32, Error> {
         let room = (self.area.words()? / SLOT_WORDS).min(1 << 16);
         // Relaxed: a number that does not change.
@@ -68,11 +72,12 @@ impl<M: ConstMachine> LogView<M> {
         slot_in(&self.area, slot)
     }
 
-    /// Four positions: the end, the durable end, the start of redo after a crash, the beginning.
+    /// Returns four positions: the end, the durable end, the start of redo after a crash, and the
+    /// beginning of the log.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn ends(&self) -> Result<[Lsn; 4], Error> {
         let shared = self.shared()?;
         // Relaxed, all: they are printed, and no decision depends on them.
@@ -80,29 +85,31 @@ impl<M: ConstMachine> LogView<M> {
         Ok(all.map(|word| Lsn(word.load(Relaxed))))
     }
 
-    /// How far the log is in its files.
+    /// Returns the place up to which the log is written to its files.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn written(&self) -> Result<Lsn, Error> {
         Ok(Lsn(self.shared()?.written.0.load(Relaxed)))
     }
 
-    /// The number of transactions that the slot's threads have committed.
+    /// Returns how many transactions the slot's threads have committed.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Region`].
+    /// Returns [`Error::Threads`] if the log has no such slot, and [`Error::Region`] if the region
+    /// fails or was opened before a fork.
     pub fn commits_of(&self, slot: u32) -> Result<u64, Error> {
         Ok(self.slot_of(slot)?.commits.load(Relaxed))
     }
 
-    /// The first record of the slot's transaction that has no end; none if there is none.
+    /// Returns the first record of the slot's transaction that has no end; `None` if there is none.
     ///
     /// # Errors
     ///
-    /// [`Error::Threads`], [`Error::Region`].
+    /// Returns [`Error::Threads`] if the log has no such slot, and [`Error::Region`] if the region
+    /// fails or was opened before a fork.
     pub fn open_of(&self, slot: u32) -> Result<Option<Lsn>, Error> {
         let first = self.slot_of(slot)?.first.load(Relaxed);
         Ok((first != 0).then_some(Lsn(first)))
@@ -112,31 +119,44 @@ impl<M: ConstMachine> LogView<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn work(&self) -> Result<Vec<(u32, LogWork)>, Error> {
         let shared = self.shared()?;
         let appends = shared.append.latch.holder().map(|(holder, _)| holder.get() - 1);
         let claim = |word: &M::AtomicU64| word.load(Relaxed).checked_sub(1).map(|slot| slot as u32);
-        let found = [
+        let mut found = vec![
             (appends, LogWork::Append),
             (claim(&shared.flusher.0), LogWork::Flush),
             (claim(&shared.maker.0), LogWork::Segment),
         ];
-        Ok(found.into_iter().filter_map(|(slot, work)| Some((slot?, work))).collect())
+        for group in &shared.groups {
+            found.push((claim(&group.leader.0), LogWork::Append));
+            for word in group.requests() {
+                let request = Request(word.load(Relaxed));
+                if request.state() == State::Copying {
+                    found.push((request.slot(), LogWork::Append));
+                }
+            }
+        }
+        let mut all = Vec::new();
+        for (slot, work) in found {
+            all.extend(slot.map(|slot| (slot, work)).filter(|known| !all.contains(known)));
+        }
+        Ok(all)
     }
 
     /// Lists the pins of the log.
     ///
     /// # Errors
     ///
-    /// [`Error::Region`].
+    /// Returns [`Error::Region`] if the region fails or was opened before a fork.
     pub fn pins(&self) -> Result<Vec<PinInfo>, Error> {
         Ok(pins_of(self.shared()?))
     }
 }
 
 impl<M: ConstMachine> Log<M> {
-    /// The same log, to be looked at.
+    /// Returns a view of the same log.
     pub fn view(&self) -> LogView<M> {
         LogView { area: self.inner.area.clone() }
     }

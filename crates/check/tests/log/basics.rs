@@ -50,20 +50,20 @@ fn a_slot_knows_its_transactions() {
     let first = append(Flags::default());
     append(Flags::SYSTEM);
     let second = append(Flags::CLR);
-    let view = log.slot(session, session.slot()).unwrap();
+    let view = log.slot(session.slot()).unwrap();
     assert_eq!((view.first, view.last, view.commits), (first, second, 0));
     let last = append(Flags::LAST | Flags::IMAGE);
-    let view = log.slot(session, session.slot()).unwrap();
+    let view = log.slot(session.slot()).unwrap();
     assert_eq!((view.first, view.last, view.commits), (Lsn::NEVER, Lsn::NEVER, 1));
     assert_eq!(view.recent, [(first, last)]);
     let singles: Vec<_> = (0..80).map(|_| append(Flags::LAST)).collect();
-    let view = log.slot(session, session.slot()).unwrap();
+    let view = log.slot(session.slot()).unwrap();
     assert_eq!((view.commits, view.recent.len()), (81, COMMITS - 1));
     assert!(view.recent.iter().rev().zip(singles.iter().rev()).all(|(a, b)| *a == (*b, *b)));
     append(Flags::default());
     session.forget(session.slot()).unwrap();
-    assert_eq!(log.slot(session, session.slot()).unwrap().last, Lsn::NEVER);
-    assert!(matches!(log.slot(session, 8), Err(Error::Threads(8))));
+    assert_eq!(log.slot(session.slot()).unwrap().last, Lsn::NEVER);
+    assert!(matches!(log.slot(8), Err(Error::Threads(8))));
 }
 
 /// A reader of a slot's list finds a commit even if all that the list has came since it began.

@@ -82,7 +82,7 @@ fn appends() -> impl Fn() + Send + Sync + 'static {
         together(vec![part(0), part(1)]);
         assert_eq!(stage.read().len(), 2);
         for session in &stage.sessions {
-            let view = stage.log.slot(session, session.slot()).unwrap();
+            let view = stage.log.slot(session.slot()).unwrap();
             assert_eq!((view.commits, view.last), (1, Lsn::NEVER));
         }
     }

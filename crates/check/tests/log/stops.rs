@@ -1,17 +1,18 @@
-//! Threads that stop, or die, in the middle of a call, and what the others do meanwhile.
+//! Threads that stop or die in the middle of a call, and the behaviour of the other threads.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use latchwork_check::between::{Before, Between};
 use latchwork_disk::{Error as DiskError, File, Open, Simulated};
-use latchwork_log::{Checkpoint, Error, Log, Lsn, Mode, Options, Session};
+use latchwork_log::{Checkpoint, Error, Head, Log, Lsn, Mode, Options, Session};
 use latchwork_machine::Native;
+use latchwork_region::Region;
 
 use crate::stage::{
     Life, begin, begin_in, end_here, folder, operate, options, prepare, region, until_it_ends,
@@ -74,7 +75,7 @@ fn dies(
     process.die();
 }
 
-/// A leader dies in a log that nobody waits for: the next one whose turn it is leads.
+/// A leader dies in a log for which no thread waits: the next leader whose turn it is leads.
 #[test]
 fn a_periodic_flush_goes_on_behind_a_leader_that_died() {
     let disk = Simulated::new();
@@ -87,8 +88,8 @@ fn a_periodic_flush_goes_on_behind_a_leader_that_died() {
     assert_eq!(life.log.flushed(), life.log.end());
 }
 
-/// A thread that has seen a log that nobody has opened, and comes back when another has: it joins
-/// that one's.
+/// A thread has seen a log that is not open, and continues when another has opened it: it joins
+/// that log.
 #[test]
 fn a_log_that_was_opened_meanwhile_is_not_opened_anew() {
     let disk = Simulated::new();
@@ -114,8 +115,8 @@ fn checkpoint(session: &Session<Native>, at: Lsn) {
     session.checkpoint(Checkpoint { lsn: at, redo: at, clean: false }).unwrap();
 }
 
-/// A thread dies with a block of the control file written, and before the log is given up as that
-/// says: the next one writes the other block, for what is given up then only this one allows.
+/// A thread dies after it has written a block of the control file, and before segments are recycled
+/// as the block allows: the next thread writes the other block.
 #[test]
 fn a_block_that_was_written_is_not_the_next_one_to_be_written_over() {
     let disk = Simulated::new();
@@ -136,7 +137,7 @@ fn a_block_that_was_written_is_not_the_next_one_to_be_written_over() {
     assert!(blocks()[which] == written[which], "the dead thread's block is written over");
 }
 
-/// A disk that panics in a call of a kind, when it is told to.
+/// A disk that panics in the next call of a kind.
 #[derive(Debug, Default)]
 struct Panics {
     syncs: AtomicBool,
@@ -166,7 +167,7 @@ fn life_that_panics() -> (Arc<Panics>, Life) {
     (panics, Life { session, log, thread, region })
 }
 
-/// A leader that panics has not said what is durable: the log is broken for all, who do not wait.
+/// After a panic of a leader it is unknown what is durable: the log is broken, and no thread waits.
 #[test]
 fn a_panic_of_a_leader_breaks_the_log() {
     let (panics, life) = life_that_panics();
@@ -177,9 +178,9 @@ fn a_panic_of_a_leader_breaks_the_log() {
     assert_eq!(life.session.tick(Duration::ZERO), Err(Error::Broken));
 }
 
-/// One that panics with the maker's claim gives it back: what it was at is another's.
+/// A thread that panics with the maker's claim releases it, and another thread does the work.
 #[test]
-fn a_panic_of_a_maker_stops_nobody() {
+fn a_panic_of_a_maker_stops_no_other() {
     let (panics, life) = life_that_panics();
     let at = operate(&life, 0, Mode::Full).unwrap();
     panics.opens.store(true, Relaxed);
@@ -188,7 +189,7 @@ fn a_panic_of_a_maker_stops_nobody() {
     without_waiting(move || checkpoint(&life.session, at));
 }
 
-/// A frontier that damaged memory moved: what is below it is not in the buffer.
+/// Damaged memory has moved a frontier: the bytes below it are not in the buffer.
 #[test]
 fn a_damaged_frontier_breaks_the_log() {
     let life = begin(&Simulated::new()).unwrap();
@@ -200,7 +201,7 @@ fn a_damaged_frontier_breaks_the_log() {
     assert_eq!(life.session.tick(Duration::ZERO), Err(Error::Broken));
 }
 
-/// Threads that want what another is at, who is stopped in the middle of it, sleep.
+/// Threads that wait for a stopped maker sleep.
 #[test]
 fn those_that_wait_for_a_stopped_maker_sleep() {
     let disk = Simulated::new();
@@ -230,6 +231,102 @@ fn those_that_wait_for_a_stopped_maker_sleep() {
     });
 }
 
+/// Has a thread append a record and stop at a step, and returns when it has stopped. The thread
+/// returns where its record is.
+fn appends_and_stops<'s>(
+    scope: &'s std::thread::Scope<'s, '_>,
+    (region, log): (&'s Region<Native>, &'s Log<Native>),
+    at: &'static str,
+    mark: Option<Lsn>,
+) -> (std::thread::ScopedJoinHandle<'s, Option<Lsn>>, Stopped) {
+    let (stops, stopped) = stop(at);
+    let appends = scope.spawn(move || {
+        let thread = region.thread().unwrap();
+        let session = log.session(&thread).unwrap();
+        session.reserve(1000).unwrap();
+        let mut record = session.build(&Head::default(), &[&[1; 16]]).unwrap();
+        STOP.set(Some(stops));
+        match mark {
+            Some(mark) => session.append_since(&mut record, mark).unwrap(),
+            None => Some(session.append(&mut record).unwrap()),
+        }
+    });
+    stopped.reached.recv().unwrap();
+    (appends, stopped)
+}
+
+/// Outside of the latch, and of the copy to its place, no other thread needs a thread that appends:
+/// neither before, where it has asked for a place and leads its group, nor behind.
+#[test]
+fn thread_that_is_stopped_before_or_after_its_copy_stops_no_other() {
+    for at in [
+        "append: asked",
+        "append: leads",
+        "append: placed",
+        "append: done",
+        "append: published",
+        "append: end",
+    ] {
+        let life = begin(&Simulated::new()).unwrap();
+        let (region, log) = (&life.region, &life.log);
+        std::thread::scope(|scope| {
+            let (appends, stopped) = appends_and_stops(scope, (region, log), at, None);
+            let (done, is_done) = channel();
+            let other = scope.spawn(move || {
+                let thread = region.thread().unwrap();
+                let session = log.session(&thread).unwrap();
+                for _ in 0..100 {
+                    session.reserve(1000).unwrap();
+                    let mut record = session.build(&Head::default(), &[&[2; 16]]).unwrap();
+                    let lsn = session.append(&mut record).unwrap();
+                    assert!(log.end() > lsn);
+                }
+                done.send(()).unwrap();
+            });
+            let goes_on = is_done.recv_timeout(Duration::from_secs(30));
+            stopped.go.send(()).unwrap();
+            assert!(goes_on.is_ok(), "{at}: another thread waits for it");
+            other.join().unwrap();
+            let lsn = appends.join().unwrap().unwrap();
+            let entries = life.log.scan(Lsn::FIRST).collect::<Result<Vec<_>, _>>().unwrap();
+            assert_eq!(entries.len(), 101);
+            assert!(entries.iter().any(|entry| entry.lsn == lsn && entry.payload == [1; 16]));
+        });
+    }
+}
+
+/// The record of a leader is refused, because the log was marked since. The records to which it
+/// has given places are in the log.
+#[test]
+fn leader_whose_record_is_refused_publishes_the_others() {
+    let life = begin(&Simulated::new()).unwrap();
+    let old = life.log.marked();
+    operate(&life, 0, Mode::None).unwrap();
+    assert!(life.session.mark().unwrap() > old);
+    let (ready, region, log) = (&Barrier::new(2), &life.region, &life.log);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || {
+            let thread = region.thread().unwrap();
+            let session = log.session(&thread).unwrap();
+            session.reserve(1000).unwrap();
+            let mut record = session.build(&Head::default(), &[&[2; 16]]).unwrap();
+            ready.wait();
+            ready.wait();
+            session.append(&mut record).unwrap()
+        });
+        ready.wait();
+        let (refused, stopped) =
+            appends_and_stops(scope, (region, log), "append: latched", Some(old));
+        ready.wait();
+        // Until the other thread has asked, most probably.
+        std::thread::sleep(Duration::from_millis(200));
+        stopped.go.send(()).unwrap();
+        assert_eq!(refused.join().unwrap(), None);
+        let lsn = other.join().unwrap();
+        assert!(life.log.end() > lsn);
+    });
+}
+
 /// How long this thread was on a processor.
 fn worked() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -238,7 +335,7 @@ fn worked() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A sweeper has a slot behind those of threads, and is woken like them.
+/// A sweeper's slot comes after the slots of threads, and a sweeper is woken like a thread.
 #[test]
 fn a_sweeper_that_follows_is_woken() {
     let disk = Simulated::new();

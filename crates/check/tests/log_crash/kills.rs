@@ -1,5 +1,6 @@
 //! Who is killed, and when.
 
+use std::process::Child;
 use std::time::Duration;
 
 use latchwork_check::random::Random;
@@ -10,14 +11,22 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 28] = [
+const STEPS: [&str; 39] = [
     "reserve: slot",
     "credit: slot",
+    "settle: aside",
     "aside: credit",
     "aside: taken",
+    "append: asked",
+    "append: leads",
     "append: latched",
+    "append: served",
+    "append: placed",
+    "append: copying",
     "append: slot",
     "append: copied",
+    "append: done",
+    "append: published",
     "append: end",
     "flush: claimed",
     "flush: chunk",
@@ -35,7 +44,10 @@ const STEPS: [&str; 28] = [
     "control: counted",
     "recycle: decided",
     "recycle: one",
+    "pass over: taken",
+    "repair: reserved",
     "repair: slot",
+    "repair: filled",
     "repair: aside",
     "repair: claims",
     "repair: forget",
@@ -58,6 +70,39 @@ fn the_list_of_steps_is_complete() {
     assert_eq!(named, steps);
 }
 
+/// Where a process has a place and has not begun to copy its record.
+const STOP: &str = "stop at append: placed";
+
+fn resume(stopped: &Child) {
+    // SAFETY: signals a process that this one has started and not waited for.
+    assert_eq!(unsafe { libc::kill(stopped.id() as i32, libc::SIGCONT) }, 0);
+}
+
+fn is_stopped(process: &Child) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
+    let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+    assert_ne!(state, Some('Z'), "it has ended and not stopped");
+    state == Some('T')
+}
+
+/// Processes that are stopped with a place stop no other, and go on when they are resumed.
+#[test]
+fn stopped_processes_that_have_a_place_stop_no_other() {
+    let place = Place::new("stopped");
+    let mut worker = Worker::new(&place);
+    let mut stopped: Vec<_> = (1..5).map(|nth| start(&place, STOP, nth, 30)).collect();
+    while !stopped.iter().all(is_stopped) {
+        worker.round();
+    }
+    (0..200).for_each(|_| worker.round());
+    stopped.iter().for_each(resume);
+    (0..50).for_each(|_| worker.round());
+    for process in &mut stopped {
+        assert!(process.wait().unwrap().success());
+    }
+    assert!(worker.audit(true) > 1);
+}
+
 /// A victim dies at a step beside a peer; this process works until it is dead, then all is
 /// looked at.
 fn dies_at(step: &str, nth: u32) {
@@ -66,6 +111,7 @@ fn dies_at(step: &str, nth: u32) {
     // So that there are dead threads to sweep, one of them with the latch.
     let mut first = start(&place, "append: copied", 30, FOR_EVER);
     assert_eq!(first.wait().unwrap().code(), None);
+    let mut stopped: Option<Child> = None;
     let mut victim = start(&place, step, nth, FOR_EVER);
     let mut peer = start(&place, "", 0, 200);
     let ended = loop {
@@ -73,15 +119,32 @@ fn dies_at(step: &str, nth: u32) {
             break ended;
         }
         // The steps of repairing are the victim's to come to.
-        if step.starts_with("repair") {
+        if step.starts_with("pass over") {
+            // One after the other stops with a place, until it is the victim that fills that.
+            if let Some(mut before) = stopped.take() {
+                before.kill().unwrap();
+                before.wait().unwrap();
+            }
+            stopped = Some(start(&place, STOP, 2, FOR_EVER));
+            std::thread::sleep(Duration::from_millis(40));
+        } else if step.starts_with("repair") {
             std::thread::sleep(Duration::from_micros(200));
-            let mut other = start(&place, "append: slot", 2, FOR_EVER);
+            // With the latch, or with a place.
+            let dies = if step == "repair: reserved" { "append: served" } else { "append: slot" };
+            let mut other = start(&place, dies, 2, FOR_EVER);
             assert_eq!(other.wait().unwrap().code(), None);
         } else {
             worker.round();
         }
     };
     assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
+    if let Some(stopped) = &mut stopped {
+        // It goes on for a while.
+        resume(stopped);
+        (0..50).for_each(|_| worker.round());
+        stopped.kill().unwrap();
+        stopped.wait().unwrap();
+    }
     (0..50).for_each(|_| worker.round());
     assert!(peer.wait().unwrap().success(), "{step}: the peer failed");
     assert!(worker.audit(true) > 1);
@@ -94,8 +157,9 @@ fn a_death_at_each_step_stops_nobody() {
     }
 }
 
-/// A process that has all room of the buffer dies in the append, with the latch, while another
-/// naps until there is some: that one takes latch and room from the dead, without a sweep.
+/// A process that got all room of the buffer by four requests dies in the append, with the latch.
+/// Another process naps until there is room: it takes latch and room from the dead process without
+/// a sweep.
 #[test]
 fn a_death_with_all_room_and_the_latch_stops_nobody() {
     let (over, is_over) = std::sync::mpsc::channel();
@@ -104,7 +168,7 @@ fn a_death_with_all_room_and_the_latch_stops_nobody() {
         let mut worker = Worker::new(&place);
         for _ in 0..5 {
             worker.session.give_back(0).unwrap();
-            let mut hoarder = start(&place, "append: latched", 1, 0);
+            let mut hoarder = start(&place, "append: latched", 5, 0);
             while !place.path.join("hoarded").exists() {
                 assert_eq!(hoarder.try_wait().unwrap(), None);
                 std::thread::yield_now();
@@ -143,6 +207,8 @@ fn kills(count: u64) {
         peer.kill().unwrap();
         peer.wait().unwrap();
     }
+    // Behind what was in flight.
+    worker.round();
     println!("{count} kills, {} records at the end", worker.audit(true));
 }
 
@@ -172,6 +238,8 @@ fn all_die_at_once() {
         peers.iter_mut().for_each(|peer| peer.kill().unwrap());
         peers.iter_mut().for_each(|peer| _ = peer.wait().unwrap());
         let mut worker = Worker::new(&place);
+        // Behind what was in flight.
+        worker.round();
         worker.audit(true);
         worker.sweep();
         (0..20).for_each(|_| worker.round());

@@ -8,8 +8,8 @@ mod work;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use latchwork_log::set_point_hook;
 
@@ -18,14 +18,18 @@ use crate::work::Worker;
 static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
+/// Whether the process stops at its step, and is not killed there.
+static STOPS: AtomicBool = AtomicBool::new(false);
+
 fn at_step(step: &'static str) {
     let told = TOLD.lock().unwrap();
     if let Some((name, nth)) = &*told
         && name == step
         && PASSED.fetch_add(1, Relaxed) + 1 == *nth
     {
-        // SAFETY: signals this very process.
-        unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
+        let signal = if STOPS.load(Relaxed) { libc::SIGSTOP } else { libc::SIGKILL };
+        // SAFETY: signals this very thread, which takes the signal before the call returns.
+        unsafe { libc::raise(signal) };
     }
 }
 
@@ -74,7 +78,9 @@ fn child() {
     let Some(path) = std::env::var_os("LATCHWORK_LOG_PLACE") else { return };
     let told = |name| std::env::var(name).unwrap();
     let nth = told("LATCHWORK_LOG_NTH").parse().unwrap();
-    *TOLD.lock().unwrap() = Some((told("LATCHWORK_LOG_STEP"), nth));
+    let step = told("LATCHWORK_LOG_STEP");
+    STOPS.store(step.starts_with("stop at "), Relaxed);
+    *TOLD.lock().unwrap() = Some((step.trim_start_matches("stop at ").to_owned(), nth));
     set_point_hook(at_step);
     let place = Place { path: path.into(), mine: false };
     let mut worker = Worker::new(&place);

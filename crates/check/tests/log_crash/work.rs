@@ -143,7 +143,7 @@ impl Repair<Shared> for Undo {
         for dead in dead.iter().filter(|dead| dead.number() < THREADS) {
             let thread = region.thread()?;
             let session = self.log.session(&thread).unwrap();
-            self.check(dead.number(), &self.log.slot(&session, dead.number()).unwrap());
+            self.check(dead.number(), &self.log.slot(dead.number()).unwrap());
             session.forget(dead.number()).unwrap();
         }
         Ok(())
@@ -223,7 +223,7 @@ impl Worker {
                     continue;
                 }
                 // Nobody dead has the latch: it was taken for the pin.
-                let view = self.log.slot(&self.session, number).unwrap();
+                let view = self.log.slot(number).unwrap();
                 if let Some((entry, _)) = seen.get(&(number as u16)) {
                     if entry.head.flags.has(Flags::LAST) {
                         assert_eq!(view.last, Lsn::NEVER);

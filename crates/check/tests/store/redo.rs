@@ -222,7 +222,7 @@ fn redo_by_several_threads_that_fails_is_told_and_begun_again() {
 
     const FAULTS: [Fault; 5] =
         [Fault::Crash, Fault::Device, Fault::ShortRead, Fault::Dropped, Fault::NoSpace];
-    let (mut random, mut failed) = (Random(5), 0);
+    let (mut random, mut failed) = (Random(7), 0);
     for trial in 0..12 {
         let disk = written_and_crashed();
         LANES.set(1 + trial % 8);

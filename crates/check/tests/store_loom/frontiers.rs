@@ -249,13 +249,13 @@ fn die_in_append(step: &'static str) {
         && let Some(then) = DIES.take()
     {
         then();
-        // Not by `panic!`, which would say so. The latch is another's by now, or free.
+        // Not by `panic!`, which would say so.
         resume_unwind(Box::new(Died));
     }
 }
 
 /// A thread dies in the append that commits its transaction, before the record is in the log.
-/// Another takes the latch from it, takes the commit back and appends at the same place. A third
+/// Another thread sweeps it, takes the commit back, fills its place and appends a record. A third
 /// moves `low`: the transaction is open all the while.
 fn death() -> impl Fn() + Send + Sync + 'static {
     latchwork_log::set_point_hook(die_in_append);
@@ -269,7 +269,8 @@ fn death() -> impl Fn() + Send + Sync + 'static {
     sessions.iter().for_each(|session| session.reserve(4000).unwrap());
     threads.into_iter().for_each(std::mem::forget);
     append(&sessions[0], true);
-    let stage = Arc::new((Stage::over(sessions, &region, log, Mode::None), process));
+    let stage = Stage::over(sessions, &region, log, Mode::None);
+    let stage = Arc::new((stage, process, region));
     let first = append(&stage.0.sessions[0], false);
     move || {
         let (writes, reads) = (stage.clone(), &stage.0);
@@ -277,6 +278,7 @@ fn death() -> impl Fn() + Send + Sync + 'static {
             let works = writes.clone();
             DIES.set(Some(Box::new(move || {
                 works.1.die();
+                assert_eq!(works.2.sweep().unwrap(), 1);
                 append(&works.0.sessions[1], false);
             })));
             let died = catch_unwind(AssertUnwindSafe(|| append(&writes.0.sessions[0], true)));

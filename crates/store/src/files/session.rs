@@ -25,8 +25,9 @@ use crate::wakers::locked;
 
 /// Upper bound of the bytes of a record without a payload.
 pub(crate) const SMALL: u64 = 128;
-/// The number of commits of a thread after which it tries to raise `low`.
-const COMMITS_A_LOOK: u32 = 16;
+/// The number of commits of a thread after which it tries to raise `low`, at least and at most: as
+/// many as there are slots to check. The log keeps 63 commits of each slot.
+const COMMITS_A_LOOK: (u32, u32) = (16, 48);
 
 /// The owner of a worker's thread slot.
 enum Place<M: ConstMachine> {
@@ -252,7 +253,8 @@ impl<M: ConstMachine> StoreSession<M> {
         self.last_commit.set(at);
         let commits = self.commits.get() + 1;
         self.commits.set(commits);
-        if commits.is_multiple_of(COMMITS_A_LOOK) {
+        if commits >= self.home.log.slots_high().clamp(COMMITS_A_LOOK.0, COMMITS_A_LOOK.1) {
+            self.commits.set(0);
             let _ = self.home.shared.raise_low();
             self.publish();
         }

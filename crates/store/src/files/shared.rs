@@ -38,7 +38,7 @@ use crate::stamp::Stamp;
 /// Version of this layout and of the slots' lines; incremented with each change. Incremented as
 /// well with the pool's layout, because this version is checked first and the memory is kept on an
 /// error.
-const LAYOUT: u64 = 5;
+const LAYOUT: u64 = 6;
 
 const _: () = assert!(latchwork_pool::LAYOUT == 5, "count up the store's layout, too");
 
@@ -261,15 +261,15 @@ impl<M: ConstMachine> Shared<M> {
     /// not see.
     pub(crate) fn raise_low(&self) -> Result<u64, Error> {
         let visible = self.visible()?;
-        let mut low = visible + 1;
+        let (mut low, end) = (visible + 1, self.log.end());
         for slot in 0..self.log.slots_high() {
-            let (first, _) = self.log.open_of(slot)?;
+            let (first, _) = self.log.open_before(slot, end)?;
             if first != Lsn::NEVER {
                 low = low.min(first.0);
             }
-            // Transactions that are committed and not visible yet.
+            // Transactions that are committed and not visible yet, also those behind `end`.
             let mut unseen = 0;
-            self.log.commits_of(slot, |first, commit| {
+            self.log.commits_before(slot, Lsn(u64::MAX), |first, commit| {
                 if commit.0 <= visible {
                     return Some(());
                 }

@@ -42,7 +42,7 @@ impl<M: ConstMachine> StoreInner<M> {
             buffer: sizes.log_buffer,
             segment: sizes.log_segment,
             // A rollback takes some pages at a time, and at most a quarter of the buffer.
-            buffer_first: sizes.log_buffer.min(u64::from(sizes.page) * 128).max(1 << 20),
+            buffer_first: sizes.log_buffer.min(u64::from(sizes.page) * 64).max(512 << 10),
             threads: sizes.threads + SWEEPERS,
             nap: Duration::from_millis(1),
             ..latchwork_log::Options::default()
