@@ -138,7 +138,6 @@ impl<M: ConstMachine> Session<M> {
             return Err(Error::NoCredit);
         }
         self.check_broken(shared)?;
-        let buffer = self.log.buffer_in(shared)?;
         let word = slot.flight.load(Relaxed) & WORD;
         slot.flight.store(bytes << BYTES_SHIFT | word, Relaxed);
         let asked = Request::asked(self.slot, bytes, mark.map(|mark| mark.0));
@@ -156,13 +155,15 @@ impl<M: ConstMachine> Session<M> {
         slot.held.store(slot.held.load(Relaxed) + record.aside, Relaxed);
         point("append: slot");
         record.place(lsn);
-        let words = record.words();
-        // A record may extend across the end of the buffer.
-        let (front, rest) = buffer.parts(lsn, words.len())?;
-        let (first, second) = words.split_at(words.len().min(front.len()));
-        // Relaxed, both: published by the Release below.
-        M::store_words(first, front);
-        M::store_words(second, rest);
+        // The size of the buffer is loaded after the place: it may have been doubled before that.
+        let copied =
+            self.log.buffer_in(shared).and_then(|buffer| buffer.store(lsn, record.words()));
+        if let Err(why) = copied {
+            // The memory is damaged, and no other thread may fill the place.
+            // Release: other threads that see it have no more records to wait for.
+            shared.broken.0.store(1, Release);
+            return Err(why);
+        }
         point("append: copied");
         // Release: synchronizes with the Acquire of the thread that moves `end`.
         place.word.store(place.request.done().0, Release);

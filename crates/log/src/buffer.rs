@@ -119,6 +119,16 @@ impl<'a, M: ConstMachine> Buffer<'a, M> {
         Ok((front, self.area.slice(self.at, (count - ahead).min(self.mask + 1))?))
     }
 
+    /// Stores these words from `lsn` on.
+    pub(crate) fn store(&self, lsn: u64, words: &[[u8; 8]]) -> Result<(), Error> {
+        let (front, rest) = self.parts(lsn, words.len())?;
+        let (first, second) = words.split_at(words.len().min(front.len()));
+        // Relaxed, both: the caller publishes them.
+        M::store_words(first, front);
+        M::store_words(second, rest);
+        Ok(())
+    }
+
     /// Returns the word at `lsn`.
     pub(crate) fn word(&self, lsn: u64) -> Result<&'a M::AtomicU64, Error> {
         Ok(self.area.word(self.at + self.place(lsn))?)

@@ -26,8 +26,8 @@
 //! `promised` is `base` plus all `granted`, and the sum of `aside` is the sum over all slots. Both
 //! are recomputed after the death of a latch holder.
 //!
-//! Credit is granted in portions, so most reservations are one comparison. All unused portions
-//! together are a quarter of the buffer. A thread that reserved more than it used returns the rest
+//! Credit is granted in portions, so most reservations are one comparison. All portions together
+//! are at most three quarters of the buffer ([`Log::portion`](crate::Log::portion)). A thread that reserved more than it used returns the rest
 //! (`give_back`) before it does anything else: other threads cannot take credit from a living
 //! thread, and would wait for it.
 

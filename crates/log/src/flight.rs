@@ -83,13 +83,7 @@ impl<M: ConstMachine> Log<M> {
         let record = Record::void(self.inner.seed, slot, bytes as usize);
         let mut record = record.ok_or(Error::Corrupt { what: "a record in flight" })?;
         record.place(lsn);
-        let words = record.words();
-        let (front, rest) = self.buffer_in(shared)?.parts(lsn, words.len())?;
-        let (first, second) = words.split_at(words.len().min(front.len()));
-        // Relaxed, both: published by the Release of the caller.
-        M::store_words(first, front);
-        M::store_words(second, rest);
-        Ok(())
+        self.buffer_in(shared)?.store(lsn, record.words())
     }
 
     /// Completes the place that a dead holder of the latch was filling.
@@ -230,7 +224,7 @@ impl<M: ConstMachine> Session<M> {
             return Ok(true);
         };
         let bytes = flight.to - flight.lsn;
-        // The record uses the credit of its thread.
+        // Its thread uses its own credit for the record that it appends when it continues.
         let (reserved, promised) = (append.reserved.load(Relaxed), append.promised.load(Relaxed));
         // Acquire, both: as in `grant`.
         let used = reserved.saturating_sub(shared.written.0.load(Acquire));

@@ -15,8 +15,8 @@ use latchwork_machine::Native;
 use latchwork_region::Region;
 
 use crate::stage::{
-    Life, begin, begin_in, end_here, folder, operate, options, prepare, region, until_it_ends,
-    without_waiting,
+    Life, SMALL, begin, begin_in, begin_with, end_here, folder, operate, options, prepare, region,
+    until_it_ends, without_waiting,
 };
 
 thread_local! {
@@ -293,6 +293,35 @@ fn thread_that_is_stopped_before_or_after_its_copy_stops_no_other() {
             assert!(entries.iter().any(|entry| entry.lsn == lsn && entry.payload == [1; 16]));
         });
     }
+}
+
+/// A thread asks for a place and is stopped, and the buffer is doubled before it gets one: it copies
+/// its record to where the place is in the larger buffer.
+#[test]
+fn record_is_copied_to_its_place_in_a_buffer_that_was_doubled_since() {
+    let growing =
+        Options { buffer: 4 * SMALL, segment: 4 * SMALL, buffer_first: SMALL, ..options() };
+    let life = begin_with(&Simulated::new(), region(), &growing).unwrap();
+    let (region, log) = (&life.region, &life.log);
+    std::thread::scope(|scope| {
+        let (appends, stopped) = appends_and_stops(scope, (region, log), "append: asked", None);
+        let other = scope.spawn(move || {
+            let thread = region.thread().unwrap();
+            let session = log.session(&thread).unwrap();
+            for number in 0..100 {
+                let mut record = session.build(&Head::default(), &[&[number; 1500]]).unwrap();
+                session.reserve(record.bytes() as u64).unwrap();
+                session.append(&mut record).unwrap();
+            }
+        });
+        other.join().unwrap();
+        assert!(log.end().0 > 2 * SMALL, "the buffer is not doubled");
+        stopped.go.send(()).unwrap();
+        let lsn = appends.join().unwrap().unwrap();
+        let entries = log.scan(Lsn::FIRST).collect::<Result<Vec<_>, _>>().unwrap();
+        assert_eq!(entries.len(), 101);
+        assert!(entries.iter().any(|entry| entry.lsn == lsn && entry.payload == [1; 16]));
+    });
 }
 
 /// The record of a leader is refused, because the log was marked since. The records to which it
