@@ -319,7 +319,7 @@ inline unlatch()
 	}
 }
 
-/* repair_append and land, with the latch */
+/* repair_append and end_flight, with the latch */
 inline repair_append()
 {
 	atomic {

@@ -24,7 +24,7 @@
  *              named claims its slot, takes the latch over, lets the claim go,
  *              and computes reserved: behind all words in flight, and end.  It
  *              fills what the dead one was filling.
- *   land       with the slot of the dead thread claimed, and the latch: a
+ *   land       (end_flight) with the slot of the dead thread claimed, and the latch: a
  *              request is removed; a place without a record is filled with a
  *              void, a unit a step, after the slot was restored from the note;
  *              DONE becomes ownerless.  Then end moves over the DONE records
@@ -562,7 +562,7 @@ inline pass_over()
 #endif
 }
 
-/* land_the_dead, and what else there is to do */
+/* end_dead_flights, and what else there is to do */
 inline help(more)
 {
 	if

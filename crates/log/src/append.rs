@@ -46,7 +46,7 @@ use crate::{Error, Lsn, Record, Session};
 
 /// After this many waits for another thread, a thread sleeps and checks for dead and stopped
 /// threads.
-const PATIENCE: u32 = SPINS + 10 * YIELDS;
+const SLEEPS_AFTER: u32 = SPINS + 10 * YIELDS;
 /// The number of attempts to take the latch before a thread sleeps, and the pauses after each.
 const LOOKS: u32 = 16;
 const PAUSES: u32 = 32;
@@ -262,7 +262,7 @@ impl<M: ConstMachine> Session<M> {
                 true => Some(Claimed { word: &group.leader.0, me: self.me() }),
                 false => None,
             };
-            if leads.is_some() || looks >= PATIENCE {
+            if leads.is_some() || looks >= SLEEPS_AFTER {
                 point("append: leads");
                 if let Some((request, batch)) = self.serve(shared, group, own)? {
                     return Ok(Place { group, word, request, batch: Some(batch) });
@@ -412,7 +412,7 @@ impl<M: ConstMachine> Session<M> {
         for (number, word) in batch.numbers.iter().zip(&batch.words).take(batch.count) {
             let (request, placed) = (&group.requests[usize::from(*number)], Request(*word));
             // The states in which its thread copies the record, and another thread fills the place.
-            let (copying, filling) = (placed.copying().0, placed.of_nobody().0);
+            let (copying, filling) = (placed.copying().0, placed.without_owner().0);
             loop {
                 // Acquire: synchronizes with the Release of `DONE`, or with that of a repair.
                 let seen = request.load(Acquire);
@@ -451,17 +451,17 @@ impl<M: ConstMachine> Session<M> {
         *looks = looks.saturating_add(1);
         if *looks < SPINS {
             M::relax();
-        } else if *looks < PATIENCE {
+        } else if *looks < SLEEPS_AFTER {
             M::yield_now();
             if looks.is_multiple_of(256) {
                 self.check_broken(shared)?;
-                self.land_the_dead()?;
+                self.end_dead_flights()?;
             }
         } else {
             self.check_broken(shared)?;
             let before = shared.end.0.load(Relaxed);
             self.nap();
-            self.land_the_dead()?;
+            self.end_dead_flights()?;
             if shared.end.0.load(Relaxed) == before {
                 let latched = self.latch()?;
                 self.move_end(shared)?;

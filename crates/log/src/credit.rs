@@ -189,7 +189,7 @@ impl<M: ConstMachine> Session<M> {
                 self.log.for_dead(u64::from(number) + 1, take)?.unwrap_or(Ok(()))?;
             }
         }
-        self.land_the_dead()
+        self.end_dead_flights()
     }
 
     /// Sleeps for one nap. No thread wakes this one.
@@ -207,7 +207,7 @@ impl<M: ConstMachine> Session<M> {
         // takes the latch from it.
         self.open_latch(dead)?;
         let latched = self.latch()?;
-        self.land(shared, dead)?;
+        self.end_flight(shared, dead)?;
         // The credit may have been taken for a rollback.
         self.take_back(shared, slot);
         self.return_credit(shared, slot, 0);

@@ -94,7 +94,7 @@ impl<M: ConstMachine> Log<M> {
                 let base = shared.append.filled_base.load(Relaxed);
                 shared.append.base.store(base, Relaxed);
                 self.fill(shared, 0, (lsn, to - lsn))?;
-                // Release: as in `land`.
+                // Release: as in `end_flight`.
                 word.store(request.done().0, Release);
             }
         }
@@ -110,7 +110,7 @@ impl<M: ConstMachine> Log<M> {
 
 impl<M: ConstMachine> Session<M> {
     /// Repairs the records in flight of dead threads. Cost: one load for each request.
-    pub(crate) fn land_the_dead(&self) -> Result<(), Error> {
+    pub(crate) fn end_dead_flights(&self) -> Result<(), Error> {
         let shared = self.log.shared()?;
         for group in &shared.groups {
             let leader = group.leader.0.load(Relaxed);
@@ -123,14 +123,14 @@ impl<M: ConstMachine> Session<M> {
                     continue;
                 };
                 if self.log.is_dead(u64::from(slot) + 1) {
-                    let land = || {
+                    let end = || {
                         self.open_latch(slot)?;
                         let latched = self.latch()?;
-                        let landed = self.land(shared, slot);
+                        let ended = self.end_flight(shared, slot);
                         drop(latched);
-                        landed
+                        ended
                     };
-                    self.log.for_dead(u64::from(slot) + 1, land)?.unwrap_or(Ok(()))?;
+                    self.log.for_dead(u64::from(slot) + 1, end)?.unwrap_or(Ok(()))?;
                 }
             }
         }
@@ -138,7 +138,7 @@ impl<M: ConstMachine> Session<M> {
     }
 
     /// Ends the request of a dead thread. The latch is held, and the slot is claimed.
-    pub(crate) fn land(&self, shared: &Shared<M>, dead: u32) -> Result<(), Error> {
+    pub(crate) fn end_flight(&self, shared: &Shared<M>, dead: u32) -> Result<(), Error> {
         for word in shared.groups.iter().flat_map(|group| group.requests()) {
             // Acquire: synchronizes with the Release in `serve`.
             let request = Request(word.load(Acquire));
@@ -154,7 +154,7 @@ impl<M: ConstMachine> Session<M> {
                 State::Placed => request.lsn(),
                 State::Copying => self.log.slot_of(dead)?.note.lsn.load(Relaxed),
                 State::Done => {
-                    word.store(request.of_nobody().0, Relaxed);
+                    word.store(request.without_owner().0, Relaxed);
                     continue;
                 }
             };
@@ -162,7 +162,7 @@ impl<M: ConstMachine> Session<M> {
             self.log.fill(shared, dead, (lsn, bytes))?;
             point("repair: filled");
             // Release: synchronizes with the Acquire of the thread that moves `end`.
-            word.store(request.placed(lsn).done().of_nobody().0, Release);
+            word.store(request.placed(lsn).done().without_owner().0, Release);
         }
         self.move_end(shared)
     }
@@ -171,11 +171,11 @@ impl<M: ConstMachine> Session<M> {
     /// are given at that time. Afterwards the state in each slot is in the log, or was restored
     /// from the note. This process has claimed the slots. Another thread may have ended one of
     /// these requests before.
-    pub(crate) fn land_all(&self, dead: impl Iterator<Item = u32>) -> Result<(), Error> {
+    pub(crate) fn end_flights_of(&self, dead: impl Iterator<Item = u32>) -> Result<(), Error> {
         let (shared, mut to, mut looks) = (self.log.shared()?, 0, 0);
         for dead in dead {
             let latched = self.latch()?;
-            self.land(shared, dead)?;
+            self.end_flight(shared, dead)?;
             to = shared.append.reserved.load(Relaxed);
             drop(latched);
         }
@@ -238,18 +238,18 @@ impl<M: ConstMachine> Session<M> {
         append.filled_base.store(base, Relaxed);
         // Release: a holder that dies leaves the bytes and the base of the place that it fills.
         append.filled_bytes.store(bytes, Release);
-        let (own, nobodys) = (flight.request.0, flight.request.of_nobody());
+        let (own, ownerless) = (flight.request.0, flight.request.without_owner());
         // Release: after that store. The thread of the place cannot begin to copy after this
         // exchange.
-        if flight.word.compare_exchange(own, nobodys.0, Release, Relaxed).is_err() {
+        if flight.word.compare_exchange(own, ownerless.0, Release, Relaxed).is_err() {
             return Ok(true);
         }
         point("pass over: taken");
         append.base.store(base, Relaxed);
         append.promised.store(promised + bytes, Relaxed);
         self.log.fill(shared, slot, (flight.lsn, bytes))?;
-        // Release: as in `land`.
-        flight.word.store(nobodys.done().0, Release);
+        // Release: as in `end_flight`.
+        flight.word.store(ownerless.done().0, Release);
         self.move_end(shared)?;
         Ok(true)
     }
@@ -276,8 +276,8 @@ impl<M: ConstMachine> Session<M> {
         shared.groups.iter().for_each(|group| group.raise_end(end));
         for word in shared.groups.iter().flat_map(|group| group.requests()) {
             let request = Request(word.load(Relaxed));
-            let is_nobodys = request.state() == State::Done && request.slot().is_none();
-            if is_nobodys && request.lsn() < end {
+            let is_ownerless = request.state() == State::Done && request.slot().is_none();
+            if is_ownerless && request.lsn() < end {
                 word.store(0, Relaxed);
             }
         }

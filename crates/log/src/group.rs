@@ -139,7 +139,7 @@ impl Request {
     }
 
     /// Returns the request without an owner.
-    pub(crate) fn of_nobody(self) -> Self {
+    pub(crate) fn without_owner(self) -> Self {
         Self(self.0 & !SLOT)
     }
 
@@ -225,8 +225,8 @@ mod tests {
                     assert_eq!((copying.state(), copying.slot()), (State::Copying, Some(slot)));
                     let done = placed.done();
                     assert_eq!((done.state(), done.lsn()), (State::Done, lsn));
-                    assert_eq!(done.of_nobody().slot(), None);
-                    assert_eq!(done.of_nobody().lsn(), lsn);
+                    assert_eq!(done.without_owner().slot(), None);
+                    assert_eq!(done.without_owner().lsn(), lsn);
                 }
             }
         }

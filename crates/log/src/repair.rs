@@ -66,7 +66,7 @@ impl<M: ConstMachine> Repair<M> for LogRepair<M> {
         let repaired = Session::of_sweeper(&log, &thread).and_then(|session| {
             // First open the latches of all of them, because other threads wait for those.
             dead.iter().try_for_each(|dead| session.open_latch(dead.number()))?;
-            session.land_all(dead.iter().map(latchwork_region::Dead::number))?;
+            session.end_flights_of(dead.iter().map(latchwork_region::Dead::number))?;
             dead.iter().try_for_each(|dead| session.repair(dead.number()))
         });
         repaired.map_err(|error| match error {
