@@ -13,7 +13,7 @@
  *              again if another thread has filled the place; change the slot;
  *              copy the record, a unit a step; say DONE; wait until the end is
  *              past it; say IDLE.
- *   lead       claim the group's leader, or lead without after a while; latch;
+ *   lead       claim the group's leader, after a while also from another; latch;
  *              give places to the thread's own request and then to all others
  *              of the group, a word a step; store reserved; unlatch; let the
  *              claim go.  After DONE: wait until the words of the batch are
@@ -32,9 +32,9 @@
  *              below end become IDLE.
  *   pass over  with the latch: a PLACED word whose place is at end becomes
  *              ownerless by a compare-exchange; the place is filled; DONE.
- *   wait       a thread that waits in an append lets go of the leader's claim
- *              of a dead thread; lands a dead thread that a word names; moves
- *              end if the record at the front is DONE; passes over a late place.
+ *   wait       a thread that waits in an append lands a dead thread that a word
+ *              names; moves end if the record at the front is DONE; passes over a
+ *              late place.
  *   sweep      claim a dead slot; open the latch, and repair; take its claims
  *              away; land it; wait until end has come to where reserved was;
  *              its slot is free.
@@ -206,11 +206,6 @@ inline halt()
 #else
 #define ANY(what)	(what(0) || what(1) || what(2) || what(3) || what(4) || what(5))
 #endif
-#ifdef LEADER_STAYS
-#define LEADERLESS	false
-#else
-#define LEADERLESS	(CLAIMABLE(leader[0]) || CLAIMABLE(leader[1]))
-#endif
 #ifdef NOT_HELPED
 #define FRONT	false
 #else
@@ -221,7 +216,7 @@ inline halt()
 #else
 #define PASS	false
 #endif
-#define WORK(more)	(NAP && (LEADERLESS || ANY(LOST) || FRONT || PASS || (more)))
+#define WORK(more)	(NAP && (ANY(LOST) || FRONT || PASS || (more)))
 
 /* (c) */
 inline unlatch()
@@ -566,12 +561,6 @@ inline pass_over()
 inline help(more)
 {
 	if
-#ifndef LEADER_STAYS
-	:: atomic { CLAIMABLE(leader[0]) -> d = leader[0]; claim[d] = me; point() };
-		atomic { if :: leader[0] == d -> leader[0] = 0 :: else fi; point(); claim[d] = 0; d = 0 }
-	:: atomic { CLAIMABLE(leader[1]) -> d = leader[1]; claim[d] = me; point() };
-		atomic { if :: leader[1] == d -> leader[1] = 0 :: else fi; point(); claim[d] = 0; d = 0 }
-#endif
 	:: ANY(LOST) || FRONT || PASS || more ->
 		atomic {
 			if
@@ -763,7 +752,7 @@ inline change_and_copy()
 #ifdef CLAIM_RESPECTED
 #define MAY_LEAD	(leader[GROUP(me)] == 0)
 #else
-#define MAY_LEAD	(leader[GROUP(me)] == 0 || stops < STOPS)
+#define MAY_LEAD	(leader[GROUP(me)] == 0 || stops < STOPS || dead[leader[GROUP(me)]])
 #endif
 
 /* where a thread is in an append */
@@ -808,10 +797,7 @@ proctype Writer(byte me)
 	/* place */
 	:: atomic {
 		at == WAITS && MAY_LEAD && STATE(word[own]) == ASKED && SLOT(word[own]) == me ->
-		if
-		:: leader[GROUP(me)] == 0 -> leader[GROUP(me)] = me
-		:: else
-		fi;
+		leader[GROUP(me)] = me;
 		point()
 	   };
 		halt();
@@ -924,13 +910,11 @@ sweep:
 		MERGED {
 			point();
 			open_latch();
-#ifndef LEADER_STAYS
 			atomic {
 				if :: leader[0] == d -> leader[0] = 0 :: else fi;
 				if :: leader[1] == d -> leader[1] = 0 :: else fi;
 				point()
 			};
-#endif
 #ifndef LAND_UNLATCHED
 			lock_latch();
 #endif
@@ -1004,7 +988,7 @@ proctype Judge()
 		:: else -> break
 		od;
 #if NSW > 0
-		assert(latch == 0 && leader[0] == 0 && leader[1] == 0);
+		assert(latch == 0 && (leader[0] == 0 || dead[leader[0]]) && (leader[1] == 0 || dead[leader[1]]));
 		assert(end == given);
 		gi = 0;
 		do

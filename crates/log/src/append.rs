@@ -19,8 +19,12 @@
 //! delays `end`, and so all commits, until it continues or is killed. Its stores can arrive at any
 //! time, so no other thread may fill its place. `LogView::work` names the thread. In all other
 //! steps the remaining threads continue after some milliseconds. They fill the place of a thread
-//! that has not begun to copy; that thread requests a new place when it continues. They also do the
+//! that has not begun to copy; that thread requests a new place when it continues. If the buffer or
+//! the segments have no room for that second record, they first wait for the disk. They also do the
 //! work of a leader that is stopped before it has the latch or after step 5.
+//!
+//! `COPYING` carries no LSN, so a leader that finds it in a word of its batch may wait for the
+//! thread's next record, too.
 //!
 //! Places are given only within [`record_max`](crate::Log::record_max) bytes of `end`. A reader of
 //! old bytes must expect stores up to that far beyond `end`.
@@ -29,8 +33,8 @@
 //! `DONE` (Acquire), then exchanges `end` (Release); all changes of `end` are exchanges, so they
 //! are one release sequence. A thread that reads the buffer loads `end` (Acquire) first. A reader
 //! of *old* bytes, which an append may overwrite, reads them, fences (Acquire) and loads `end`
-//! again. The fence (Release) of step 3 comes after the loads of `end` on which the place depends,
-//! and before the words: a reader that saw a new word sees an `end` no older than those.
+//! again. The fence (Release) in `Buffer::store` comes after the loads of `end` on which the place
+//! depends, and before the words: a reader that saw a new word sees an `end` no older than those.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -39,7 +43,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::flush::Until;
 use crate::group::{GROUPS, Group, REQUESTS, Request, State};
-use crate::layout::{BYTES_SHIFT, Claimed, Shared, Slot, claim};
+use crate::layout::{BYTES_SHIFT, Claimed, Shared, Slot};
 use crate::options::{SPINS, YIELDS};
 use crate::point::point;
 use crate::{Error, Lsn, Record, Session};
@@ -141,10 +145,29 @@ impl<M: ConstMachine> Session<M> {
         let word = slot.flight.load(Relaxed) & WORD;
         slot.flight.store(bytes << BYTES_SHIFT | word, Relaxed);
         let asked = Request::asked(self.slot, bytes, mark.map(|mark| mark.0));
+        let appended = self.append_asked(shared, slot, record, asked);
+        let Some(lsn) = self.or_break(shared, appended)? else { return Ok(None) };
+        if record.is_last() {
+            slot.held.store(0, Relaxed);
+            if slot.aside.load(Relaxed) != 0 {
+                let latched = self.latch()?;
+                self.free_aside(shared, slot);
+                drop(latched);
+            }
+        }
+        Ok(Some(Lsn(lsn)))
+    }
+
+    /// Appends the record if the request is not refused, and returns its place.
+    fn append_asked(
+        &self,
+        shared: &Shared<M>,
+        slot: &Slot<M>,
+        record: &mut Record,
+        asked: Request,
+    ) -> Result<Option<u64>, Error> {
         let Some(place) = self.begin_copy(shared, slot, asked)? else { return Ok(None) };
-        let lsn = place.request.lsn();
-        // Release: see the head of this file.
-        M::fence(Release);
+        let (lsn, bytes) = (place.request.lsn(), record.bytes() as u64);
         point("append: copying");
         if !record.is_system() {
             chain(slot, lsn, record.is_last());
@@ -156,31 +179,26 @@ impl<M: ConstMachine> Session<M> {
         point("append: slot");
         record.place(lsn);
         // The size of the buffer is loaded after the place: it may have been doubled before that.
-        let copied =
-            self.log.buffer_in(shared).and_then(|buffer| buffer.store(lsn, record.words()));
-        if let Err(why) = copied {
-            // The memory is damaged, and no other thread may fill the place.
-            // Release: other threads that see it have no more records to wait for.
-            shared.broken.0.store(1, Release);
-            return Err(why);
-        }
+        self.log.buffer_in(shared)?.store(lsn, record.words())?;
         point("append: copied");
         // Release: synchronizes with the Acquire of the thread that moves `end`.
         place.word.store(place.request.done().0, Release);
         point("append: done");
         self.publish(shared, &place, lsn + bytes)?;
         point("append: end");
-        // Relaxed: nothing that a repair reads was stored since `DONE`.
-        place.word.store(Request::idle(self.slot).0, Relaxed);
-        if record.is_last() {
-            slot.held.store(0, Relaxed);
-            if slot.aside.load(Relaxed) != 0 {
-                let latched = self.latch()?;
-                self.free_aside(shared, slot);
-                drop(latched);
-            }
+        // Release: orders this store before the slot's next request, as `flights` expects.
+        place.word.store(Request::idle(self.slot).0, Release);
+        Ok(Some(lsn))
+    }
+
+    /// Breaks the log after an error of a thread that has a request: the request cannot be ended,
+    /// and other threads would wait for it. Only damaged memory leads to such an error.
+    fn or_break<R>(&self, shared: &Shared<M>, done: Result<R, Error>) -> Result<R, Error> {
+        if done.is_err() {
+            // Release: as in `lead_and_wake`.
+            shared.broken.0.store(1, Release);
         }
-        Ok(Some(Lsn(lsn)))
+        done
     }
 
     /// Obtains a place, notes the slot and claims the copy. Returns none if a leader refused that.
@@ -217,8 +235,9 @@ impl<M: ConstMachine> Session<M> {
         slot: &Slot<M>,
         bytes: u64,
     ) -> Result<(), Error> {
-        let place = self.place(shared, slot, Request::credit(self.slot, bytes))?;
-        self.decline(shared, &place)
+        let place = self.place(shared, slot, Request::credit(self.slot, bytes));
+        let declined = place.and_then(|place| self.decline(shared, &place));
+        self.or_break(shared, declined)
     }
 
     /// Ends a request that has no place. If this thread led, it first publishes its batch.
@@ -226,7 +245,8 @@ impl<M: ConstMachine> Session<M> {
         if let Some(batch) = &place.batch {
             self.publish(shared, place, batch.to)?;
         }
-        place.word.store(Request::idle(self.slot).0, Relaxed);
+        // Release: as in `append_asked`.
+        place.word.store(Request::idle(self.slot).0, Release);
         Ok(())
     }
 
@@ -255,14 +275,14 @@ impl<M: ConstMachine> Session<M> {
             if request.state() != State::Asked {
                 return Ok(Place { group, word, request, batch: None });
             }
-            // The claim keeps other threads away from the latch. It is ignored while its thread is
-            // stopped.
-            let leads = match group.leader.0.load(Relaxed) == 0 && claim(&group.leader.0, self.me())
+            // The claim only keeps other threads away from the latch, so it is taken from a thread
+            // that seems to be stopped or dead.
+            let leader = group.leader.0.load(Relaxed);
+            // Acquire: as in `claim`.
+            if (leader == 0 || looks >= SLEEPS_AFTER)
+                && group.leader.0.compare_exchange(leader, self.me(), Acquire, Relaxed).is_ok()
             {
-                true => Some(Claimed { word: &group.leader.0, me: self.me() }),
-                false => None,
-            };
-            if leads.is_some() || looks >= SLEEPS_AFTER {
+                let _leads = Claimed { word: &group.leader.0, me: self.me() };
                 point("append: leads");
                 if let Some((request, batch)) = self.serve(shared, group, own)? {
                     return Ok(Place { group, word, request, batch: Some(batch) });
@@ -272,7 +292,6 @@ impl<M: ConstMachine> Session<M> {
                     continue;
                 }
             }
-            drop(leads);
             self.wait_in_append(shared, &mut looks)?;
         }
     }
@@ -300,7 +319,7 @@ impl<M: ConstMachine> Session<M> {
         loop {
             for (free, word) in group.requests.iter().enumerate() {
                 let seen = word.load(Relaxed);
-                if Request(seen).state() != State::Idle {
+                if !Request(seen).is_free(group.end.0.load(Relaxed)) {
                     continue;
                 }
                 // Before the request is stored: a leader reads no word beyond `used`.
@@ -462,7 +481,10 @@ impl<M: ConstMachine> Session<M> {
             let before = shared.end.0.load(Relaxed);
             self.nap();
             self.end_dead_flights()?;
-            if shared.end.0.load(Relaxed) == before {
+            let end = shared.end.0.load(Relaxed);
+            // A leader may be stopped or dead between the end and its group's copy of it.
+            shared.groups.iter().for_each(|group| group.raise_end(end));
+            if end == before {
                 let latched = self.latch()?;
                 self.move_end(shared)?;
                 let has_room = self.pass_over(shared)?;

@@ -19,6 +19,8 @@
 //! Size and state are one word. Memory order: `end` passes `base` + size only after the word says
 //! so, so a thread that has loaded `end` (Acquire), and then the word, has a size that fits.
 
+use core::sync::atomic::Ordering::Release;
+
 use latchwork_machine::{ConstMachine, Machine};
 use latchwork_region::Area;
 
@@ -123,6 +125,8 @@ impl<'a, M: ConstMachine> Buffer<'a, M> {
     pub(crate) fn store(&self, lsn: u64, words: &[[u8; 8]]) -> Result<(), Error> {
         let (front, rest) = self.parts(lsn, words.len())?;
         let (first, second) = words.split_at(words.len().min(front.len()));
+        // Release: see the head of `append.rs`; a reader of old bytes fences (Acquire) after them.
+        M::fence(Release);
         // Relaxed, both: the caller publishes them.
         M::store_words(first, front);
         M::store_words(second, rest);

@@ -14,9 +14,11 @@
 //! | word of a slot | meaning | changed by |
 //! |---|---|---|
 //! | `granted` | bytes ever granted, less the bytes returned | under the latch |
-//! | `used` | bytes ever appended | its thread |
-//! | `held` | bytes of credit kept for the rollback of its transaction | its thread |
+//! | `used` | bytes ever appended, void records included | its thread, or for it a repair |
+//! | `held` | bytes of credit kept for the rollback of its transaction | its thread, or a leader |
 //! | `aside` | bytes set aside for rollback, outside of credit | under the latch |
+//!
+//! A leader changes them only for a thread that waits for it.
 //!
 //! Credit is `granted - used - held`. A record of a transaction moves bytes from credit to `held`,
 //! and the commit returns them. So a short transaction touches no shared word for its undo reserve.
@@ -27,9 +29,9 @@
 //! are recomputed after the death of a latch holder.
 //!
 //! Credit is granted in portions, so most reservations are one comparison. All portions together
-//! are at most three quarters of the buffer ([`Log::portion`](crate::Log::portion)). A thread that reserved more than it used returns the rest
-//! (`give_back`) before it does anything else: other threads cannot take credit from a living
-//! thread, and would wait for it.
+//! are at most three quarters of the buffer ([`Log::portion`](crate::Log::portion)). A thread that
+//! reserved more than it used returns the rest (`give_back`) before it does anything else: other
+//! threads cannot take credit from a living thread, and would wait for it.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 

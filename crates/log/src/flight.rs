@@ -1,13 +1,14 @@
 //! Records in flight: records that have a place which `end` has not passed. This file repairs the
-//! records in flight of dead threads.
+//! records in flight of dead threads, and fills the places of threads that are stopped before they
+//! copy (`pass_over`).
 //!
 //! The place of a dead thread that did not set `DONE` is filled with a record that is
 //! [`VOID`](crate::Flags::VOID), and the thread's slot is restored from its note. The result is the
 //! same as if the thread had appended nothing. The void record has the size of the missing one, so
 //! all places after it stay valid.
 //!
-//! Then `end` moves over all whole records at the front, because a leader may have died with its
-//! batch unpublished.
+//! Then `end` moves over all whole records at the front, because a leader may have died, or may be
+//! stopped, with its batch unpublished.
 //!
 //! A repair needs the latch, and this process must have claimed the slot of each dead thread. Each
 //! step can be repeated, because the repairing thread may also die.
@@ -18,7 +19,7 @@ use latchwork_machine::{ConstMachine, Word};
 
 use crate::append::note;
 use crate::group::{Request, State};
-use crate::layout::{Shared, unclaim};
+use crate::layout::Shared;
 use crate::point::point;
 use crate::record::extent;
 use crate::{Error, Log, Record, Session};
@@ -113,10 +114,6 @@ impl<M: ConstMachine> Session<M> {
     pub(crate) fn end_dead_flights(&self) -> Result<(), Error> {
         let shared = self.log.shared()?;
         for group in &shared.groups {
-            let leader = group.leader.0.load(Relaxed);
-            if self.log.is_dead(leader) {
-                self.log.for_dead(leader, || unclaim(&group.leader.0, leader))?;
-            }
             for word in group.requests() {
                 let request = Request(word.load(Relaxed));
                 let Some(slot) = request.slot().filter(|_| request.state() != State::Idle) else {
@@ -274,13 +271,6 @@ impl<M: ConstMachine> Session<M> {
             };
         }
         shared.groups.iter().for_each(|group| group.raise_end(end));
-        for word in shared.groups.iter().flat_map(|group| group.requests()) {
-            let request = Request(word.load(Relaxed));
-            let is_ownerless = request.state() == State::Done && request.slot().is_none();
-            if is_ownerless && request.lsn() < end {
-                word.store(0, Relaxed);
-            }
-        }
         Ok(())
     }
 }

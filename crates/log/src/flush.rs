@@ -225,7 +225,7 @@ impl<M: ConstMachine> Session<M> {
             at = stop;
             point("flush: chunk");
         }
-        // Release: synchronizes with the Acquire in `reserve_slow`: the buffer was read before
+        // Release: synchronizes with the Acquire in `grant`: the buffer was read before
         // it is overwritten.
         shared.written.0.store(end, Release);
         point("flush: written");

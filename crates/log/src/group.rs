@@ -23,12 +23,15 @@
 //! |---|---|---|
 //! | `IDLE` of any slot | `ASKED` | the thread that appends, with a compare-exchange |
 //! | `ASKED` | `PLACED` | a leader, under the latch |
-//! | `ASKED` | `REFUSED` | a leader: the log was marked since, or credit was requested |
+//! | `ASKED` | `REFUSED` | a leader: the log was marked since, or credit was asked for |
 //! | `PLACED` | `COPYING` | the thread, with a compare-exchange, before it stores in the buffer |
 //! | `COPYING` | `DONE` | the thread, when its record is in the buffer |
 //! | `DONE`, `REFUSED` | `IDLE` | the thread, when `end` is past its record |
 //! | `PLACED` | `PLACED`, `DONE` of no slot | a thread that fills the place of a late owner |
-//! | any state of a dead thread | `IDLE`, or `DONE` of no slot | its repair: `flight.rs` |
+//! | `ASKED`, `REFUSED` of a dead thread | `IDLE` | its repair: `flight.rs` |
+//! | `PLACED`, `COPYING` of a dead thread | `PLACED`, `DONE` of no slot | its repair: `flight.rs` |
+//! | `DONE` of a dead thread | `DONE` of no slot | its repair |
+//! | `DONE` of no slot, below `end` | `ASKED` | the next thread that needs a word |
 //!
 //! `REFUSED` is `PLACED` at LSN 0, and `COPYING` is `DONE` at LSN 0: the LSN is in the slot's note.
 //!
@@ -151,6 +154,15 @@ impl Request {
             (PLACED, _) => State::Placed,
             (_, 0) => State::Copying,
             _ => State::Done,
+        }
+    }
+
+    /// Returns whether any thread may use the word, in a log that ends at `end` or beyond.
+    pub(crate) fn is_free(self, end: u64) -> bool {
+        match self.state() {
+            State::Idle => true,
+            State::Done => self.slot().is_none() && self.lsn() < end,
+            _ => false,
         }
     }
 

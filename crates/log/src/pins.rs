@@ -234,7 +234,7 @@ impl<M: ConstMachine> Session<M> {
         let flushed = Lsn(shared.flushed.0.load(Acquire));
         let number = segments.spans.number(prepared);
         segments.make(number, flushed)?;
-        // Release: synchronizes with the Acquire in `reserve_slow`: the file exists.
+        // Release: synchronizes with the Acquire in `grant`: the file exists.
         shared.prepared.0.store(segments.spans.end(number), Release);
         Ok(())
     }

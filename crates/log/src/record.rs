@@ -61,8 +61,8 @@ impl Flags {
     pub const SYSTEM: Self = Self(4);
     /// Undoes another record (compensation log record).
     pub const CLR: Self = Self(8);
-    /// Fills the place of a record whose thread was killed before the record was in the log. Scans
-    /// skip it.
+    /// Fills the place of a record whose thread was killed before the record was in the log, or
+    /// stopped before it began to copy. Scans skip it.
     pub const VOID: Self = Self(16);
 
     /// Returns whether all flags of `other` are set.

@@ -172,7 +172,7 @@ impl<M: ConstMachine> Log<M> {
         end: impl Fn() -> Result<Lsn, Error>,
     ) -> Result<u64, Error> {
         loop {
-            // Acquire: synchronizes with the Releases in `chain` and in `fill`.
+            // Acquire: synchronizes with the Releases in `chain` and in `restore`.
             let commits = words.commits.load(Acquire);
             let Some(newest) = commits.checked_sub(1) else { return Ok(0) };
             let pair = &words.list[newest as usize % words.list.len()];

@@ -73,11 +73,11 @@ impl<M: ConstMachine> Session<M> {
             let credit = mine.credit();
             let gets = (bytes + image).saturating_sub(credit);
             let usual = (bytes - own).saturating_sub(credit);
-            // Acquire: as in `reserve_slow`.
+            // Acquire: as in `grant`.
             let used = end.saturating_sub(shared.written.0.load(Acquire));
             let size = self.log.buffer_size(shared)?;
             let room = size.room(inner.buffer_base, (end, used, promised.saturating_sub(end)));
-            // Acquire: as in `reserve_slow`.
+            // Acquire: as in `grant`.
             let prepared = shared.prepared.0.load(Acquire);
             let space = prepared.saturating_sub(promised + self.all_aside(shared));
             let granted = gets <= room && usual <= space;
@@ -209,11 +209,13 @@ impl<M: ConstMachine> Session<M> {
             // Bytes held for records that are appended concurrently may be counted or not: those
             // records come after the mark.
             let mut aside = append.aside.load(Relaxed);
+            // Each record in flight may hold something that its thread has not stored yet.
+            aside += ASIDE_LEAST * self.log.flights(shared).count() as u64;
             for slot in self.log.each_slot() {
                 aside = aside.saturating_add(self.log.slot_of(slot)?.held.load(Relaxed));
             }
             let whole = (aside / ASIDE_LEAST).min(pages).saturating_mul(image);
-            // Acquire: as in `reserve_slow`.
+            // Acquire: as in `grant`.
             let prepared = shared.prepared.0.load(Acquire);
             let used = append.promised.load(Relaxed) + append.aside.load(Relaxed);
             let fits = whole <= prepared.saturating_sub(used);

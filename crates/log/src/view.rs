@@ -130,7 +130,6 @@ impl<M: ConstMachine> LogView<M> {
             (claim(&shared.maker.0), LogWork::Segment),
         ];
         for group in &shared.groups {
-            found.push((claim(&group.leader.0), LogWork::Append));
             for word in group.requests() {
                 let request = Request(word.load(Relaxed));
                 if request.state() == State::Copying {

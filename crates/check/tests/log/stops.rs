@@ -30,6 +30,8 @@ struct Stop {
     at: &'static str,
     reached: Sender<()>,
     go: Receiver<()>,
+    /// Where the thread stops after that.
+    next: Option<Box<Stop>>,
 }
 
 /// The other end of a stop.
@@ -41,7 +43,7 @@ struct Stopped {
 fn stop(at: &'static str) -> (Stop, Stopped) {
     latchwork_log::set_point_hook(at_step);
     let ((reached, wait), (go, told)) = (channel(), channel());
-    (Stop { at, reached, go: told }, Stopped { reached: wait, go })
+    (Stop { at, reached, go: told, next: None }, Stopped { reached: wait, go })
 }
 
 fn at_step(step: &'static str) {
@@ -52,6 +54,7 @@ fn at_step(step: &'static str) {
     if let Some(stop) = stop {
         stop.reached.send(()).unwrap();
         stop.go.recv().unwrap();
+        STOP.set(stop.next.map(|next| *next));
     }
 }
 
@@ -231,6 +234,14 @@ fn those_that_wait_for_a_stopped_maker_sleep() {
     });
 }
 
+/// Does something in a thread slot of its own, with some credit.
+fn with_session(region: &Region<Native>, log: &Log<Native>, act: impl FnOnce(&Session<Native>)) {
+    let thread = region.thread().unwrap();
+    let session = log.session(&thread).unwrap();
+    session.reserve(1000).unwrap();
+    act(&session);
+}
+
 /// Has a thread append a record and stop at a step, and returns when it has stopped. The thread
 /// returns where its record is.
 fn appends_and_stops<'s>(
@@ -295,8 +306,63 @@ fn thread_that_is_stopped_before_or_after_its_copy_stops_no_other() {
     }
 }
 
-/// A thread asks for a place and is stopped, and the buffer is doubled before it gets one: it copies
-/// its record to where the place is in the larger buffer.
+/// A leader is stopped after it has moved the end, and before it tells the threads of its batch.
+/// They return, also while other threads append all the time.
+#[test]
+fn threads_of_a_batch_return_though_its_leader_is_stopped() {
+    let life = begin(&Simulated::new()).unwrap();
+    let (ready, region, log) = (&Barrier::new(3), &life.region, &life.log);
+    let over = &AtomicBool::new(false);
+    let (mut first, latched) = stop("append: latched");
+    let (second, published) = stop("append: published");
+    first.next = Some(Box::new(second));
+    let ((done, is_done), (follow, may_follow)) = (channel(), channel());
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(move || {
+            with_session(region, log, |session| {
+                let mut record = session.build(&Head::default(), &[&[1; 16]]).unwrap();
+                ready.wait();
+                STOP.set(Some(first));
+                session.append(&mut record).unwrap();
+            });
+        });
+        let follower = scope.spawn(move || {
+            with_session(region, log, |session| {
+                let mut record = session.build(&Head::default(), &[&[2; 16]]).unwrap();
+                ready.wait();
+                may_follow.recv().unwrap();
+                session.append(&mut record).unwrap();
+                done.send(()).unwrap();
+            });
+        });
+        ready.wait();
+        latched.reached.recv().unwrap();
+        follow.send(()).unwrap();
+        // Until the follower has asked, most probably.
+        std::thread::sleep(Duration::from_millis(200));
+        latched.go.send(()).unwrap();
+        published.reached.recv().unwrap();
+        let others = scope.spawn(move || {
+            with_session(region, log, |session| {
+                while !over.load(Relaxed) {
+                    let mut record = session.build(&Head::default(), &[&[3; 16]]).unwrap();
+                    session.reserve(record.bytes() as u64).unwrap();
+                    session.append(&mut record).unwrap();
+                }
+            });
+        });
+        let returned = is_done.recv_timeout(Duration::from_secs(20));
+        over.store(true, Relaxed);
+        published.go.send(()).unwrap();
+        assert!(returned.is_ok(), "it waits for the stopped leader");
+        for thread in [leader, follower, others] {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// A thread asks for a place and is stopped, and the buffer is doubled before it gets one: it
+/// copies its record to where the place is in the larger buffer.
 #[test]
 fn record_is_copied_to_its_place_in_a_buffer_that_was_doubled_since() {
     let growing =

@@ -73,12 +73,12 @@ fn the_list_of_steps_is_complete() {
 /// Where a process has a place and has not begun to copy its record.
 const STOP: &str = "stop at append: placed";
 
-fn resume(stopped: &Child) {
+pub(crate) fn resume(stopped: &Child) {
     // SAFETY: signals a process that this one has started and not waited for.
     assert_eq!(unsafe { libc::kill(stopped.id() as i32, libc::SIGCONT) }, 0);
 }
 
-fn is_stopped(process: &Child) -> bool {
+pub(crate) fn is_stopped(process: &Child) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
     assert_ne!(state, Some('Z'), "it has ended and not stopped");

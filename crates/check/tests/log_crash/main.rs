@@ -3,6 +3,7 @@
 //! in between, and the slots of the dead say what the log says.
 
 mod kills;
+mod pauses;
 mod work;
 
 use std::path::PathBuf;

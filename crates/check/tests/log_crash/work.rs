@@ -111,6 +111,14 @@ impl Worker {
         }
     }
 
+    /// Appends one record of no transaction.
+    pub(crate) fn append(&self) {
+        let head = Head { flags: Flags::SYSTEM, ..Head::default() };
+        let mut record = self.session.build(&head, &[&[7; 64]]).unwrap();
+        self.session.reserve(record.bytes() as u64).unwrap();
+        self.session.append(&mut record).unwrap();
+    }
+
     /// Takes all room of the log's buffer, a quarter for each of four slots, and keeps it.
     pub(crate) fn hoard(&self) {
         for _ in 0..3 {
