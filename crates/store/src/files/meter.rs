@@ -4,7 +4,7 @@
 //! Only the thread that has the slot writes them, so a count is a load and a store on a line that
 //! no other thread writes. They outlive the thread and its process: the next thread with the slot
 //! adds to them. A killed process loses the counts that it had not published, at most those of the
-//! last sixteen commits of each thread.
+//! last 48 commits of each thread.
 
 use core::sync::atomic::Ordering::Relaxed;
 

@@ -140,9 +140,8 @@ impl<M: ConstMachine> Store<M> {
     /// Takes no lock that a transaction holds. O(threads + free pages / 512). A call every second
     /// has no measurable cost for the store.
     ///
-    /// A process publishes its own counts after each 16 commits of a thread, at a rollback, at a
-    /// checkpoint, and when a thread leaves the store. A killed process loses what it had not
-    /// published.
+    /// A thread publishes its counts after 16 to 48 of its commits, at a rollback, at a checkpoint,
+    /// and when it leaves the store. A killed process loses the counts that it had not published.
     ///
     /// # Errors
     ///
