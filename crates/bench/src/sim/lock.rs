@@ -61,6 +61,8 @@ pub enum Kind {
     Manager,
     /// A pool of pages.
     Pool,
+    /// A log.
+    Log,
     /// A store.
     Store,
 }
@@ -71,6 +73,7 @@ impl core::fmt::Display for Kind {
             Self::Latch => "latch",
             Self::Manager => "lock manager",
             Self::Pool => "pool",
+            Self::Log => "log",
             Self::Store => "store",
         })
     }
@@ -118,6 +121,15 @@ const ENGINES: &[Subject] = &[
     Subject {
         rival: true,
         ..engine(Kind::Pool, "pinned-isolated", "the same, each count on its line")
+    },
+    engine(Kind::Log, "log", "our log"),
+    Subject {
+        rival: true,
+        ..engine(Kind::Log, "log-latched", "a log whose records are copied under one mutex")
+    },
+    Subject {
+        rival: true,
+        ..engine(Kind::Log, "log-fetch-add", "a log whose places are reserved by fetch_add")
     },
     engine(Kind::Store, "store", "our store, without a wait for the disk"),
 ];

@@ -9,6 +9,8 @@ pub enum Operations {
     Locks(Names),
     /// Reads a page of a pool.
     Pages(Pages),
+    /// Appends a record to a log.
+    Appends(Appends),
     /// Runs a transaction of a store.
     Records(Records),
 }
@@ -19,6 +21,7 @@ impl Operations {
         match self {
             Self::Locks(_) => Kind::Manager,
             Self::Pages(_) => Kind::Pool,
+            Self::Appends(_) => Kind::Log,
             Self::Records(_) => Kind::Store,
         }
     }
@@ -29,6 +32,7 @@ impl Operations {
             Self::Locks(names) if names.common > 0 => (names.common, "objects that all lock"),
             Self::Locks(names) => (names.own, "objects of each thread"),
             Self::Pages(pages) => (pages.pages, "pages"),
+            Self::Appends(_) => (1, "log"),
             Self::Records(Records { transfers: true, objects, .. }) => (*objects, "branches"),
             Self::Records(records) => (records.objects, "records"),
         }
@@ -39,6 +43,7 @@ impl Operations {
         match self {
             Self::Locks(names) => Self::Locks(names.with_objects(objects)),
             Self::Pages(pages) => Self::Pages(Pages { pages: objects, ..pages }),
+            Self::Appends(appends) => Self::Appends(appends),
             Self::Records(records) => Self::Records(Records { objects, ..records }),
         }
     }
@@ -50,6 +55,7 @@ impl Operations {
         match self {
             Self::Locks(names) => &mut names.outside,
             Self::Pages(pages) => &mut pages.outside,
+            Self::Appends(appends) => &mut appends.outside,
             Self::Records(records) => &mut records.outside,
         }
     }
@@ -86,6 +92,15 @@ impl Names {
 pub struct Pages {
     /// Number of pages.
     pub pages: usize,
+    /// Cycles between two operations.
+    pub outside: u64,
+}
+
+/// An operation on a log: append a record.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Appends {
+    /// Bytes of a record's payload.
+    pub bytes: usize,
     /// Cycles between two operations.
     pub outside: u64,
 }

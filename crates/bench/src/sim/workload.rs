@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::dice::Dice;
 use super::lock::{Kind, SimLock, Subject};
-use super::operations::{Names, Operations, Pages, Records};
+use super::operations::{Appends, Names, Operations, Pages, Records};
 use super::watch::{Watch, now};
 
 type Data = Padded<<Simulated as Machine>::AtomicU64>;
@@ -265,6 +265,13 @@ pub const ALL: &[Workload] = &[
         engine: Some(Operations::Pages(Pages { pages: 1000, outside: 100 })),
     },
     Workload {
+        name: "log-append",
+        title: "a record of 128 bytes appended to a log, none written to its file",
+        shape: PLAIN,
+        locks: LOGS,
+        engine: Some(Operations::Appends(Appends { bytes: 64, outside: 100 })),
+    },
+    Workload {
         name: "store-get",
         title: "a record read in a snapshot of its own",
         shape: PLAIN,
@@ -298,6 +305,7 @@ pub const ALL: &[Workload] = &[
 const MANAGERS: &[&str] = &["lockmgr", "lockmgr-table"];
 /// Pools of pages.
 const POOLS: &[&str] = &["pool", "pinned", "pinned-isolated"];
+const LOGS: &[&str] = &["log", "log-latched", "log-fetch-add"];
 const STORES: &[&str] = &["store"];
 
 impl Workload {
@@ -324,6 +332,7 @@ impl Workload {
     pub fn timed(&self) -> &'static str {
         match self.engine.map(|operations| operations.kind()) {
             Some(Kind::Pool) => "reads",
+            Some(Kind::Log) => "appends",
             Some(Kind::Store) => "transactions",
             Some(Kind::Manager) => "waits for a lock",
             Some(Kind::Latch) | None => "waits for the latch",

@@ -26,8 +26,8 @@ const HOUSE: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "machine", "latch", "classic", "sim", "region", "disk", "pool", "lockmgr", "store",
-            "rivals",
+            "machine", "latch", "classic", "sim", "region", "disk", "pool", "log", "lockmgr",
+            "store", "rivals",
         ],
     ),
     (

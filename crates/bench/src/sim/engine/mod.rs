@@ -1,8 +1,9 @@
-//! The engines of simulated workloads: our lock manager, our pool and the pool that it is compared
+//! The engines of simulated workloads: our lock manager, our pool, our log and what they are compared
 //! with, our store.
 
 mod disk;
 mod locks;
+mod logs;
 mod pages;
 mod records;
 
@@ -41,6 +42,10 @@ pub(super) fn make(
         Operations::Pages(pages) => {
             Ok(boxed(pages::Pinned::new(pages, name == "pinned-isolated", threads)))
         }
+        Operations::Appends(appends) if name == "log" => {
+            logs::Ours::new(appends, threads).map(boxed)
+        }
+        Operations::Appends(appends) => Ok(boxed(logs::Ring::new(appends, name == "log-latched"))),
         Operations::Records(records) => records::Stores::new(records, threads).map(boxed),
     }
 }
