@@ -8,11 +8,11 @@
  * thread).
  *
  *   append     store the record's size in the slot; put a request into a word
- *              of the group that is IDLE; wait until the word is PLACED, or
- *              lead; note the slot; say COPYING by a compare-exchange, or ask
+ *              of the group that is IDLE, or DONE below end; wait until the word is
+ *              PLACED, or lead; note the slot; say COPYING by a compare-exchange, or ask
  *              again if another thread has filled the place; change the slot;
  *              copy the record, a unit a step; say DONE; wait until the end is
- *              past it; say IDLE.
+ *              past it.  If the request was refused, say IDLE.
  *   lead       claim the group's leader, after a while also from another; latch;
  *              give places to the thread's own request and then to all others
  *              of the group, a word a step; store reserved; unlatch; let the
@@ -26,10 +26,9 @@
  *              fills what the dead one was filling.
  *   land       (end_flight) with the slot of the dead thread claimed, and the latch: a
  *              request is removed; a place without a record is filled with a
- *              void, a unit a step, after the slot was restored from the note;
- *              DONE becomes ownerless.  Then end moves over the DONE records
- *              at the front, the groups' ends are raised, and ownerless words
- *              below end become IDLE.
+ *              void, a unit a step, after the slot was restored from the note.
+ *              Then end moves over the DONE records at the front, and the groups'
+ *              ends are raised.
  *   pass over  with the latch: a PLACED word whose place is at end becomes
  *              ownerless by a compare-exchange; the place is filled; DONE.
  *   wait       a thread that waits in an append lands a dead thread that a word
@@ -193,12 +192,13 @@ inline halt()
 #define CLAIMABLE(d)	(dead[d] && !swept[d] && (claim[d] == 0 || dead[claim[d]]))
 
 /* what a thread that waits may find to do, at one word */
-#define LOST(i)		(STATE(word[i]) != IDLE && CLAIMABLE(SLOT(word[i])))
+#define FREE(i)		(STATE(word[i]) == IDLE || \
+			(STATE(word[i]) == DONE && VALUE(word[i]) != 0 && VALUE(word[i]) < end))
+#define LOST(i)		(!FREE(i) && CLAIMABLE(SLOT(word[i])))
 #define NAP		(deaths < DEATHS || stops < STOPS)
 #define LATE(i)		(STATE(word[i]) == PLACED && VALUE(word[i]) == end && SLOT(word[i]) != 0 && \
 			(passes > 0 || SLOT(word[i]) == halted))
-#define AT_FRONT(i)	(STATE(word[i]) == DONE && (VALUE(word[i]) == end || \
-			(SLOT(word[i]) == 0 && VALUE(word[i]) < end)))
+#define AT_FRONT(i)	(STATE(word[i]) == DONE && VALUE(word[i]) == end)
 #if REQ == 1
 #define ANY(what)	(what(0) || what(1))
 #elif REQ == 2
@@ -284,7 +284,7 @@ inline fill(size)
 #endif
 	point();
 #endif
-	word[i] = WORD(x, 0, DONE);
+	d_step { word[i] = WORD(x, 0, DONE); user[i] = 0 };
 	point()
 }
 
@@ -431,12 +431,6 @@ inline land()
 				restore();
 				fill(flight[d]);
 				x = 0
-			:: d != 0 && SLOT(w) == d && STATE(w) == DONE && VALUE(w) != 0 ->
-#ifndef DONE_OWNED
-				word[i] = WORD(VALUE(w), 0, DONE)
-#else
-				skip
-#endif
 			:: d != 0 && SLOT(w) == d && (STATE(w) == ASKED || (STATE(w) == PLACED && VALUE(w) == 0)) ->
 #ifndef ASKED_STAYS
 				d_step { word[i] = 0; user[i] = 0 }
@@ -505,19 +499,6 @@ inline move_end()
 #endif
 		point()
 	};
-	do
-	:: i < WORDS ->
-		atomic {
-			if
-			:: STATE(word[i]) == DONE && SLOT(word[i]) == 0 && VALUE(word[i]) < x ->
-				d_step { word[i] = 0; user[i] = 0 };
-				point()
-			:: else
-			fi;
-			i++
-		}
-	:: else -> break
-	od;
 	atomic { i = 0; x = 0 }
 	}
 }
@@ -715,11 +696,7 @@ inline change_and_copy()
 				:: SIZE(n) == 2 -> put(l, me, n, 2, 1); point()
 				:: else
 				fi;
-#ifdef IDLE_EARLY
-				word[own] = WORD(0, me, IDLE);
-#else
-				word[own] = WORD(l, me, DONE);
-#endif
+				d_step { word[own] = WORD(l, me, DONE); user[own] = 0 };
 				point()
 			fi
 		}
@@ -762,13 +739,18 @@ inline change_and_copy()
 #define LEADS	3			/* the same, and it leads a batch */
 #define MOVES	4			/* all of its batch are DONE */
 
-/* ask: while the word is IDLE no thread looks at the size */
+/* ask: while the word is free no thread looks at the size */
+#ifdef USED_EARLY
+#define USABLE(k)	(FREE(k) || STATE(word[k]) == DONE && VALUE(word[k]) != 0)
+#else
+#define USABLE(k)	FREE(k)
+#endif
 #ifdef ASK_STORES
-#define ASK(k)	at == ASKS && STATE(word[WORD_OF(k)]) == IDLE -> \
+#define ASK(k)	at == ASKS && USABLE(WORD_OF(k)) -> \
 		atomic { flight[me] = SIZE(n); use(WORD_OF(k), SIZE(n)); at = WAITS }
 #else
 #define ASK(k)	atomic { \
-			at == ASKS && STATE(word[WORD_OF(k)]) == IDLE -> \
+			at == ASKS && USABLE(WORD_OF(k)) -> \
 			flight[me] = SIZE(n); \
 			point(); \
 			use(WORD_OF(k), SIZE(n)); \
@@ -862,7 +844,7 @@ published:
 			/* (b) */
 			assert(l == 0 || (l + SIZE(n) <= end && buffer[l] == UNIT(me, n, SIZE(n), 0)));
 			if
-			:: own != NONE -> d_step { user[own] = 0; word[own] = WORD(0, me, IDLE) }
+			:: own != NONE && l == 0 -> d_step { user[own] = 0; word[own] = WORD(0, me, IDLE) }
 			:: else
 			fi;
 			if :: l != 0 -> n-- :: else fi;
@@ -993,7 +975,7 @@ proctype Judge()
 		gi = 0;
 		do
 		:: gi < WORDS ->
-			assert(STATE(word[gi]) == IDLE || (STATE(word[gi]) == DONE && SLOT(word[gi]) == 0));
+			assert(FREE(gi));
 			gi++
 		:: else -> break
 		od;

@@ -51,9 +51,6 @@ use crate::{Error, Lsn, Record, Session};
 /// After this many waits for another thread, a thread sleeps and checks for dead and stopped
 /// threads.
 const SLEEPS_AFTER: u32 = SPINS + 10 * YIELDS;
-/// The number of attempts to take the latch before a thread sleeps, and the pauses after each.
-const LOOKS: u32 = 16;
-const PAUSES: u32 = 32;
 
 /// The number of a request word in [`Slot::flight`].
 const WORD: u64 = (1 << BYTES_SHIFT) - 1;
@@ -76,6 +73,22 @@ struct Batch {
     numbers: [u8; REQUESTS],
     words: [u64; REQUESTS],
     count: usize,
+}
+
+impl Batch {
+    fn at(from: u64) -> Self {
+        Self { from, to: from, numbers: [0; REQUESTS], words: [0; REQUESTS], count: 0 }
+    }
+
+    /// Gives the next place to a request. Returns the new value of its word.
+    fn add(&mut self, number: usize, request: Request) -> Request {
+        let placed = request.placed(self.to);
+        self.numbers[self.count] = number as u8;
+        self.words[self.count] = placed.0;
+        self.count += 1;
+        self.to += request.bytes();
+        placed
+    }
 }
 
 /// The range in which places may be given: `ahead` bytes from the end.
@@ -143,7 +156,9 @@ impl<M: ConstMachine> Session<M> {
         }
         self.check_broken(shared)?;
         let word = slot.flight.load(Relaxed) & WORD;
-        slot.flight.store(bytes << BYTES_SHIFT | word, Relaxed);
+        // Release: a thread that loads the size of this record in `flights` finds that the request
+        // word has left the record before.
+        slot.flight.store(bytes << BYTES_SHIFT | word, Release);
         let asked = Request::asked(self.slot, bytes, mark.map(|mark| mark.0));
         let appended = self.append_asked(shared, slot, record, asked);
         let Some(lsn) = self.or_break(shared, appended)? else { return Ok(None) };
@@ -186,8 +201,6 @@ impl<M: ConstMachine> Session<M> {
         point("append: done");
         self.publish(shared, &place, lsn + bytes)?;
         point("append: end");
-        // Release: orders this store before the slot's next request, as `flights` expects.
-        place.word.store(Request::idle(self.slot).0, Release);
         Ok(Some(lsn))
     }
 
@@ -245,7 +258,7 @@ impl<M: ConstMachine> Session<M> {
         if let Some(batch) = &place.batch {
             self.publish(shared, place, batch.to)?;
         }
-        // Release: as in `append_asked`.
+        // Release: orders this store before the slot's next request.
         place.word.store(Request::idle(self.slot).0, Release);
         Ok(())
     }
@@ -263,7 +276,7 @@ impl<M: ConstMachine> Session<M> {
         let mut looks = 0;
         loop {
             point("append: asked");
-            let word = &group.requests[own];
+            let word = group.request(own);
             // Acquire: synchronizes with the Release in `serve`.
             let request = Request(word.load(Acquire));
             if request.slot() != Some(self.slot) {
@@ -306,40 +319,32 @@ impl<M: ConstMachine> Session<M> {
         asked: Request,
     ) -> Result<usize, Error> {
         let last = (slot.flight.load(Relaxed) & WORD) as usize;
-        let own = last % REQUESTS;
-        let idle = Request::idle(self.slot).0;
+        let newest = slot.newest.load(Relaxed);
+        let first = if last / REQUESTS == number { last % REQUESTS } else { 0 };
         // Release, here and below: synchronizes with the Acquire in `serve`, and a repair that
         // finds the request finds its length.
-        if last / REQUESTS == number
-            && group.requests[own].compare_exchange(idle, asked.0, Release, Relaxed).is_ok()
-        {
-            return Ok(own);
+        let uses = |word: &M::AtomicU64, seen: u64| {
+            word.compare_exchange(seen, asked.0, Release, Relaxed).is_ok()
+        };
+        // Without a load before the exchange, which would fetch the line twice.
+        let done = Request::idle(self.slot).placed(newest).done();
+        if last / REQUESTS == number && newest != 0 && uses(group.request(first), done.0) {
+            return Ok(first);
         }
-        let mut looks = 0;
+        let (mut end, mut looks) = (group.end.0.load(Relaxed), 0);
         loop {
-            for (free, word) in group.requests.iter().enumerate() {
+            for free in Group::<M>::numbers(first) {
+                let word = group.request(free);
                 let seen = word.load(Relaxed);
-                if !Request(seen).is_free(group.end.0.load(Relaxed)) {
-                    continue;
-                }
                 // Before the request is stored: a leader reads no word beyond `used`.
-                let used = group.leader.1.load(Relaxed);
-                if used <= free as u64
-                    && group
-                        .leader
-                        .1
-                        .compare_exchange(used, free as u64 + 1, Relaxed, Relaxed)
-                        .is_err()
-                {
-                    continue;
-                }
-                // Release: as above.
-                if word.compare_exchange(seen, asked.0, Release, Relaxed).is_ok() {
+                if Request(seen).is_free(end) && group.raise_used(free) && uses(word, seen) {
                     let bytes = slot.flight.load(Relaxed) & !WORD;
                     slot.flight.store(bytes | (number * REQUESTS + free) as u64, Relaxed);
                     return Ok(free);
                 }
             }
+            // The group's copy of the end may be old.
+            end = shared.end.0.load(Relaxed);
             self.wait_in_append(shared, &mut looks)?;
         }
     }
@@ -352,66 +357,60 @@ impl<M: ConstMachine> Session<M> {
         group: &Group<M>,
         own: usize,
     ) -> Result<Option<(Request, Batch)>, Error> {
-        let (requests, append) = (group.requests(), &shared.append);
+        let append = &shared.append;
+        let turn = shared.turns.wait();
         let latched = self.latch()?;
         point("append: latched");
         let (marked, from) = (shared.found.marked.load(Relaxed), append.reserved.load(Relaxed));
         // Acquire: synchronizes with the Release in `publish`: the end is at this place or beyond.
         let mut room = Room { end: group.end.0.load(Acquire), ahead: self.log.record_max() };
-        let mut batch =
-            Batch { from, to: from, numbers: [0; REQUESTS], words: [0; REQUESTS], count: 0 };
-        let (mut looks, mut own_placed) = (0, None);
-        for number in (own..requests.len()).chain(0..own) {
+        let mut batch = Batch::at(from);
+        for number in (own..group.used()).chain(0..own) {
+            let word = group.request(number);
             // Acquire: synchronizes with the Release in `ask`: the slot's credit is as its thread
             // left it.
-            let request = Request(requests[number].load(Acquire));
+            let request = Request(word.load(Acquire));
             if number == own && (request.state(), request.slot()) != (State::Asked, Some(self.slot))
             {
+                shared.turns.end(turn);
                 latched.unchanged();
                 return Ok(None);
             }
             if request.state() != State::Asked {
                 continue;
             }
-            if let Some(bytes) = request.asks_for_credit() {
-                let slot = request.slot().map(|slot| self.log.slot_of(slot));
-                if let Some(Ok(slot)) = slot {
+            let answered = if let Some(bytes) = request.asks_for_credit() {
+                if let Some(Ok(slot)) = request.slot().map(|slot| self.log.slot_of(slot)) {
                     // The thread checks its credit afterwards, and finds the reason if it is too
                     // small.
                     let _ = self.grant(shared, slot, bytes);
                 }
-                let answered = request.placed(0);
-                // Release: synchronizes with the Acquire in `place`: the thread sees its credit.
-                requests[number].store(answered.0, Release);
-                own_placed = own_placed.or((number == own).then_some(answered));
-                continue;
-            }
-            let to = batch.to + request.bytes();
-            let is_allowed = request.allows(marked);
-            while is_allowed && !room.fits(shared, to) && number == own && looks < SPINS {
+                request.placed(0)
+            } else if request.allows(marked) {
+                let (to, mut looks) = (batch.to + request.bytes(), 0);
                 // The appends before it do not need the latch to finish.
-                looks += 1;
-                M::relax();
-            }
-            if is_allowed && !room.fits(shared, to) {
-                break;
-            }
-            let placed = request.placed(if is_allowed { batch.to } else { 0 });
-            // Release: synchronizes with the Acquire in `place`: the thread then stores only where
-            // the end that was loaded here allows it.
-            requests[number].store(placed.0, Release);
-            own_placed = own_placed.or((number == own).then_some(placed));
-            if is_allowed {
-                batch.to = to;
-                batch.numbers[batch.count] = number as u8;
-                batch.words[batch.count] = placed.0;
-                batch.count += 1;
-            }
+                while !room.fits(shared, to) && number == own && looks < SPINS {
+                    looks += 1;
+                    M::relax();
+                }
+                if !room.fits(shared, to) {
+                    break;
+                }
+                batch.add(number, request)
+            } else {
+                request.placed(0)
+            };
+            // Release: synchronizes with the Acquire in `place`: the thread sees its credit, and
+            // stores only where the end that was loaded here allows it.
+            word.store(answered.0, Release);
         }
+        // Relaxed: this thread's own store, if there is one.
+        let placed = Request(group.request(own).load(Relaxed));
         point("append: served");
         append.reserved.store(batch.to, Relaxed);
+        shared.turns.end(turn);
         drop(latched);
-        Ok(own_placed.map(|request| (request, batch)))
+        Ok((placed.state() != State::Asked).then_some((placed, batch)))
     }
 
     /// Waits until the end is at `to` or beyond. A leader moves it there.
@@ -429,7 +428,7 @@ impl<M: ConstMachine> Session<M> {
             return Ok(());
         }
         for (number, word) in batch.numbers.iter().zip(&batch.words).take(batch.count) {
-            let (request, placed) = (&group.requests[usize::from(*number)], Request(*word));
+            let (request, placed) = (group.request(usize::from(*number)), Request(*word));
             // The states in which its thread copies the record, and another thread fills the place.
             let (copying, filling) = (placed.copying().0, placed.without_owner().0);
             loop {
@@ -502,15 +501,6 @@ impl<M: ConstMachine> Session<M> {
     /// Takes the latch of all appends, and repairs it if its holder died.
     pub(crate) fn latch(&self) -> Result<Exclusive<'_, Self, M>, Error> {
         let shared = self.log.shared()?;
-        // Few threads want it, each for less than a microsecond. Each attempt takes the latch's
-        // line away from the holder: 192 simulated threads put 7.6 M a second without pauses, 10.1
-        // M with 8 pauses between two attempts, 13.3 M with 20, 14.0 M with 48.
-        for _ in 0..LOOKS {
-            if let Some(latched) = shared.append.latch.try_lock(self) {
-                return Ok(latched);
-            }
-            (0..PAUSES).for_each(|_| M::relax());
-        }
         loop {
             match shared.append.latch.lock(self) {
                 Ok(latched) => return Ok(latched),

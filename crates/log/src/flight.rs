@@ -113,10 +113,11 @@ impl<M: ConstMachine> Session<M> {
     /// Repairs the records in flight of dead threads. Cost: one load for each request.
     pub(crate) fn end_dead_flights(&self) -> Result<(), Error> {
         let shared = self.log.shared()?;
+        let end = shared.end.0.load(Relaxed);
         for group in &shared.groups {
             for word in group.requests() {
                 let request = Request(word.load(Relaxed));
-                let Some(slot) = request.slot().filter(|_| request.state() != State::Idle) else {
+                let Some(slot) = request.slot().filter(|_| !request.is_free(end)) else {
                     continue;
                 };
                 if self.log.is_dead(u64::from(slot) + 1) {
@@ -143,17 +144,13 @@ impl<M: ConstMachine> Session<M> {
                 continue;
             }
             let lsn = match request.state() {
-                State::Idle => continue,
+                State::Idle | State::Done => continue,
                 State::Asked | State::Refused => {
                     word.store(0, Relaxed);
                     continue;
                 }
                 State::Placed => request.lsn(),
                 State::Copying => self.log.slot_of(dead)?.note.lsn.load(Relaxed),
-                State::Done => {
-                    word.store(request.without_owner().0, Relaxed);
-                    continue;
-                }
             };
             let bytes = self.restore(shared, dead, lsn)?;
             self.log.fill(shared, dead, (lsn, bytes))?;

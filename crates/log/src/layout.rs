@@ -3,7 +3,7 @@
 //! ```text
 //! word 0      Shared: identity and sizes, the frontiers, the claims, the words under the latch,
 //!             pins, and the requests of each group of threads: see `group.rs`
-//! word 512    Slot x threads: the state of each thread slot in the log
+//! word 1024   Slot x threads: the state of each thread slot in the log
 //! then        the buffer: the log's newest bytes; see `buffer.rs`
 //! ```
 //!
@@ -25,9 +25,10 @@ use latchwork_region::Plain;
 use crate::Lsn;
 use crate::group::{GROUPS, Group};
 use crate::line::Line;
+use crate::turn::Turns;
 
 /// Words before the slots.
-pub(crate) const SLOTS_AT: u64 = 512;
+pub(crate) const SLOTS_AT: u64 = 1024;
 /// The commits that a slot remembers, plus one.
 pub const COMMITS: usize = 64;
 /// The maximum distance between `flushed` and `written` at which records state the durable place.
@@ -73,6 +74,7 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) append: Append<M>,
     pub(crate) pins: [Pin<M>; PINS],
     pub(crate) groups: [Group<M>; GROUPS],
+    pub(crate) turns: Turns<M>,
 }
 
 impl<M: Machine> Shared<M> {

@@ -73,6 +73,7 @@ mod restore;
 mod segment;
 mod slots;
 mod spans;
+mod turn;
 mod undo_reserve;
 mod view;
 

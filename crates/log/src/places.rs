@@ -36,7 +36,6 @@ impl<M: ConstMachine> Log<M> {
             found.push(place(group, format!("log-group {number}")));
             found.push(place(&group.leader, format!("log-group {number}.leader")));
             found.push(place(&group.end, format!("log-group {number}.end")));
-            found.push(place(&group.requests, format!("log-group {number}.requests")));
         }
         // If the buffer is smaller than its maximum, the words after it are unused.
         let first = self.inner.area.word(self.inner.buffer_at)?;

@@ -21,7 +21,7 @@ use super::{Engine, pause};
 
 /// The largest size of the log's buffer, and the size of the rivals' in words.
 const BUFFER: u64 = 64 << 20;
-const RING: usize = 1 << 20;
+const WORDS: usize = 1 << 20;
 /// Bytes of the header of a record of our log.
 const HEADER: usize = 56;
 
@@ -117,8 +117,8 @@ impl Engine for Ours {
 
 type Long = <Simulated as Machine>::AtomicU64;
 
-/// A ring in which threads store records without protection from the death of a thread.
-pub(super) struct Ring {
+/// A log without protection from the death of a thread. It has no file: old words are overwritten.
+pub(super) struct Unprotected {
     appends: Appends,
     /// Whether a record is copied under the latch. Otherwise a `fetch_add` reserves its place, and
     /// `end` moves in the order of places.
@@ -130,7 +130,7 @@ pub(super) struct Ring {
     appended: Count,
 }
 
-impl Ring {
+impl Unprotected {
     pub(super) fn new(appends: Appends, is_latched: bool) -> Self {
         Self {
             appends,
@@ -138,7 +138,7 @@ impl Ring {
             latch: Padded::default(),
             reserved: Padded::default(),
             end: Padded::default(),
-            words: (0..RING).map(|_| Long::default()).collect(),
+            words: (0..WORDS).map(|_| Long::default()).collect(),
             appended: Count::new(0),
         }
     }
@@ -150,7 +150,7 @@ impl Ring {
 
     fn copy(&self, at: u64, me: usize) {
         for n in at..at + self.size() {
-            self.words[n as usize % RING].store(me as u64, Relaxed);
+            self.words[n as usize % WORDS].store(me as u64, Relaxed);
         }
     }
 
@@ -173,7 +173,7 @@ impl Ring {
     }
 }
 
-impl Engine for Ring {
+impl Engine for Unprotected {
     fn set_up(&self, simulation: &mut Simulation) {
         simulation.label(core::slice::from_ref(&self.latch), "latch");
         simulation.label(core::slice::from_ref(&self.reserved), "reserved");

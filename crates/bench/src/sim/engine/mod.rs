@@ -1,5 +1,5 @@
-//! The engines of simulated workloads: our lock manager, our pool, our log and what they are compared
-//! with, our store.
+//! The engines of simulated workloads: our lock manager, our pool, our log and what they are
+//! compared with, our store.
 
 mod disk;
 mod locks;
@@ -45,7 +45,9 @@ pub(super) fn make(
         Operations::Appends(appends) if name == "log" => {
             logs::Ours::new(appends, threads).map(boxed)
         }
-        Operations::Appends(appends) => Ok(boxed(logs::Ring::new(appends, name == "log-latched"))),
+        Operations::Appends(appends) => {
+            Ok(boxed(logs::Unprotected::new(appends, name == "log-latched")))
+        }
         Operations::Records(records) => records::Stores::new(records, threads).map(boxed),
     }
 }
