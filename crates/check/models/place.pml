@@ -8,16 +8,18 @@
  * thread).
  *
  *   append     store the record's size in the slot; put a request into a word
- *              of the group that is IDLE, or DONE below end; wait until the word is
- *              PLACED, or lead; note the slot; say COPYING by a compare-exchange, or ask
- *              again if another thread has filled the place; change the slot;
+ *              of the group that is IDLE, or DONE below end; wait until the word
+ *              is PLACED, or lead, or take the request back with the latch held
+ *              and ask again; note
+ *              the slot; say COPYING by a compare-exchange, or ask again if
+ *              another thread has filled the place; change the slot;
  *              copy the record, a unit a step; say DONE; wait until the end is
  *              past it.  If the request was refused, say IDLE.
  *   lead       claim the group's leader, after a while also from another; latch;
  *              give places to the thread's own request and then to all others
  *              of the group, a word a step; store reserved; unlatch; let the
- *              claim go.  After DONE: wait until the words of the batch are
- *              DONE or later, then until end has come to the batch's start, and
+ *              claim go.  After DONE: wait until no word of the batch is PLACED or
+ *              COPYING, then until end has come to the batch's start, and
  *              move it to its stop by a compare-exchange; raise the group's
  *              end, for which the others of the batch wait.
  *   latch      is a word that names its holder.  A thread that finds a dead one
@@ -47,8 +49,9 @@
  * and no byte of it is used again, so there is neither credit nor a limit to
  * how far a place may lie ahead of end (log.pml has the credit).  Of the slot
  * there are first, last and the count of commits.  A failed compare-exchange
- * looks again, so the load before it is no step of its own.  The same holds for
- * a word in flight and its size, because the code looks at the word again.  A
+ * looks again, so the load before it is no step of its own (a leader's load of a
+ * request is one, because it stores the answer).  The same holds for a word in
+ * flight and its size, because the code looks at the word again.  A
  * slot is not used again after its sweep.  A thread waits without helping until
  * some thread has died or is stopped: else the help would hide an omission of a
  * leader.  Threads that are not stopped are passed over PASSES times.
@@ -72,8 +75,8 @@
  * Compile-time numbers: NW writers, of which the last ALONE are in the second
  * group and the others in the first; the first TWO append two records, of one
  * unit and of two, the others one of two; NSW sweepers; DEATHS; STOPS; PASSES;
- * REQ words of a group; REFUSALS requests that may be refused.  Mutants: see
- * the script "run".
+ * REQ words of a group; REFUSALS requests that may be refused; WITHDRAWALS
+ * requests that may be taken back.  Mutants: see the script "run".
  */
 
 #ifndef NW
@@ -96,6 +99,19 @@
 #endif
 #ifndef REFUSALS
 #define REFUSALS 0
+#endif
+#ifndef WITHDRAWALS
+#define WITHDRAWALS 0
+#endif
+#ifdef WITHDRAWS_UNLATCHED
+#define MAY_WITHDRAW	true
+#else
+#define MAY_WITHDRAW	(latch == 0)
+#endif
+#ifdef WITHDRAWS_ANY
+#define WITHDRAWN(w)	(SLOT(w) == me)
+#else
+#define WITHDRAWN(w)	(STATE(w) == ASKED && SLOT(w) == me)
 #endif
 #ifndef STOPS
 #define STOPS 0
@@ -142,7 +158,7 @@ byte note_first[ALL + 1], note_last[ALL + 1], note_commits[ALL + 1], note_lsn[AL
 /* the region */
 bool dead[ALL + 1], swept[ALL + 1];
 byte claim[ALL + 1];			/* the thread that repairs for a dead slot */
-byte deaths = DEATHS, refusals = REFUSALS, stops = STOPS, passes = PASSES;
+byte deaths = DEATHS, refusals = REFUSALS, withdrawals = WITHDRAWALS, stops = STOPS, passes = PASSES;
 byte halted;				/* the thread that is stopped */
 byte ndone;
 /* ghosts */
@@ -578,12 +594,11 @@ inline help(more)
 inline give()
 {
 	d_step {
-		w = word[i];
 		assert(bt == given && owner[bt] == 0);
 		owner[bt] = SLOT(w);
 		word[i] = WORD(bt, SLOT(w), PLACED);
 		if
-		:: i != own -> batch[i % REQ] = word[i]
+		:: i != own -> batch[i % REQ] = true
 		:: else -> l = bt
 		fi;
 		given = bt + VALUE(w);
@@ -602,12 +617,18 @@ inline serve()
 		:: STATE(word[own]) != ASKED || SLOT(word[own]) != me
 		:: else ->
 			do
-			:: atomic {
+			:: d_step {
 				if
-				:: STATE(word[i]) == ASKED ->
+				:: STATE(word[i]) == ASKED -> w = word[i]
+				:: else
+				fi
+			   };
+			   atomic {
+				if
+				:: w != 0 ->
 					if
 					:: give()
-					:: refusals > 0 -> refusals--; word[i] = WORD(0, SLOT(word[i]), PLACED)
+					:: refusals > 0 -> refusals--; word[i] = WORD(0, SLOT(w), PLACED); w = 0
 					fi;
 					point()
 				:: else
@@ -662,7 +683,7 @@ inline change_and_copy()
 			:: else ->
 #ifndef OWN_IS_DONE
 				if
-				:: bt != 0 -> batch[own % REQ] = WORD(l, me, PLACED)
+				:: bt != 0 -> batch[own % REQ] = true
 				:: else
 				fi;
 #endif
@@ -704,25 +725,24 @@ inline change_and_copy()
 }
 
 #ifdef PASSED_IS_DONE
-#define IS_PASSED(k)	false
+#define IN_WORK(w)	((STATE(w) == PLACED && VALUE(w) != 0 && SLOT(w) != 0) || \
+			(STATE(w) == DONE && VALUE(w) == 0))
 #else
-#define IS_PASSED(k)	(word[WORD_OF(k)] == WORD(VALUE(batch[k]), 0, PLACED))
+#define IN_WORK(w)	((STATE(w) == PLACED && VALUE(w) != 0) || (STATE(w) == DONE && VALUE(w) == 0))
 #endif
-#define CHANGED(k)	(batch[k] == 0 || (word[WORD_OF(k)] != batch[k] && \
-			word[WORD_OF(k)] != WORD(0, SLOT(batch[k]), DONE) && \
-			!IS_PASSED(k)))
+#define CHANGED(k)	(!batch[k] || !IN_WORK(word[WORD_OF(k)]))
 #if REQ == 1
 #define BATCH_IS_DONE	true
 #define BATCH_HAS_OTHERS	false
-#define FORGET_BATCH	d_step { batch[0] = 0 }
+#define FORGET_BATCH	d_step { batch[0] = false }
 #elif REQ == 2
 #define BATCH_IS_DONE	(CHANGED(0) && CHANGED(1))
-#define BATCH_HAS_OTHERS	(batch[0] != 0 || batch[1] != 0)
-#define FORGET_BATCH	d_step { batch[0] = 0; batch[1] = 0 }
+#define BATCH_HAS_OTHERS	(batch[0] || batch[1])
+#define FORGET_BATCH	d_step { batch[0] = false; batch[1] = false }
 #else
 #define BATCH_IS_DONE	(CHANGED(0) && CHANGED(1) && CHANGED(2))
-#define BATCH_HAS_OTHERS	(batch[0] != 0 || batch[1] != 0 || batch[2] != 0)
-#define FORGET_BATCH	d_step { batch[0] = 0; batch[1] = 0; batch[2] = 0 }
+#define BATCH_HAS_OTHERS	(batch[0] || batch[1] || batch[2])
+#define FORGET_BATCH	d_step { batch[0] = false; batch[1] = false; batch[2] = false }
 #endif
 
 #define BEHIND	(at == FOLLOWS && gend[GROUP(me)] < end)
@@ -761,8 +781,8 @@ inline change_and_copy()
 proctype Writer(byte me)
 {
 	byte n = 1, at = ASKS, l = 0, own = 0, bf = 0, bt = 0, i = 0, x = 0, h = 0, d = 0;
-	short w = 0, batch[REQ];
-	bool ok = false;
+	short w = 0;
+	bool ok = false, batch[REQ];
 
 	if
 	:: me <= TWO -> n = 2
@@ -795,6 +815,17 @@ proctype Writer(byte me)
 			fi
 		}
 	:: atomic { at == WAITS && SLOT(word[own]) != me -> at = ASKS; own = 0 }
+#if WITHDRAWALS > 0
+	/* withdraw */
+	:: atomic {
+		at == WAITS && withdrawals > 0 && WITHDRAWN(word[own]) && MAY_WITHDRAW ->
+		withdrawals--;
+		d_step { word[own] = WORD(0, me, IDLE); user[own] = 0 };
+		own = 0;
+		at = ASKS;
+		point()
+	   }
+#endif
 	:: atomic {
 		at == WAITS && STATE(word[own]) == PLACED && SLOT(word[own]) == me ->
 		l = VALUE(word[own]);

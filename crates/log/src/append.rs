@@ -23,8 +23,7 @@
 //! the segments have no room for that second record, they first wait for the disk. They also do the
 //! work of a leader that is stopped before it has the latch or after step 5.
 //!
-//! `COPYING` carries no LSN, so a leader that finds it in a word of its batch may wait for the
-//! thread's next record, too.
+//! A leader that waits for its batch may briefly wait for a later record that uses the same word.
 //!
 //! Places are given only within [`record_max`](crate::Log::record_max) bytes of `end`. A reader of
 //! old bytes must expect stores up to that far beyond `end`.
@@ -39,10 +38,10 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_latch::{Exclusive, HolderDied};
-use latchwork_machine::{ConstMachine, Word};
+use latchwork_machine::{Clock, ConstMachine, Level, Word};
 
 use crate::flush::Until;
-use crate::group::{GROUPS, Group, REQUESTS, Request, State};
+use crate::group::{GROUPS, Group, Numbers, REQUESTS, Request, State};
 use crate::layout::{BYTES_SHIFT, Claimed, Shared, Slot};
 use crate::options::{SPINS, YIELDS};
 use crate::point::point;
@@ -52,40 +51,41 @@ use crate::{Error, Lsn, Record, Session};
 /// threads.
 const SLEEPS_AFTER: u32 = SPINS + 10 * YIELDS;
 
+/// If a yield takes longer, in nanoseconds, other threads ran on this processor.
+const OTHERS_RAN: u64 = 4_000;
+
 /// The number of a request word in [`Slot::flight`].
 const WORD: u64 = (1 << BYTES_SHIFT) - 1;
 
 /// A place in the log, and the work that remains for it.
 struct Place<'a, M: ConstMachine> {
     group: &'a Group<M>,
-    /// The thread's request word, and its value.
-    word: &'a M::AtomicU64,
+    /// The number of the thread's request word, and the word's value.
+    number: usize,
     request: Request,
     /// The batch, if this thread led it.
     batch: Option<Batch>,
 }
 
-/// The requests that got places from one leader.
+/// The places that one leader gave.
 struct Batch {
     from: u64,
     to: u64,
-    /// Their request words, by number, and the values of the words.
-    numbers: [u8; REQUESTS],
-    words: [u64; REQUESTS],
-    count: usize,
+    /// The request words that got one.
+    numbers: Numbers,
+}
+
+impl<'a, M: ConstMachine> Place<'a, M> {
+    fn word(&self) -> &'a M::AtomicU64 {
+        self.group.request(self.number)
+    }
 }
 
 impl Batch {
-    fn at(from: u64) -> Self {
-        Self { from, to: from, numbers: [0; REQUESTS], words: [0; REQUESTS], count: 0 }
-    }
-
     /// Gives the next place to a request. Returns the new value of its word.
     fn add(&mut self, number: usize, request: Request) -> Request {
         let placed = request.placed(self.to);
-        self.numbers[self.count] = number as u8;
-        self.words[self.count] = placed.0;
-        self.count += 1;
+        self.numbers = self.numbers.with(Numbers::of(number));
         self.to += request.bytes();
         placed
     }
@@ -197,7 +197,7 @@ impl<M: ConstMachine> Session<M> {
         self.log.buffer_in(shared)?.store(lsn, record.words())?;
         point("append: copied");
         // Release: synchronizes with the Acquire of the thread that moves `end`.
-        place.word.store(place.request.done().0, Release);
+        place.word().store(place.request.done().0, Release);
         point("append: done");
         self.publish(shared, &place, lsn + bytes)?;
         point("append: end");
@@ -231,7 +231,7 @@ impl<M: ConstMachine> Session<M> {
             note(slot, place.request.lsn());
             // Release: orders the note before this exchange, as a repair expects.
             let (placed, copying) = (place.request.0, place.request.copying().0);
-            if place.word.compare_exchange(placed, copying, Release, Relaxed).is_ok() {
+            if place.word().compare_exchange(placed, copying, Release, Relaxed).is_ok() {
                 return Ok(Some(place));
             }
             // This thread was so late that another thread has filled its place.
@@ -259,7 +259,7 @@ impl<M: ConstMachine> Session<M> {
             self.publish(shared, place, batch.to)?;
         }
         // Release: orders this store before the slot's next request.
-        place.word.store(Request::idle(self.slot).0, Release);
+        place.word().store(Request::idle(self.slot).0, Release);
         Ok(())
     }
 
@@ -270,10 +270,11 @@ impl<M: ConstMachine> Session<M> {
         slot: &Slot<M>,
         asked: Request,
     ) -> Result<Place<'a, M>, Error> {
-        let number = M::place().node() as usize % GROUPS;
+        let node = if M::spread(Level::Node) { M::place().node() } else { 0 };
+        let number = node as usize % GROUPS;
         let group = &shared.groups[number];
         let mut own = self.ask(shared, slot, (number, group), asked)?;
-        let mut looks = 0;
+        let (mut spins, mut looks) = (0, SPINS);
         loop {
             point("append: asked");
             let word = group.request(own);
@@ -286,7 +287,7 @@ impl<M: ConstMachine> Session<M> {
                 continue;
             }
             if request.state() != State::Asked {
-                return Ok(Place { group, word, request, batch: None });
+                return Ok(Place { group, number: own, request, batch: None });
             }
             // The claim only keeps other threads away from the latch, so it is taken from a thread
             // that seems to be stopped or dead.
@@ -298,14 +299,37 @@ impl<M: ConstMachine> Session<M> {
                 let _leads = Claimed { word: &group.leader.0, me: self.me() };
                 point("append: leads");
                 if let Some((request, batch)) = self.serve(shared, group, own)? {
-                    return Ok(Place { group, word, request, batch: Some(batch) });
+                    return Ok(Place { group, number: own, request, batch: Some(batch) });
                 }
                 // Relaxed: loaded again above. Else the record has no room yet.
                 if word.load(Relaxed) != asked.0 {
                     continue;
                 }
             }
+            if spins < SPINS {
+                spins += 1;
+                M::relax();
+                continue;
+            }
+            // Where others wait for the processor, a thread takes its request back before it
+            // yields: if it got a place, they would wait for it.
+            // Relaxed, the flag: only this thread stores it.
+            let is_back = self.is_crowded.load(Relaxed)
+                && match shared.append.latch.try_lock(self) {
+                    // No leader answers requests meanwhile.
+                    Some(_latched) if word.load(Relaxed) != asked.0 => continue,
+                    Some(_latched) => {
+                        // Release: as in `decline`.
+                        word.store(Request::idle(self.slot).0, Release);
+                        true
+                    }
+                    None => false,
+                };
             self.wait_in_append(shared, &mut looks)?;
+            if is_back {
+                own = self.ask(shared, slot, (number, group), asked)?;
+                spins = 0;
+            }
         }
     }
 
@@ -331,20 +355,23 @@ impl<M: ConstMachine> Session<M> {
         if last / REQUESTS == number && newest != 0 && uses(group.request(first), done.0) {
             return Ok(first);
         }
-        let (mut end, mut looks) = (group.end.0.load(Relaxed), 0);
+        // Acquire, and below: a repair that finds the request finds no older end.
+        let (mut end, mut looks) = (group.end.0.load(Acquire), 0);
         loop {
             for free in Group::<M>::numbers(first) {
                 let word = group.request(free);
                 let seen = word.load(Relaxed);
-                // Before the request is stored: a leader reads no word beyond `used`.
-                if Request(seen).is_free(end) && group.raise_used(free) && uses(word, seen) {
+                // The bit comes before the request: a leader reads no word without one.
+                if Request(seen).is_free(end) && group.use_request(free) && uses(word, seen) {
                     let bytes = slot.flight.load(Relaxed) & !WORD;
-                    slot.flight.store(bytes | (number * REQUESTS + free) as u64, Relaxed);
+                    // Release: as in `append_if`.
+                    slot.flight.store(bytes | (number * REQUESTS + free) as u64, Release);
                     return Ok(free);
                 }
             }
             // The group's copy of the end may be old.
-            end = shared.end.0.load(Relaxed);
+            // Acquire: as above.
+            end = shared.end.0.load(Acquire);
             self.wait_in_append(shared, &mut looks)?;
         }
     }
@@ -364,21 +391,27 @@ impl<M: ConstMachine> Session<M> {
         let (marked, from) = (shared.found.marked.load(Relaxed), append.reserved.load(Relaxed));
         // Acquire: synchronizes with the Release in `publish`: the end is at this place or beyond.
         let mut room = Room { end: group.end.0.load(Acquire), ahead: self.log.record_max() };
-        let mut batch = Batch::at(from);
-        for number in (own..group.used()).chain(0..own) {
-            let word = group.request(number);
+        let mut batch = Batch { from, to: from, numbers: Numbers::NONE };
+        let asks = |number: usize| {
             // Acquire: synchronizes with the Release in `ask`: the slot's credit is as its thread
             // left it.
-            let request = Request(word.load(Acquire));
-            if number == own && (request.state(), request.slot()) != (State::Asked, Some(self.slot))
-            {
-                shared.turns.end(turn);
-                latched.unchanged();
-                return Ok(None);
-            }
-            if request.state() != State::Asked {
-                continue;
-            }
+            let request = Request(group.request(number).load(Acquire));
+            (request.state() == State::Asked).then_some(request)
+        };
+        let Some(request) = asks(own).filter(|request| request.slot() == Some(self.slot)) else {
+            shared.turns.end(turn);
+            latched.unchanged();
+            return Ok(None);
+        };
+        let mut looks = 0;
+        while request.allows(marked) && !room.fits(shared, from + request.bytes()) && looks < SPINS
+        {
+            // The appends before it do not need the latch to finish.
+            looks += 1;
+            M::relax();
+        }
+        let mut answer = |number: usize, request: Request| {
+            let to = batch.to + request.bytes();
             let answered = if let Some(bytes) = request.asks_for_credit() {
                 if let Some(Ok(slot)) = request.slot().map(|slot| self.log.slot_of(slot)) {
                     // The thread checks its credit afterwards, and finds the reason if it is too
@@ -386,31 +419,31 @@ impl<M: ConstMachine> Session<M> {
                     let _ = self.grant(shared, slot, bytes);
                 }
                 request.placed(0)
-            } else if request.allows(marked) {
-                let (to, mut looks) = (batch.to + request.bytes(), 0);
-                // The appends before it do not need the latch to finish.
-                while !room.fits(shared, to) && number == own && looks < SPINS {
-                    looks += 1;
-                    M::relax();
-                }
-                if !room.fits(shared, to) {
-                    break;
-                }
+            } else if !request.allows(marked) {
+                request.placed(0)
+            } else if room.fits(shared, to) {
                 batch.add(number, request)
             } else {
-                request.placed(0)
+                return None;
             };
             // Release: synchronizes with the Acquire in `place`: the thread sees its credit, and
             // stores only where the end that was loaded here allows it.
-            word.store(answered.0, Release);
+            group.request(number).store(answered.0, Release);
+            Some(answered)
+        };
+        let placed = answer(own, request);
+        if placed.is_some() {
+            let others = group.used().without(Numbers::of(own));
+            let mut requests = others.filter_map(|number| Some((number, asks(number)?)));
+            while requests.next().is_some_and(|(number, request)| answer(number, request).is_some())
+            {
+            }
         }
-        // Relaxed: this thread's own store, if there is one.
-        let placed = Request(group.request(own).load(Relaxed));
         point("append: served");
         append.reserved.store(batch.to, Relaxed);
         shared.turns.end(turn);
         drop(latched);
-        Ok((placed.state() != State::Asked).then_some((placed, batch)))
+        Ok(placed.map(|placed| (placed, batch)))
     }
 
     /// Waits until the end is at `to` or beyond. A leader moves it there.
@@ -427,17 +460,16 @@ impl<M: ConstMachine> Session<M> {
         if batch.from == batch.to {
             return Ok(());
         }
-        for (number, word) in batch.numbers.iter().zip(&batch.words).take(batch.count) {
-            let (request, placed) = (group.request(usize::from(*number)), Request(*word));
-            // The states in which its thread copies the record, and another thread fills the place.
-            let (copying, filling) = (placed.copying().0, placed.without_owner().0);
-            loop {
-                // Acquire: synchronizes with the Release of `DONE`, or with that of a repair.
-                let seen = request.load(Acquire);
-                if seen != *word && seen != copying && seen != filling {
+        for number in batch.numbers {
+            // Acquire: synchronizes with the Release of `DONE`, or with that of a repair. If `end`
+            // is past the record, the word may be used for another one.
+            let state = || Request(group.request(number).load(Acquire)).state();
+            while matches!(state(), State::Placed | State::Copying) {
+                self.wait_in_append(shared, &mut looks)?;
+                // Relaxed: as below. Not in each look: all leaders need the line.
+                if looks > SPINS && shared.end.0.load(Relaxed) >= batch.to {
                     break;
                 }
-                self.wait_in_append(shared, &mut looks)?;
             }
         }
         loop {
@@ -457,20 +489,30 @@ impl<M: ConstMachine> Session<M> {
             }
         }
         point("append: published");
-        if batch.count > 1 || batch.words[0] != place.request.0 {
+        if batch.numbers != Numbers::of(place.number) {
             group.raise_end(batch.to);
         }
         Ok(())
     }
 
-    /// Waits a moment for another thread's part of an append. Spins, then yields, then sleeps and
-    /// completes the work of dead and stopped threads.
+    /// Waits a moment for another thread's part of an append. Spins; then yields, and moves the end
+    /// where other threads wait for the processor; then sleeps and completes the work of dead and
+    /// stopped threads.
     pub(crate) fn wait_in_append(&self, shared: &Shared<M>, looks: &mut u32) -> Result<(), Error> {
         *looks = looks.saturating_add(1);
         if *looks < SPINS {
             M::relax();
         } else if *looks < SLEEPS_AFTER {
+            let before = M::now(Clock::Monotonic);
             M::yield_now();
+            let is_crowded = M::now(Clock::Monotonic).saturating_sub(before) > OTHERS_RAN;
+            // Relaxed: only this thread reads it.
+            self.is_crowded.store(is_crowded, Relaxed);
+            // The leader of the front batch may be one of the threads that do not run.
+            if is_crowded && let Some(latched) = shared.append.latch.try_lock(self) {
+                self.move_end(shared)?;
+                drop(latched);
+            }
             if looks.is_multiple_of(256) {
                 self.check_broken(shared)?;
                 self.end_dead_flights()?;

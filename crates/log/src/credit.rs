@@ -18,7 +18,7 @@
 //! | `held` | bytes of credit kept for the rollback of its transaction | its thread, or a leader |
 //! | `aside` | bytes set aside for rollback, outside of credit | under the latch |
 //!
-//! A leader changes them only for a thread that waits for it.
+//! A leader changes them only for a thread that requested it and still waits.
 //!
 //! Credit is `granted - used - held`. A record of a transaction moves bytes from credit to `held`,
 //! and the commit returns them. So a short transaction touches no shared word for its undo reserve.

@@ -39,8 +39,8 @@ impl<M: ConstMachine> Log<M> {
         &'a self,
         shared: &'a Shared<M>,
     ) -> impl Iterator<Item = Result<Flight<'a, M>, Error>> + 'a {
-        // A thread may continue late, when the end is past its record and the buffer no longer
-        // holds it. Records beyond the end are all in the buffer while no places are given.
+        // A word whose record the end has passed stays `DONE`, and the buffer may no longer hold
+        // the record. Records beyond the end are all in the buffer while no places are given.
         let end = shared.end.0.load(Relaxed);
         let words = shared.groups.iter().flat_map(|group| group.requests());
         words.filter_map(move |word| {
@@ -76,7 +76,7 @@ impl<M: ConstMachine> Log<M> {
             (State::Done, _) if request.lsn() < end => return Ok(None),
             (State::Done, _) => (request.lsn(), self.size_at(request.lsn())?),
         };
-        Ok((lsn >= end).then_some(Flight { word, request, lsn, to: lsn + bytes }))
+        Ok((lsn >= end).then_some(Flight { word, request, lsn, to: lsn.saturating_add(bytes) }))
     }
 
     /// Fills a place with a void record. The latch is held.

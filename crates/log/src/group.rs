@@ -27,6 +27,7 @@
 //! | `PLACED` | `COPYING` | the thread, with a compare-exchange, before it stores in the buffer |
 //! | `COPYING` | `DONE` | the thread, when its record is in the buffer |
 //! | `REFUSED` | `IDLE` | the thread |
+//! | `ASKED` | `IDLE` | the thread, under the latch, before it yields a processor that others use |
 //! | `PLACED` | `PLACED`, `DONE` of no slot | a thread that fills the place of a late owner |
 //! | `ASKED`, `REFUSED` of a dead thread | `IDLE` | its repair: `flight.rs` |
 //! | `PLACED`, `COPYING` of a dead thread | `PLACED`, `DONE` of no slot | its repair: `flight.rs` |
@@ -56,11 +57,11 @@ pub(crate) const GROUPS: usize = 8;
 /// free word.
 pub(crate) const REQUESTS: usize = LINES * PER_LINE;
 /// The lines of request words, and the words of each. Each change of a word takes its line from the
-/// threads that wait for the others, and a leader fetches each line once. 8, 24, 96 and 192
-/// simulated threads append 6.5, 12.8, 30.3 and 31.7 M records a second with 3 lines of 8; 6.5,
-/// 17.4, 33.3 and 31.7 with 6 of 4; 8.1, 11.7, 21.1 and 7.9 with 24 of 1.
+/// threads that wait for the others, but a leader fetches each line once. 8, 24, 96 and 192
+/// simulated threads append 6.5, 12.8, 30.3 and 31.7 M records a second with 3 lines; 6.5, 17.4,
+/// 33.3 and 31.7 with 6; 8.1, 11.7, 21.1 and 7.9 with 24.
 const LINES: usize = 6;
-const PER_LINE: usize = 4;
+const PER_LINE: usize = 8;
 
 const STATE: u64 = 3;
 const SLOT_SHIFT: u32 = 2;
@@ -79,18 +80,48 @@ const _: () = assert!(crate::RECORD_MAX as u64 / UNIT < 1 << SIZE_BITS);
 /// The state that the threads of a node share when they append.
 #[repr(C, align(64))]
 pub(crate) struct Group<M: Machine> {
-    /// Claim: the thread that gives places to the requests. The second word is the number of
-    /// request words that were ever used.
+    /// Claim: the thread that gives places to the requests. The second word has a bit for each
+    /// request word that was ever used.
     pub(crate) leader: Line<M>,
-    /// The end of the log when a leader of this group last moved it: a lower bound, on a line that
-    /// no other node writes.
+    /// A lower bound of the log's end, raised by the leaders of this group, and by threads that
+    /// repair or help. Other nodes write its line seldom.
     pub(crate) end: Line<M>,
-    lines: [Requests<M>; LINES],
+    requests: [M::AtomicU64; REQUESTS],
 }
 
-/// The request words that share a cache line.
-#[repr(C, align(64))]
-struct Requests<M: Machine>([M::AtomicU64; PER_LINE]);
+/// The numbers of some request words of a group, as bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Numbers(u64);
+
+const _: () = assert!(REQUESTS <= u64::BITS as usize);
+
+impl Numbers {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) fn of(number: usize) -> Self {
+        Self(1 << number)
+    }
+
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+impl Iterator for Numbers {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let next = (self.0 != 0).then(|| self.0.trailing_zeros() as usize);
+        // Clears the lowest bit.
+        self.0 &= self.0.wrapping_sub(1);
+        next
+    }
+}
 
 /// The state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +247,7 @@ impl<M: Machine> Group<M> {
 
     /// Returns the request word of this number.
     pub(crate) fn request(&self, number: usize) -> &M::AtomicU64 {
-        &self.lines[number / PER_LINE % LINES].0[number % PER_LINE]
+        &self.requests[number % REQUESTS]
     }
 
     /// Returns the numbers of the request words, in the order in which a thread tries to use them:
@@ -226,22 +257,23 @@ impl<M: Machine> Group<M> {
     }
 
     /// Makes the word of this number one that was used. Returns false if another thread has changed
-    /// the count meanwhile.
-    pub(crate) fn raise_used(&self, number: usize) -> bool {
-        let (used, needed) = (self.leader.1.load(Relaxed), number as u64 + 1);
-        // Relaxed, all: as in `used`.
-        used >= needed || self.leader.1.compare_exchange(used, needed, Relaxed, Relaxed).is_ok()
+    /// the bits meanwhile.
+    pub(crate) fn use_request(&self, number: usize) -> bool {
+        let used = self.leader.1.load(Relaxed);
+        let with = used | 1 << number;
+        // Relaxed, all: the thread stores its request afterwards, with Release.
+        used == with || self.leader.1.compare_exchange(used, with, Relaxed, Relaxed).is_ok()
     }
 
-    /// Returns how many words, from the first on, were ever used.
-    pub(crate) fn used(&self) -> usize {
-        // Relaxed: a thread raises it before it uses a word, see `ask`.
-        (self.leader.1.load(Relaxed) as usize).min(REQUESTS)
+    /// Returns the numbers of the words that were ever used.
+    pub(crate) fn used(&self) -> Numbers {
+        // Relaxed: see `use_request`.
+        Numbers(self.leader.1.load(Relaxed))
     }
 
     /// Returns the words that were ever used.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &M::AtomicU64> {
-        (0..self.used()).map(|number| self.request(number))
+        self.used().map(|number| self.request(number))
     }
 }
 

@@ -188,7 +188,7 @@ pub(crate) struct Note<M: Machine> {
 }
 
 /// In [`Slot::flight`]: above the number of a request word, counted over all groups.
-pub(crate) const BYTES_SHIFT: u32 = 8;
+pub(crate) const BYTES_SHIFT: u32 = 16;
 
 const _: () = assert!(GROUPS * crate::group::REQUESTS <= 1 << BYTES_SHIFT);
 

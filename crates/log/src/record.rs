@@ -222,7 +222,8 @@ impl Record {
 
     /// Creates a void record of `bytes` bytes. Returns `None` if no record has that size.
     pub(crate) fn void(seed: u32, slot: u32, bytes: usize) -> Option<Self> {
-        let (mut record, zeros) = (Self::default(), vec![0; bytes.checked_sub(HEADER)?]);
+        let zeros = bytes.checked_sub(HEADER).filter(|_| bytes <= RECORD_MAX)?;
+        let (mut record, zeros) = (Self::default(), vec![0; zeros]);
         let head = Head { flags: Flags::VOID | Flags::SYSTEM, ..Head::default() };
         record.rebuild(seed, slot, Lsn::NEVER, &head, &[&zeros])?;
         (record.bytes() == bytes).then_some(record)

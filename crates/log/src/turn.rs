@@ -11,7 +11,7 @@
 
 use core::sync::atomic::Ordering::Relaxed;
 
-use latchwork_machine::{Integer, Machine, Word};
+use latchwork_machine::{Integer, Level, Machine, Word};
 
 use crate::line::Line;
 
@@ -32,8 +32,12 @@ pub(crate) struct Turns<M: Machine> {
 }
 
 impl<M: Machine> Turns<M> {
-    /// Draws a number, waits for its turn or for some time, and returns the number.
-    pub(crate) fn wait(&self) -> u64 {
+    /// Draws a number, waits for its turn or for some time, and returns the number. Returns none on
+    /// a machine of one node, which has one leader.
+    pub(crate) fn wait(&self) -> Option<u64> {
+        if !M::spread(Level::Node) {
+            return None;
+        }
         // Relaxed, here and below: the latch orders what leaders do.
         let turn = self.next.0.fetch_add(1, Relaxed);
         for _ in 0..LOOKS {
@@ -43,11 +47,12 @@ impl<M: Machine> Turns<M> {
             }
             (0..ahead as u32 * PAUSES).for_each(|_| M::relax());
         }
-        turn
+        Some(turn)
     }
 
     /// Ends a turn. The latch is held.
-    pub(crate) fn end(&self, turn: u64) {
+    pub(crate) fn end(&self, turn: Option<u64>) {
+        let Some(turn) = turn else { return };
         if self.now.0.load(Relaxed) <= turn {
             self.now.0.store(turn.wrapping_add(1), Relaxed);
         }

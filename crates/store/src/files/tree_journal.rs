@@ -200,7 +200,9 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
         {
             return Ok(());
         }
-        self.much.set(self.much.get() || bytes > self.worker.kept_credit());
+        if !self.has(bytes) && bytes > self.worker.kept_credit() {
+            self.much.set(true);
+        }
         self.worker.log.reserve(bytes).map_err(|why| {
             let why = Error::from(why);
             if why.is_no_space() {
