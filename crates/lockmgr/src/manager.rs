@@ -87,9 +87,9 @@ impl<M: ConstMachine> Manager<M> {
     ///     session.sweep()?;
     ///     for (owner, _label) in session.labelled_orphans()? {
     ///         match session.adopt(owner) {
-    /// =89
+    ///             // Its work is undone here, while its locks are held.
     ///             Ok(adopted) => adopted.end()?,
-    /// =91
+    ///             // Another thread was faster.
     ///             Err(Error::NoOwner(_)) => {}
     ///             Err(error) => return Err(error),
     ///         }

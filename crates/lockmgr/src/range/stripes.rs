@@ -36,7 +36,7 @@ use crate::range::kinds::{KEY_MAX, Span};
 /// let manager = Manager::private(granular::modes())?;
 /// let session = manager.session()?;
 /// let (reader, writer) = (session.owner()?, session.owner()?);
-/// A scan over two stripes, and an insert that it blocks.
+/// // A scan over two stripes, and an insert that it blocks.
 /// let scanned = KeyRange::half_open(b"hammer", b"pliers");
 /// reader.lock_striped(&orders, scanned, RangeKind::ReadNext, Wait::Detect)?;
 /// let insert = KeyRange::key(b"nail");
