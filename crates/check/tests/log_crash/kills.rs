@@ -11,7 +11,7 @@ use crate::{Place, start};
 const FOR_EVER: u64 = 1 << 40;
 
 /// Every place at which a process can be told to die.
-const STEPS: [&str; 39] = [
+pub(crate) const STEPS: [&str; 39] = [
     "reserve: slot",
     "credit: slot",
     "settle: aside",
