@@ -5,9 +5,13 @@ use latchwork_sim::Spec;
 
 fn point(workload: &str, subject: &str, threads: usize, us: f64) -> Point {
     let spec = Spec::shipped("broadwell-ex-192").expect("a machine that is shipped");
+    point_on(&spec, workload, subject, threads, us)
+}
+
+fn point_on(spec: &Spec, workload: &str, subject: &str, threads: usize, us: f64) -> Point {
     let workload = Workload::named(workload).expect("a workload that there is");
     let subject = Subject::named(subject).expect("an engine that there is");
-    let plan = Plan { spec: &spec, workload, subject, threads, ns: us * 1e3, seed: 1 };
+    let plan = Plan { spec, workload, subject, threads, ns: us * 1e3, seed: 1 };
     run(&plan).unwrap_or_else(|error| panic!("{workload:?}, {threads} threads: {error}"))
 }
 
@@ -47,6 +51,18 @@ fn writers_of_a_socket_do_more_than_one_alone() {
         let times = rate(threads) / one;
         assert!(times > 1.6, "{threads} threads, {times} of one: the log's latch is a convoy");
     }
+}
+
+/// Threads that wait in an append must not make others wait, who then yield in turn. Before a
+/// waiting thread moved the log's end itself, 32 threads appended a quarter as much as 8.
+#[test]
+fn four_threads_for_each_processor_append_almost_as_much_as_one() {
+    let text = include_str!("../../sim/machines/xeon-24t.toml");
+    let text = text.replace("cores = 12", "cores = 8").replace("smt = 2", "smt = 1");
+    let spec = Spec::parse(&text).expect("a machine of 8 processors");
+    let rate = |threads| point_on(&spec, "log-append", "log", threads, 4_000.0).ops_per_s;
+    let part = rate(32) / rate(8);
+    assert!(part > 0.7, "{part}");
 }
 
 #[test]

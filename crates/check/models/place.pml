@@ -3,15 +3,13 @@
  * records side by side, and move the log's end.
  *
  * What is modelled: crates/log/src/group.rs (request words), append.rs (ask,
- * serve, note, chain, copy, publish), flight.rs (what is done for records in
+ * serve, note, chain, copy, publish), wait.rs (help), flight.rs (what is done for records in
  * flight of dead and stopped threads) and repair.rs (the latch of a dead
  * thread).
  *
  *   append     store the record's size in the slot; put a request into a word
  *              of the group that is IDLE, or DONE below end; wait until the word
- *              is PLACED, or lead, or take the request back with the latch held
- *              and ask again; note
- *              the slot; say COPYING by a compare-exchange, or ask again if
+ *              is PLACED, or lead; note the slot; say COPYING by a compare-exchange, or ask again if
  *              another thread has filled the place; change the slot;
  *              copy the record, a unit a step; say DONE; wait until the end is
  *              past it.  If the request was refused, say IDLE.
@@ -75,8 +73,7 @@
  * Compile-time numbers: NW writers, of which the last ALONE are in the second
  * group and the others in the first; the first TWO append two records, of one
  * unit and of two, the others one of two; NSW sweepers; DEATHS; STOPS; PASSES;
- * REQ words of a group; REFUSALS requests that may be refused; WITHDRAWALS
- * requests that may be taken back.  Mutants: see the script "run".
+ * REQ words of a group; REFUSALS requests that may be refused.  Mutants: see the script "run".
  */
 
 #ifndef NW
@@ -99,19 +96,6 @@
 #endif
 #ifndef REFUSALS
 #define REFUSALS 0
-#endif
-#ifndef WITHDRAWALS
-#define WITHDRAWALS 0
-#endif
-#ifdef WITHDRAWS_UNLATCHED
-#define MAY_WITHDRAW	true
-#else
-#define MAY_WITHDRAW	(latch == 0)
-#endif
-#ifdef WITHDRAWS_ANY
-#define WITHDRAWN(w)	(SLOT(w) == me)
-#else
-#define WITHDRAWN(w)	(STATE(w) == ASKED && SLOT(w) == me)
 #endif
 #ifndef STOPS
 #define STOPS 0
@@ -158,7 +142,7 @@ byte note_first[ALL + 1], note_last[ALL + 1], note_commits[ALL + 1], note_lsn[AL
 /* the region */
 bool dead[ALL + 1], swept[ALL + 1];
 byte claim[ALL + 1];			/* the thread that repairs for a dead slot */
-byte deaths = DEATHS, refusals = REFUSALS, withdrawals = WITHDRAWALS, stops = STOPS, passes = PASSES;
+byte deaths = DEATHS, refusals = REFUSALS, stops = STOPS, passes = PASSES;
 byte halted;				/* the thread that is stopped */
 byte ndone;
 /* ghosts */
@@ -815,17 +799,6 @@ proctype Writer(byte me)
 			fi
 		}
 	:: atomic { at == WAITS && SLOT(word[own]) != me -> at = ASKS; own = 0 }
-#if WITHDRAWALS > 0
-	/* withdraw */
-	:: atomic {
-		at == WAITS && withdrawals > 0 && WITHDRAWN(word[own]) && MAY_WITHDRAW ->
-		withdrawals--;
-		d_step { word[own] = WORD(0, me, IDLE); user[own] = 0 };
-		own = 0;
-		at = ASKS;
-		point()
-	   }
-#endif
 	:: atomic {
 		at == WAITS && STATE(word[own]) == PLACED && SLOT(word[own]) == me ->
 		l = VALUE(word[own]);

@@ -38,21 +38,14 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_latch::{Exclusive, HolderDied};
-use latchwork_machine::{Clock, ConstMachine, Level, Word};
+use latchwork_machine::{ConstMachine, Word};
 
-use crate::flush::Until;
-use crate::group::{GROUPS, Group, Numbers, REQUESTS, Request, State};
+use crate::group::{Group, Numbers, REQUESTS, Request, State};
 use crate::layout::{BYTES_SHIFT, Claimed, Shared, Slot};
-use crate::options::{SPINS, YIELDS};
+use crate::options::SPINS;
 use crate::point::point;
+use crate::wait::Wait;
 use crate::{Error, Lsn, Record, Session};
-
-/// After this many waits for another thread, a thread sleeps and checks for dead and stopped
-/// threads.
-const SLEEPS_AFTER: u32 = SPINS + 10 * YIELDS;
-
-/// If a yield takes longer, in nanoseconds, other threads ran on this processor.
-const OTHERS_RAN: u64 = 4_000;
 
 /// The number of a request word in [`Slot::flight`].
 const WORD: u64 = (1 << BYTES_SHIFT) - 1;
@@ -270,11 +263,9 @@ impl<M: ConstMachine> Session<M> {
         slot: &Slot<M>,
         asked: Request,
     ) -> Result<Place<'a, M>, Error> {
-        let node = if M::spread(Level::Node) { M::place().node() } else { 0 };
-        let number = node as usize % GROUPS;
-        let group = &shared.groups[number];
+        let (number, group) = shared.group();
         let mut own = self.ask(shared, slot, (number, group), asked)?;
-        let (mut spins, mut looks) = (0, SPINS);
+        let mut wait = Wait::new(group);
         loop {
             point("append: asked");
             let word = group.request(own);
@@ -293,7 +284,7 @@ impl<M: ConstMachine> Session<M> {
             // that seems to be stopped or dead.
             let leader = group.leader.0.load(Relaxed);
             // Acquire: as in `claim`.
-            if (leader == 0 || looks >= SLEEPS_AFTER)
+            if (leader == 0 || wait.is_long())
                 && group.leader.0.compare_exchange(leader, self.me(), Acquire, Relaxed).is_ok()
             {
                 let _leads = Claimed { word: &group.leader.0, me: self.me() };
@@ -306,30 +297,7 @@ impl<M: ConstMachine> Session<M> {
                     continue;
                 }
             }
-            if spins < SPINS {
-                spins += 1;
-                M::relax();
-                continue;
-            }
-            // Where others wait for the processor, a thread takes its request back before it
-            // yields: if it got a place, they would wait for it.
-            // Relaxed, the flag: only this thread stores it.
-            let is_back = self.is_crowded.load(Relaxed)
-                && match shared.append.latch.try_lock(self) {
-                    // No leader answers requests meanwhile.
-                    Some(_latched) if word.load(Relaxed) != asked.0 => continue,
-                    Some(_latched) => {
-                        // Release: as in `decline`.
-                        word.store(Request::idle(self.slot).0, Release);
-                        true
-                    }
-                    None => false,
-                };
-            self.wait_in_append(shared, &mut looks)?;
-            if is_back {
-                own = self.ask(shared, slot, (number, group), asked)?;
-                spins = 0;
-            }
+            self.wait(shared, &mut wait)?;
         }
     }
 
@@ -356,7 +324,7 @@ impl<M: ConstMachine> Session<M> {
             return Ok(first);
         }
         // Acquire, and below: a repair that finds the request finds no older end.
-        let (mut end, mut looks) = (group.end.0.load(Acquire), 0);
+        let (mut end, mut wait) = (group.end.0.load(Acquire), Wait::new(group));
         loop {
             for free in Group::<M>::numbers(first) {
                 let word = group.request(free);
@@ -372,7 +340,7 @@ impl<M: ConstMachine> Session<M> {
             // The group's copy of the end may be old.
             // Acquire: as above.
             end = shared.end.0.load(Acquire);
-            self.wait_in_append(shared, &mut looks)?;
+            self.wait(shared, &mut wait)?;
         }
     }
 
@@ -448,12 +416,12 @@ impl<M: ConstMachine> Session<M> {
 
     /// Waits until the end is at `to` or beyond. A leader moves it there.
     fn publish(&self, shared: &Shared<M>, place: &Place<'_, M>, to: u64) -> Result<(), Error> {
-        let (group, mut looks) = (place.group, 0);
+        let (group, mut wait) = (place.group, Wait::new(place.group));
         let Some(batch) = &place.batch else {
             // Acquire: synchronizes with the Release in `raise_end`: an end that this thread loads
             // later is no older.
             while group.end.0.load(Acquire) < to {
-                self.wait_in_append(shared, &mut looks)?;
+                self.wait(shared, &mut wait)?;
             }
             return Ok(());
         };
@@ -465,9 +433,9 @@ impl<M: ConstMachine> Session<M> {
             // is past the record, the word may be used for another one.
             let state = || Request(group.request(number).load(Acquire)).state();
             while matches!(state(), State::Placed | State::Copying) {
-                self.wait_in_append(shared, &mut looks)?;
+                self.wait(shared, &mut wait)?;
                 // Relaxed: as below. Not in each look: all leaders need the line.
-                if looks > SPINS && shared.end.0.load(Relaxed) >= batch.to {
+                if wait.looks() > SPINS && shared.end.0.load(Relaxed) >= batch.to {
                     break;
                 }
             }
@@ -480,7 +448,7 @@ impl<M: ConstMachine> Session<M> {
                 break;
             }
             if end < batch.from {
-                self.wait_in_append(shared, &mut looks)?;
+                self.wait(shared, &mut wait)?;
                 continue;
             }
             // Release: synchronizes with the Acquire of every thread that reads below `end`.
@@ -491,51 +459,6 @@ impl<M: ConstMachine> Session<M> {
         point("append: published");
         if batch.numbers != Numbers::of(place.number) {
             group.raise_end(batch.to);
-        }
-        Ok(())
-    }
-
-    /// Waits a moment for another thread's part of an append. Spins; then yields, and moves the end
-    /// where other threads wait for the processor; then sleeps and completes the work of dead and
-    /// stopped threads.
-    pub(crate) fn wait_in_append(&self, shared: &Shared<M>, looks: &mut u32) -> Result<(), Error> {
-        *looks = looks.saturating_add(1);
-        if *looks < SPINS {
-            M::relax();
-        } else if *looks < SLEEPS_AFTER {
-            let before = M::now(Clock::Monotonic);
-            M::yield_now();
-            let is_crowded = M::now(Clock::Monotonic).saturating_sub(before) > OTHERS_RAN;
-            // Relaxed: only this thread reads it.
-            self.is_crowded.store(is_crowded, Relaxed);
-            // The leader of the front batch may be one of the threads that do not run.
-            if is_crowded && let Some(latched) = shared.append.latch.try_lock(self) {
-                self.move_end(shared)?;
-                drop(latched);
-            }
-            if looks.is_multiple_of(256) {
-                self.check_broken(shared)?;
-                self.end_dead_flights()?;
-            }
-        } else {
-            self.check_broken(shared)?;
-            let before = shared.end.0.load(Relaxed);
-            self.nap();
-            self.end_dead_flights()?;
-            let end = shared.end.0.load(Relaxed);
-            // A leader may be stopped or dead between the end and its group's copy of it.
-            shared.groups.iter().for_each(|group| group.raise_end(end));
-            if end == before {
-                let latched = self.latch()?;
-                self.move_end(shared)?;
-                let has_room = self.pass_over(shared)?;
-                drop(latched);
-                if !has_room {
-                    // A failure is ignored here: the write is tried again after the next nap.
-                    let _ = self.advance(Lsn(before.saturating_sub(1)), Until::Written);
-                    let _ = self.make_segment(shared.prepared.0.load(Relaxed));
-                }
-            }
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use crate::group::{Request, State};
 use crate::layout::Shared;
 use crate::point::point;
 use crate::record::extent;
+use crate::wait::Wait;
 use crate::{Error, Log, Record, Session};
 
 /// A record in flight.
@@ -166,16 +167,17 @@ impl<M: ConstMachine> Session<M> {
     /// from the note. This process has claimed the slots. Another thread may have ended one of
     /// these requests before.
     pub(crate) fn end_flights_of(&self, dead: impl Iterator<Item = u32>) -> Result<(), Error> {
-        let (shared, mut to, mut looks) = (self.log.shared()?, 0, 0);
+        let (shared, mut to) = (self.log.shared()?, 0);
         for dead in dead {
             let latched = self.latch()?;
             self.end_flight(shared, dead)?;
             to = shared.append.reserved.load(Relaxed);
             drop(latched);
         }
+        let mut wait = Wait::new(shared.group().1);
         // Acquire: synchronizes with the Release that moved the end: the records are in the buffer.
         while shared.end.0.load(Acquire) < to {
-            self.wait_in_append(shared, &mut looks)?;
+            self.wait(shared, &mut wait)?;
         }
         Ok(())
     }

@@ -27,7 +27,6 @@
 //! | `PLACED` | `COPYING` | the thread, with a compare-exchange, before it stores in the buffer |
 //! | `COPYING` | `DONE` | the thread, when its record is in the buffer |
 //! | `REFUSED` | `IDLE` | the thread |
-//! | `ASKED` | `IDLE` | the thread, under the latch, before it yields a processor that others use |
 //! | `PLACED` | `PLACED`, `DONE` of no slot | a thread that fills the place of a late owner |
 //! | `ASKED`, `REFUSED` of a dead thread | `IDLE` | its repair: `flight.rs` |
 //! | `PLACED`, `COPYING` of a dead thread | `PLACED`, `DONE` of no slot | its repair: `flight.rs` |

@@ -19,7 +19,7 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use latchwork_latch::OptLatch;
-use latchwork_machine::{Machine, Word};
+use latchwork_machine::{Level, Machine, Word};
 use latchwork_region::Plain;
 
 use crate::Lsn;
@@ -78,6 +78,13 @@ pub(crate) struct Shared<M: Machine> {
 }
 
 impl<M: Machine> Shared<M> {
+    /// Returns the group of the calling thread's node, and the group's number.
+    pub(crate) fn group(&self) -> (usize, &Group<M>) {
+        let node = if M::spread(Level::Node) { M::place().node() } else { 0 };
+        let number = node as usize % GROUPS;
+        (number, &self.groups[number])
+    }
+
     /// Returns the place up to which the log is durable, to store in a record. Returns
     /// [`Lsn::NEVER`](crate::Lsn::NEVER) if the place is so far back that the 36 bits of it in a
     /// record are ambiguous.

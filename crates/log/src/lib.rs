@@ -76,6 +76,7 @@ mod spans;
 mod turn;
 mod undo_reserve;
 mod view;
+mod wait;
 
 pub use crate::error::Error;
 pub use crate::flush::Mode;

@@ -1,7 +1,6 @@
 //! The log as seen by one process, and the session of a thread.
 
 use core::fmt;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 use std::path::Path;
@@ -66,8 +65,6 @@ pub struct Session<M: ConstMachine = Native> {
     pub(crate) log: Log<M>,
     pub(crate) slot: u32,
     number: HolderNumber,
-    /// Whether other threads ran on its processor when it yielded last.
-    pub(crate) is_crowded: AtomicBool,
 }
 
 impl<M: ConstMachine> Log<M> {
@@ -226,12 +223,7 @@ impl<M: ConstMachine> Log<M> {
     /// Returns [`Error::Threads`] if the slot's number is not below [`Options::threads`].
     pub fn session(&self, thread: &Thread<M>) -> Result<Session<M>, Error> {
         let number = number_of(thread.number(), self.inner.threads)?;
-        Ok(Session {
-            log: self.clone(),
-            slot: thread.number(),
-            number,
-            is_crowded: AtomicBool::new(false),
-        })
+        Ok(Session { log: self.clone(), slot: thread.number(), number })
     }
 
     /// Returns the maximum size of the buffer and the full size of a segment, in bytes.
@@ -339,7 +331,7 @@ impl<M: ConstMachine> Session<M> {
     pub(crate) fn of_sweeper(log: &Log<M>, thread: &Thread<M>) -> Result<Self, Error> {
         let slot = thread.number();
         let number = HolderNumber::new(slot + 1).ok_or(Error::Threads(slot))?;
-        Ok(Self { log: log.clone(), slot, number, is_crowded: AtomicBool::new(false) })
+        Ok(Self { log: log.clone(), slot, number })
     }
 
     /// Returns the log.

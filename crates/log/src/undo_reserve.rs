@@ -33,6 +33,7 @@ use crate::flush::Until;
 use crate::layout::{Shared, Slot};
 use crate::point::point;
 use crate::record::ASIDE_LEAST;
+use crate::wait::Wait;
 use crate::{Error, Lsn, Session};
 
 impl<M: ConstMachine> Session<M> {
@@ -203,7 +204,7 @@ impl<M: ConstMachine> Session<M> {
     pub fn mark_with(&self, image: u64, pages: u64) -> Result<Lsn, Error> {
         let shared = self.log.shared()?;
         let append = &shared.append;
-        let (marked, mut looks) = loop {
+        let marked = loop {
             let latched = self.latch()?;
             let end = append.reserved.load(Relaxed);
             // Bytes held for records that are appended concurrently may be counted or not: those
@@ -227,14 +228,15 @@ impl<M: ConstMachine> Session<M> {
             }
             drop(latched);
             if fits {
-                break (end, 0);
+                break end;
             }
             self.make_segment(prepared)?;
         };
         // Records that got their places before the mark may still be in copying.
+        let mut wait = Wait::new(shared.group().1);
         // Acquire: synchronizes with the Release that moves the end behind them.
         while shared.end.0.load(Acquire) < marked {
-            self.wait_in_append(shared, &mut looks)?;
+            self.wait(shared, &mut wait)?;
         }
         Ok(Lsn(marked))
     }
