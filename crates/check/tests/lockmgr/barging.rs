@@ -1,4 +1,4 @@
-//! A lock that is let go is free until the waiter that was called has come for it.
+//! A released lock is free until the waiter that was called has taken it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ fn asks(owner: &Owner<'_>, mode: latchwork_lockmgr::Mode) -> Step {
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A waker that says when it is called.
+/// A waker that sends a message when it is called.
 struct Says(Sender<()>);
 
 impl Wake for Says {
@@ -53,10 +53,10 @@ fn a_request_goes_before_one_that_is_called_and_never_without_the_option() {
         one.release_all().unwrap();
         assert_eq!(asks(&three, X) == Step::Granted, passes);
         if passes {
-            assert_eq!(two.poll(), Ok(None), "it came, and was too late");
-            assert_eq!(asks(&one, X), Step::Waiting, "behind two, which waits again");
+            assert_eq!(two.poll(), Ok(None), "the waiter came too late and waits again");
+            assert_eq!(asks(&one, X), Step::Waiting, "the request must queue behind the waiter");
             three.release_all().unwrap();
-            assert_eq!(one.poll(), Ok(None), "nobody called it");
+            assert_eq!(one.poll(), Ok(None), "the waiter was called too early");
         }
         assert_eq!(two.poll(), Ok(Some(Ok(()))));
         assert_eq!(session.totals().unwrap().waiting, 1);
@@ -86,7 +86,7 @@ fn an_owner_that_was_aborted_passes_nobody_and_readers_do_not_either() {
     assert_eq!(asks(&one, X), Step::Waiting);
     assert_eq!(two.poll(), Ok(Some(Ok(()))));
     two.release_all().unwrap();
-    assert_eq!(asks(&three, S), Step::Waiting, "behind one, which is called");
+    assert_eq!(asks(&three, S), Step::Waiting, "the request must queue behind the called waiter");
     assert_eq!(one.poll(), Ok(Some(Ok(()))));
 }
 
@@ -122,7 +122,7 @@ fn a_future_that_is_called_is_woken() {
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
     let (waker, woken) = says();
-    // The task looks by itself after an hour: see `detect_after`.
+    // Without a call the task would poll after an hour: see `detect_after`.
     let comes = || woken.recv_timeout(Duration::from_secs(60)).expect("the waker is called");
     one.lock(NAME, X).unwrap();
     let mut future = Box::pin(two.lock_async(NAME, X));
@@ -131,7 +131,7 @@ fn a_future_that_is_called_is_woken() {
     one.release_all().unwrap();
     comes();
     assert_eq!(asks(&three, X), Step::Granted);
-    assert!(poll().is_pending(), "it came, and was too late");
+    assert!(poll().is_pending(), "the task came too late and waits again");
     three.release_all().unwrap();
     comes();
     assert_eq!(poll(), Poll::Ready(Ok(())));
@@ -149,7 +149,7 @@ fn all_threads_come_to_their_turn() {
                     for _ in 0..2000 {
                         let owner = session.owner().unwrap();
                         owner.lock(NAME, X).unwrap();
-                        // Not atomically: the lock has to keep others out.
+                        // Not an atomic increment: the lock must exclude other threads.
                         count.store(count.load(Relaxed) + 1, Relaxed);
                         owner.release_all().unwrap();
                     }

@@ -1,4 +1,4 @@
-//! Locks on ranges of keys: which conflict, and who waits for whom.
+//! Locks on ranges of keys: which kinds conflict, and which requests wait for which.
 
 use core::ops::Bound;
 
@@ -29,7 +29,7 @@ fn wish<'o, 's>(
 
 #[test]
 fn kinds_conflict_as_in_innodb() {
-    // Held by row, wanted by column; and what InnoDB does not have, an insert that is its record.
+    // Held by row, wanted by column. Unlike InnoDB, an insert also locks its record.
     #[rustfmt::skip]
     let stops = [
         //RR WR G RN WN I Ins
@@ -52,7 +52,7 @@ fn kinds_conflict_as_in_innodb() {
                 let expected = if stop == 1 { Err(Error::NotGranted) } else { Ok(()) };
                 assert_eq!(never(&b, KeyRange::key(b"c"), wanted), expected);
                 assert_eq!(never(&b, KeyRange::key(b"d"), wanted), Ok(()));
-                // One's own claims stop nobody.
+                // An owner's own claims do not block it.
                 assert_eq!(never(&a, KeyRange::key(b"b"), wanted), Ok(()));
                 assert_eq!(
                     b.lock_range(b"other", KeyRange::key(b"c"), wanted, Wait::Never),
@@ -64,7 +64,7 @@ fn kinds_conflict_as_in_innodb() {
     }
 }
 
-/// A range, keys in it, and keys out of it.
+/// A range, keys inside it, and keys outside it.
 type Ends = (KeyRange<'static>, &'static [&'static [u8]], &'static [&'static [u8]]);
 
 #[test]
@@ -115,7 +115,7 @@ fn what_cannot_be_is_said() {
     let name = [7; 201];
     assert_eq!(a.lock_range(&name, KeyRange::all(), Gap, Wait::Never), Err(Error::Keyspace(201)));
     assert_eq!(a.unlock_range(SPACE, KeyRange::all(), Gap), Err(Error::NotHeld));
-    // The longest of all.
+    // The longest key.
     let last = vec![b'z'; KEY_MAX];
     never(&a, KeyRange::next_key(&long[1..], &last), WriteNext).unwrap();
     a.lock_range(&name[1..], KeyRange::all(), Gap, Wait::Never).unwrap();
@@ -124,7 +124,7 @@ fn what_cannot_be_is_said() {
     assert_eq!(never(&b, KeyRange::key(&long[1..]), ReadRecord), Ok(()));
     drop((a, b));
     nothing_is_left(&session);
-    // Modes of which none stops another have no ranges.
+    // A set of modes without a conflict has no ranges.
     let spec = latchwork_lockmgr::ModesSpec {
         names: &["all"],
         conflicts: &[0],
@@ -210,7 +210,7 @@ fn two_inserters(modes: latchwork_lockmgr::Modes) {
     let (from_a, from_b) =
         (wish(&a, KeyRange::key(b"15"), Intention), wish(&b, KeyRange::key(b"16"), Intention));
     assert_eq!(session.detect(), Ok(1));
-    // The younger is the victim, and is told all: who waits for which gap.
+    // The younger owner is the victim; its report names who waits for which gap.
     let Ok(Some(Err(Error::Deadlock(cycle)))) = from_b.poll() else { panic!("no victim") };
     assert_eq!(cycle.len(), 2);
     assert_eq!((cycle[0].owner, cycle[1].owner), (b.id(), a.id()));
@@ -253,7 +253,7 @@ fn a_cycle_through_ranges_and_objects_is_found() {
 
 #[test]
 fn there_are_no_phantoms() {
-    // What was scanned stays as it was: no insert into it, none but outside of it.
+    // A scanned range stays unchanged: inserts into it wait, inserts outside it do not.
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (scan, insert) = (session.owner().unwrap(), session.owner().unwrap());
@@ -262,7 +262,7 @@ fn there_are_no_phantoms() {
     let waits = wish(&insert, KeyRange::key(b"c"), Insert);
     scan.release_all().unwrap();
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
-    // And what was inserted and may go again is not scanned.
+    // A key that was inserted and may be rolled back cannot be scanned.
     let waits = wish(&scan, KeyRange::half_open(b"b", b"d"), ReadNext);
     insert.release_all().unwrap();
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
@@ -276,8 +276,8 @@ fn wishes_keep_their_turn() {
     let (reader, writer, late, apart) = (owner(), owner(), owner(), owner());
     never(&reader, KeyRange::half_open(b"a", b"c"), ReadRecord).unwrap();
     let writes = wish(&writer, KeyRange::half_open(b"b", b"d"), WriteRecord);
-    // Readers that come later do not starve the writer; those elsewhere go by, and so does who
-    // would wait for itself.
+    // Later readers do not starve the writer. Requests for other keys pass, and so does the
+    // request of an owner that the writer waits for.
     let reads = wish(&late, KeyRange::key(b"c"), ReadRecord);
     assert_eq!(never(&apart, KeyRange::key(b"a"), ReadRecord), Ok(()));
     assert_eq!(never(&reader, KeyRange::key(b"b"), ReadRecord), Ok(()));
@@ -297,7 +297,8 @@ fn a_victim_behind_a_mere_wish_goes_before_it() {
     late.lock(b"object", granular::X).unwrap();
     let writes = wish(&writer, KeyRange::key(b"k"), WriteRecord);
     reader.request(b"object", granular::X, Wait::Detect).unwrap();
-    // The youngest waits for a wish, that for the reader, and that for the youngest.
+    // The youngest waits for the writer's request, the writer for the reader, the reader for the
+    // youngest.
     let reads = wish(&late, KeyRange::key(b"k"), ReadRecord);
     assert_eq!(session.detect(), Ok(1));
     assert_eq!(reads.poll(), Ok(Some(Ok(()))));
@@ -320,7 +321,7 @@ fn a_wish_is_withdrawn() {
     drop(waits);
     assert_eq!(b.held(), Ok(0));
     assert_eq!(never(&c, KeyRange::key(b"k"), ReadRecord), Ok(()));
-    // It has the ticket, and does not know it yet: what is dropped then is nothing either.
+    // Dropped after it was granted the ticket, before it was polled.
     let waits = wish(&b, KeyRange::all(), WriteNext);
     a.release_all().unwrap();
     c.release_all().unwrap();
@@ -330,7 +331,7 @@ fn a_wish_is_withdrawn() {
     let until = latchwork_machine::Deadline::after::<latchwork_machine::Native>(soon);
     let end = b.lock_range(SPACE, KeyRange::all(), ReadNext, Wait::Until(until));
     assert_eq!((end, b.held()), (Err(Error::TimedOut), Ok(0)));
-    // The older dies not, the younger does; and a killed one fails where it waits.
+    // An older owner waits, a younger one dies; a killed owner's wait fails.
     let end = b.request_range(SPACE, KeyRange::all(), ReadNext, Wait::Die).map(|r| r.step());
     assert_eq!(end, Ok(Step::Waiting));
     never(&c, KeyRange::all(), Intention).unwrap();
@@ -379,7 +380,7 @@ fn ranges_are_seen() {
 
 #[test]
 fn threads_insert_and_scan() {
-    // A bitmap of keys: who scans finds the same twice, who inserts is alone at its key.
+    // A bitmap of keys: a scan reads the same twice, an insert is alone at its key.
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let keys: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
@@ -410,7 +411,7 @@ fn threads_insert_and_scan() {
                     }
                     let before = sum();
                     std::thread::yield_now();
-                    assert_eq!(sum(), before, "a phantom");
+                    assert_eq!(sum(), before, "a phantom appeared");
                     let key = below(64);
                     let bytes = key.to_be_bytes();
                     let one = KeyRange::key(&bytes);
@@ -426,7 +427,11 @@ fn threads_insert_and_scan() {
                     let was = keys[key as usize].load(Relaxed);
                     keys[key as usize].store(was + me, Relaxed);
                     std::thread::yield_now();
-                    assert_eq!(keys[key as usize].load(Relaxed), was + me, "not alone");
+                    assert_eq!(
+                        keys[key as usize].load(Relaxed),
+                        was + me,
+                        "two inserts at one key"
+                    );
                 }
             });
         }
@@ -441,7 +446,7 @@ fn ranges_that_read_are_given_back_with_the_reads() {
     let session = manager.session().unwrap();
     let a = session.owner().unwrap();
     for kind in RangeKind::ALL {
-        // Twice, to be sure that counts do not matter.
+        // Locked twice: counts must not matter.
         never(&a, KeyRange::key(b"c"), kind).unwrap();
         never(&a, KeyRange::key(b"c"), kind).unwrap();
     }
@@ -454,7 +459,7 @@ fn ranges_that_read_are_given_back_with_the_reads() {
     }
     assert_eq!((a.holds(b"read").unwrap(), a.held()), (None, Ok(5)));
     assert_eq!(session.totals().unwrap().ranges, 4);
-    // While it waits it gives nothing back.
+    // While the owner waits, it releases nothing.
     let b = session.owner().unwrap();
     never(&b, KeyRange::key(b"d"), ReadNext).unwrap();
     let request = wish(&b, KeyRange::key(b"c"), WriteRecord);
@@ -493,8 +498,8 @@ fn ranges_are_given_back_where_there_is_no_room() {
     }
 }
 
-/// An owner that waits for a range, and is told to wait no longer by other means, has not got the
-/// ticket of the claim in its way: that is another's still.
+/// A wait for a range that is cancelled through the owner does not give the waiter the ticket of
+/// the blocking claim; the holder keeps it.
 #[test]
 fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -504,7 +509,7 @@ fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
     never(&holder, range, WriteNext).unwrap();
     let request = wish(&waiter, range, WriteNext);
     assert_eq!(waiter.cancel(), Ok(true));
-    assert_eq!(request.poll(), Ok(None), "it asks again");
+    assert_eq!(request.poll(), Ok(None), "the request was not repeated");
     assert_eq!(holder.holds_range(SPACE, range, WriteNext), Ok(Some(1)));
     assert_eq!(waiter.holds_range(SPACE, range, WriteNext), Ok(None));
     holder.release_all().unwrap();
@@ -516,7 +521,7 @@ fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
     nothing_is_left(&session);
 }
 
-/// What was refused does not say later that it was granted.
+/// A refused request does not report success later.
 #[test]
 fn a_request_that_has_failed_stays_so() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();

@@ -1,4 +1,4 @@
-//! Ranges where strong locks are kept at once, after a while, or never: they end with their owner.
+//! Ranges where strong locks are reserved at once, later, or never: they end with their owner.
 
 use latchwork_check::left;
 use latchwork_lockmgr::{
@@ -9,7 +9,7 @@ use latchwork_region::Region;
 
 use RangeKind::{Gap, Insert, ReadNext, WriteNext};
 
-/// Never, at once, at the second time, never in practice.
+/// Never; at once; at the second time; practically never.
 const AFTER: [u32; 4] = [0, 1, 2, u32::MAX];
 
 fn manager(keep_after: u32) -> Manager {
@@ -22,7 +22,7 @@ fn take(owner: &Owner<'_>, key: &[u8], kind: RangeKind) -> Result<(), Error> {
     owner.lock_range(b"orders", KeyRange::key(key), kind, Wait::Never)
 }
 
-/// Each way in which a range may end, with what remains to be released elsewhere.
+/// Each way to end a range, and whether other claims remain.
 #[test]
 fn a_range_ends_however_its_owner_ends_it() {
     type End = fn(&Owner<'_>);
@@ -86,7 +86,7 @@ fn a_savepoint_ends_the_ranges_behind_it() {
     }
 }
 
-/// Who waits for a range asks for its ticket, again and again: it is kept for nobody.
+/// A waiting request for a range asks for its ticket repeatedly; the ticket is not reserved for it.
 #[test]
 fn a_ticket_that_is_waited_for_is_kept_for_nobody() {
     for modes in [granular::modes, shared::modes] {

@@ -1,4 +1,4 @@
-//! Locks on ranges of keys beside a plain list of intervals, step by step.
+//! Locks on ranges of keys compared with a list of intervals, step by step.
 
 use core::ops::Bound;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const SPACE: &[u8] = b"orders";
 
-/// A list of intervals, and nothing else.
+/// An interval of the list.
 #[derive(Clone, Debug)]
 struct Claim {
     owner: usize,
@@ -102,7 +102,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..100)
 }
 
-/// A range by two numbers: its ends are of all sorts.
+/// A range by two numbers, with all kinds of bounds.
 fn range_of(a: u8, b: u8) -> KeyRange<'static> {
     let end = |n: u8, other: bool| match (KEYS.get(n as usize), other) {
         (None, _) => Bound::Unbounded,
@@ -192,7 +192,7 @@ fn compare(operations: &[Operation]) {
     nothing_is_left(&session);
 }
 
-/// Each looks for itself, until nothing changes; both in the same order.
+/// Polls all waiting requests until nothing changes, in the same order in both.
 fn settle(naive: &mut Naive, waiting: &mut [Option<RangeRequest<'_, '_>>]) {
     loop {
         let mut changed = false;

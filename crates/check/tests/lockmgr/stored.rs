@@ -1,5 +1,5 @@
-//! Owners that hold their manager by count: they are stored, sent, renewed, and so are the futures
-//! of what they ask for.
+//! Owners that share ownership of their manager: they are stored, sent to other threads, renewed,
+//! and so are futures of their requests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use latchwork_lockmgr::{Error, KeyRange, Manager, OwnerOptions, RangeKind, Store
 use latchwork_machine::Deadline;
 use latchwork_machine::Native;
 
-/// What a server keeps for a connection.
+/// The state of a connection in a server.
 struct Connection {
     owner: StoredOwner,
     rows: usize,
@@ -92,7 +92,7 @@ where
 {
     let mut future = Box::pin(future);
     let first = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(first.is_pending(), "it has to wait");
+    assert!(first.is_pending(), "the future should wait");
     thread::scope(|scope| {
         let ended = scope.spawn(move || {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -1,5 +1,5 @@
-//! The ends of tables, as one transaction meets them again and again; and what it meets when it
-//! asks very often, or for very much.
+//! The ends of tables in repeated operations of one transaction; and transactions with very many
+//! operations.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -175,7 +175,7 @@ fn what_was_read_is_held_and_nothing_else() {
     }
 }
 
-/// Puts records, and raises each by one if it is still there: how much that is in all.
+/// Inserts records, and increments each if it still exists. Returns the sum of all values.
 fn put_all(store: &Store<Native>, patience: &TxnOptions, rows: impl Iterator<Item = u64>) -> u64 {
     let mut sum = 0;
     for row in rows {
@@ -187,7 +187,7 @@ fn put_all(store: &Store<Native>, patience: &TxnOptions, rows: impl Iterator<Ite
     sum
 }
 
-/// Takes records from an end until there was none for long.
+/// Takes records from an end until none was found for long.
 fn take_all(store: &Store<Native>, patience: &TxnOptions, back: bool) -> Vec<(u64, u64)> {
     let (mut taken, mut idle) = (Vec::new(), 0);
     while idle < 400 {
@@ -230,7 +230,7 @@ fn each_record_is_taken_by_one() {
     }
 }
 
-/// Two that remove the same range at the same time removed as many in all as there were.
+/// Two transactions that remove the same range concurrently count each record once.
 #[test]
 fn what_a_range_lost_is_counted_once() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
@@ -273,7 +273,7 @@ fn a_record_may_be_touched_more_often_than_locks_are_counted() {
         let counts = store.counts().unwrap();
         assert_eq!((counts.locks, counts.transactions), (0, 0));
     }
-    // It is held all the while.
+    // The lock is held throughout.
     let mut one = store.begin().unwrap();
     for _ in 0..OFTEN {
         one.get_for_update(&ROWS, 1).unwrap();
@@ -328,7 +328,7 @@ fn pages_of_what_is_rolled_back_are_used_again() {
     assert_eq!(store.space().unwrap().lost, 0);
 }
 
-/// A prepared transaction has its locks again after a crash, or the store says what it needs.
+/// A prepared transaction has its locks again after a crash, or the open reports the limit.
 #[test]
 fn locks_of_a_prepared_one_that_have_no_room_are_told() {
     const MANY: u64 = 40_000;
@@ -360,7 +360,7 @@ fn what_cannot_be_read_is_not_removed() {
     const RAW: Table<Raw, Raw> = Table::new("rows");
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 1).unwrap();
-    // A tool has written no row of the table.
+    // A tool has written invalid rows.
     let (one, text) = (ROWS.key(&1).unwrap(), b"\x20text");
     store.put(&RAW, &one, &[1, 2, 3]).unwrap();
     store.put(&RAW, text, &[]).unwrap();

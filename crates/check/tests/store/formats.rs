@@ -60,7 +60,7 @@ fn values_of_each_format_come_back() {
     let at = |bytes: &[u8]| Plain::<Point>::view(bytes, |point| point.at[1].get());
     assert_eq!(store.read(|tx| tx.get_with(&plain, 1, at)), Ok(Some(Ok(5))));
     assert_eq!(store.get(&plain, 1), Ok(Some(point)));
-    // One is not read as the other, and each has its name.
+    // A value of one format is not read as another; each format has its name.
     let other: Table<u64, Postcard<Order>> = Table::new("json");
     assert!(matches!(store.get(&other, 1), Err(Error::TableType { .. })));
     let said = [<Json<Order>>::TYPE, <Postcard<Order>>::TYPE, <Plain<Point>>::TYPE];

@@ -1,4 +1,4 @@
-//! Removed records: there for who may ask for them, and then gone.
+//! Removed records stay for snapshots that can see them, and are then dropped.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ fn the_room_of_removed_records_is_used_again() {
     let (disk, store, mut there) = begun(&mut random);
     churn(&store, &mut there, &mut random, 15_000);
     store.checkpoint().unwrap();
-    // Five of them fill a page; pages do not grow together again.
+    // Five of them fill a page; pages are not merged.
     let pages = pages(&disk);
     println!("{pages} pages");
     assert!(pages < 700, "{pages} pages for 500 records");

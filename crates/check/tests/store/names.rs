@@ -1,4 +1,4 @@
-//! Tables whose names are made at run time.
+//! Tables whose names are created at run time.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -19,7 +19,7 @@ fn ten_thousand_tables_of_one_name_are_one() {
         let name = ["ro", "ws"].concat();
         let table: Table<u64, u64> = match number % 2 {
             0 => Table::named(&name),
-            // Each is another string.
+            // A new string each time.
             _ => Table::new(name.leak()),
         };
         let found = store.write(|tx| {
@@ -34,7 +34,7 @@ fn ten_thousand_tables_of_one_name_are_one() {
     assert!(core::ptr::eq(one.name(), Table::<&str, ()>::named(&["ro", "ws"].concat()).name()));
 }
 
-/// A child of a fork makes names, whatever threads of its parent were just at it.
+/// The child of a fork creates names, whatever the parent's threads were doing at the fork.
 #[test]
 fn the_child_of_a_fork_makes_names() {
     let stop = AtomicBool::new(false);
@@ -48,7 +48,7 @@ fn the_child_of_a_fork_makes_names() {
         }
         for _ in 0..300 {
             let status = in_child(|| {
-                // SAFETY: has this process killed should it wait.
+                // SAFETY: kills this process if it waits.
                 unsafe { libc::alarm(20) };
                 let (one, two) = (Table::<u64, u64>::named("a"), Table::<u64, u64>::named("a"));
                 assert!(core::ptr::eq(one.name(), two.name()));
@@ -75,7 +75,7 @@ fn names_and_keys_that_are_too_long_are_told() {
     assert_eq!(store.tables(), Ok(vec![longest.name().to_owned()]));
     assert!(error.to_string().contains("901 bytes") && !error.is_retryable(), "{error}");
 
-    // All that begins with a key that cannot be.
+    // All values of a key that is too long.
     const TAGS: Multi<&str, u64> = Multi::new("tags");
     let key = "k".repeat(KEY_MAX + 1);
     let is_it = |error: Error| matches!(error, Error::KeyTooLong { .. });

@@ -1,4 +1,4 @@
-//! Values: bytes, and back again.
+//! Values: encoding and decoding.
 
 use latchwork_disk::Simulated;
 use latchwork_store::{Mode, Table, Value, ValueError};
@@ -14,14 +14,14 @@ fn bytes<V: Value>(value: &V::Of<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What is read is written as it was, and the other way round.
+/// A value decodes to itself after encoding.
 fn comes_back<V: Value<Owned: PartialEq + core::fmt::Debug>>(value: &V::Owned) {
     let written = bytes::<V>(&V::lend(value));
     assert_eq!(V::WIDTH.unwrap_or(written.len()), written.len());
     assert_eq!(V::decode(&written).as_ref(), Ok(value));
 }
 
-/// Any bytes are a value in one way, or an error.
+/// Bytes either fail to decode, or encode to the same bytes again.
 fn is_one_or_none<V: Value>(found: &[u8]) {
     if let Ok(value) = V::decode(found) {
         assert_eq!(bytes::<V>(&V::lend(&value)), found);
@@ -67,7 +67,7 @@ proptest! {
 fn widths_are_those_of_all_parts() {
     assert_eq!((Fixed::WIDTH, Mixed::WIDTH), (Some(16 + 1 + 3 + 8), None));
     assert_eq!((<(u64, i64)>::WIDTH, <()>::WIDTH, <Option<u8>>::WIDTH), (Some(16), Some(0), None));
-    // No length where the width is known, nor before the last part.
+    // No length is stored where the width is fixed, nor before the last part.
     assert_eq!(bytes::<(u8, &str)>(&(1, "ab")), b"\x01ab");
     assert_eq!(bytes::<(&str, u8)>(&("ab", 1)), b"\x02\0\0\0ab\x01");
     assert_eq!(bytes::<Option<&str>>(&Some("")), b"\x01");
@@ -87,7 +87,7 @@ fn wrong_bytes_are_told() {
     assert_eq!(<(String, u8)>::decode(b"\x01\0\0\0\xff\0"), Err(ValueError::Utf8));
 }
 
-/// In a table, where a range is in the keys' order.
+/// Values in a table, where a range follows the keys' order.
 #[test]
 fn a_table_has_them() {
     type Key = (Option<i128>, [u8; 2]);

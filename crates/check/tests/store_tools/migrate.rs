@@ -1,4 +1,4 @@
-//! A migration whose process is killed, while another one uses the store.
+//! A migration whose process is killed while another process uses the store.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -27,7 +27,7 @@ fn abandon(store: &Store) -> Result<u64, Error> {
     store.abandon_migration(&OLD, &NEW, back, &mut |_| {})
 }
 
-/// What the child does.
+/// The process that migrates.
 #[test]
 fn migrates_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -37,7 +37,7 @@ fn migrates_until_it_is_killed() {
     die_after(0);
 }
 
-/// What the other child does.
+/// The process that abandons the migration.
 #[test]
 fn takes_it_back_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -55,8 +55,8 @@ fn is_old(store: &Store, what: &str) {
     assert_eq!(store.space().unwrap().lost, 0, "{what}");
 }
 
-/// A migration whose function fails for a record leaves the table in migration; it is taken back,
-/// also when the process that does it is killed.
+/// A migration whose function fails for a record leaves the table in migration. It is abandoned,
+/// even if the process that does so is killed.
 #[test]
 fn a_migration_that_cannot_succeed_is_taken_back() {
     let (mut killed, mut in_the_middle) = (0, 0);
@@ -81,7 +81,7 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
         let status = child.wait().unwrap();
         killed += u32::from(status.signal() == Some(9));
         store.sweep().unwrap();
-        // What is taken back is not moved on.
+        // A migration that is being abandoned is not continued.
         match migrate(&store) {
             Err(Error::Migrating { .. }) => in_the_middle += 1,
             moved => {
@@ -93,11 +93,11 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
         abandon(&store).unwrap();
         is_old(&store, &format!("step {step}"));
         assert_eq!(abandon(&store), Ok(0));
-        // A snapshot from before has all records, one from the middle is refused.
+        // A snapshot from before has all records; one from the middle is refused.
         assert_eq!(before.count(&OLD, ..), Ok(ROWS));
         let refused = middle.count(&OLD, ..);
         assert!(matches!(refused, Err(Error::SnapshotTooOld { .. })), "{refused:?}");
-        // And the next migration is one.
+        // The next migration succeeds.
         drop((before, middle));
         assert_eq!(migrate(&store), Ok(ROWS));
         assert_eq!(store.get(&NEW, 7).unwrap().as_deref(), Some("49"));
@@ -105,7 +105,7 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
     assert!(killed > 3 && in_the_middle > 1, "{killed} killed, {in_the_middle} in the middle");
 }
 
-/// A migration that is under way beside the one that takes it back fails, and harms nothing.
+/// A migration that runs while another thread abandons it fails without harm.
 #[test]
 fn a_migration_under_way_is_taken_back() {
     let place = Place::new("both");
@@ -122,8 +122,8 @@ fn a_migration_under_way_is_taken_back() {
     is_old(&store, "beside");
 }
 
-/// This process has looked up the table before, and keeps the store open: it sees all of the old
-/// rows, or all of the new ones, or is refused.
+/// This process has looked up the table before and keeps the store open: it reads all old rows, all
+/// new rows, or gets an error.
 #[test]
 fn a_killed_migration_is_gone_on_with_by_the_next_process() {
     let (mut killed, mut refused) = (0, 0);

@@ -1,4 +1,4 @@
-//! Dumps as text that may be anything.
+//! Dumps as text, also with random contents.
 
 use latchwork_check::dump_bytes::{Tables, exercise, read, sound, written};
 use latchwork_check::random::Random;
@@ -69,7 +69,7 @@ fn every_byte_that_changes_is_noticed() {
     }
 }
 
-/// The smoke run of the fuzz target `dump`.
+/// The short form of the fuzz target `dump`.
 #[test]
 fn bytes_that_are_anything_are_an_error_or_a_dump() {
     let text = sound();
@@ -95,7 +95,7 @@ fn bytes_that_are_anything_are_an_error_or_a_dump() {
     }
 }
 
-/// Lines that are each sound, with a checksum that is right, and do not make a dump.
+/// Valid lines with a correct checksum that do not form a dump.
 #[test]
 fn what_no_store_would_write_is_refused_by_its_line() {
     let refused = |lines: &[&str], at: u64| {
