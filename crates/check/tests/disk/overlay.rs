@@ -1,4 +1,4 @@
-//! A disk whose changes stay in memory, against a plain file; and one that refuses changes.
+//! A disk whose changes stay in memory, compared with a plain file; and one that refuses changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Error, Open, Overlay, ReadOnly, Simulated};
 
-/// What is written to an overlay is read from it, and the file below does not change.
+/// Writes to an overlay are read back from it, and the file below does not change.
 #[test]
 fn an_overlay_is_a_file_and_the_one_below_stays() {
     let (below, path) = (Simulated::new(), Path::new("file"));

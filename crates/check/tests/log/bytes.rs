@@ -1,4 +1,4 @@
-//! Bytes that nobody wrote: a changed log is opened, told to be damaged, or ends earlier.
+//! Random bytes: a changed log opens, is reported as damaged, or ends earlier.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ proptest! {
         for (name, at, bytes) in changes {
             let path = folder().join(&names[name.index(names.len())]);
             let length = disk.peek(&path).unwrap().len() as u64;
-            // Headers are where it matters most.
+        // Headers matter most.
             let range = if low { 200.min(length) } else { length };
             disk.damage(&path, u64::from(at) % range, &bytes);
         }
@@ -43,7 +43,7 @@ proptest! {
     }
 }
 
-/// The records that one who only looks finds, gaps passed over.
+/// The records that a reader of the files finds, skipping gaps.
 fn looked_at(disk: &Simulated) -> Vec<Lsn> {
     let files = LogFiles::open(Arc::new(disk.clone()), folder()).unwrap();
     let mut scan = files.scan(Lsn::FIRST);
@@ -67,8 +67,8 @@ fn one_who_looks_passes_over_segments_that_are_missing() {
     drop(life);
     let all = looked_at(&disk);
     let segment = crate::stage::options().segment;
-    assert!(all.last().unwrap().0 > 2 * segment, "there are some segments");
-    // Far away: names of segments between which there is nothing.
+    assert!(all.last().unwrap().0 > 2 * segment, "the log has too few segments");
+    // Distant segment names, with no segments in between.
     for name in ["0000000000ffffff", "0000ffffffffffff", "ffffffffffffffff"] {
         disk.open(&folder().join(name), Open::CREATE).unwrap();
         assert_eq!(looked_at(&disk), all, "{name}");
@@ -77,7 +77,7 @@ fn one_who_looks_passes_over_segments_that_are_missing() {
     disk.remove(&folder().join(format!("{:016x}", 1))).unwrap();
     let found = looked_at(&disk);
     let inside = |lsn: &Lsn| (segment..2 * segment).contains(&lsn.0);
-    // But for the record that begins in the first segment and ends in the missing one.
+    // A record that begins in the first segment and ends in the missing one may be lost as well.
     let rest: Vec<_> = all.iter().filter(|lsn| !inside(lsn)).copied().collect();
     let crossing = rest.iter().rposition(|lsn| lsn.0 < segment).unwrap();
     let whole: Vec<_> = [&rest[..crossing], &rest[crossing + 1..]].concat();
@@ -97,11 +97,11 @@ fn damage_below_what_was_durable_is_no_end() {
     disk.damage(&path, 4096 + middle % segment, &[0xaa; 64]);
     let error = begin(&disk).err().unwrap();
     assert!(matches!(error, Error::LogDamaged { at, flushed } if at < flushed), "{error}");
-    assert_eq!(begin(&disk).err(), Some(error), "nothing was changed");
+    assert_eq!(begin(&disk).err(), Some(error), "the failed open changed the files");
 }
 
-/// Operations that were made durable, one by one, in the last segment: neither the control file nor
-/// a header says so, but each record what was durable before it.
+/// Operations that were made durable one by one, in the last segment: neither the control file nor
+/// a header shows that, but each record contains the durable position before it.
 #[test]
 fn damage_in_the_last_segment_is_told_by_the_records_behind() {
     let operations = 38;
@@ -111,14 +111,18 @@ fn damage_in_the_last_segment_is_told_by_the_records_behind() {
         let all = || (0..operations).map(|n| operate(&life, n, Mode::Full).unwrap());
         let places: Vec<_> = all().collect();
         let (at, end) = (places[damaged as usize], life.log.end());
-        assert!(end.0 < crate::stage::options().segment, "there is one segment");
+        assert!(end.0 < crate::stage::options().segment, "the log has a second segment");
         drop(life);
         let path = folder().join(format!("{:016x}", 0));
         let place = 4096 + at.0 + if head { 0 } else { 56 };
         disk.damage(&path, place, &[0xaa; 4]);
         let opened = begin(&disk);
         if damaged + 1 == operations {
-            assert_eq!(read_back(&opened.unwrap()), Ok((0, damaged)), "none is behind the last");
+            assert_eq!(
+                read_back(&opened.unwrap()),
+                Ok((0, damaged)),
+                "only the last record is lost"
+            );
         } else {
             let last = *places.last().unwrap();
             match opened.err() {
@@ -131,7 +135,7 @@ fn damage_in_the_last_segment_is_told_by_the_records_behind() {
     }
 }
 
-/// Whatever is behind it, and if nothing is.
+/// The last segment, or one with others after it.
 #[test]
 fn a_segment_with_a_damaged_header_is_told() {
     for last in [false, true] {
@@ -145,12 +149,12 @@ fn a_segment_with_a_damaged_header_is_told() {
     }
 }
 
-/// What was durable is gone with all that says so in the segments: but the control file says it, of
-/// a segment's first records, and of the rest but for less than an eighth of it.
+/// A lost last segment takes with it the evidence that its records were durable. The control file
+/// has it for a segment's first records, and for all but the last eighth of a segment.
 #[test]
 fn a_last_segment_that_is_gone_or_blank_is_told() {
     let segment = crate::stage::options().segment;
-    // The second time the one before is full to its last byte when it is flushed.
+    // In the second case the previous segment is full to the last byte when it is flushed.
     for (end, full, left) in
         [(segment + 1, false, None), (segment + 1, true, None), (segment * 5 / 4, false, Some(16))]
     {
@@ -184,8 +188,8 @@ fn a_last_segment_that_is_gone_or_blank_is_told() {
     }
 }
 
-/// The same of what came since a checkpoint: the segment of the redo point is to be there, whether
-/// anything was durable since or not.
+/// The same for records since a checkpoint: the segment of the redo point must exist, whether any
+/// record was durable since or not.
 #[test]
 fn what_came_since_a_checkpoint_is_told() {
     type Damage = fn(&Simulated, &std::path::Path, Lsn);
@@ -219,7 +223,7 @@ fn a_segment_that_is_cut_off_is_told() {
     assert_eq!(begin(&disk).err(), Some(Error::Corrupt { what: "length of a segment" }));
 }
 
-/// What a record says was durable is the last place before it with the same low bits.
+/// The durable position in a record is the last one before the record with the same low bits.
 #[test]
 fn what_was_durable_is_read_behind_64_gib() {
     let (disk, segment) = (Simulated::new(), crate::stage::options().segment);
@@ -239,15 +243,15 @@ fn what_was_durable_is_read_behind_64_gib() {
     let file = disk.open(&folder().join(format!("{:016x}", (1 << 36) / segment)), Open::CREATE);
     let file = file.unwrap();
     for (lsn, durable) in [(far, far), (near, places[19])] {
-        // The checksum does not cover the record's place.
+        // The checksum does not cover the record's position.
         record[8..16].copy_from_slice(&lsn.0.to_le_bytes());
         file.write(4096 + lsn.0 % segment, &record).unwrap();
         assert_eq!(scan_at(lsn).durable, durable);
     }
 }
 
-/// A recycled segment has records of an earlier round behind the end, whole and with checksums
-/// that hold: only the position that each of them names tells that it is none of this log's.
+/// After the end, a recycled segment has complete records of an earlier round with valid checksums;
+/// only their positions show that they do not belong here.
 #[test]
 fn an_old_record_is_no_new_one() {
     let disk = written();

@@ -284,7 +284,7 @@ fn buckets_whose_holder_died_open() {
         });
         // Far above any expected time, as below.
         let ended = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{swept}: waits for ever");
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{swept}: it waits forever");
         assert!(newcomer.is_none_or(|thread| thread.number() == 1));
     }
 }
@@ -320,7 +320,7 @@ fn a_table_whose_holder_died_opens() {
         });
         // Far above any expected time: waiting forever must be a failure.
         let ended = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{step}: waits for ever");
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{step}: it waits forever");
         assert!(newcomer.is_none_or(|thread| thread.number() == 1));
     }
 }

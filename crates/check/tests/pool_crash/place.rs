@@ -176,11 +176,11 @@ impl Work<'_> {
         let mut held = self.handle.new_page(self.spare).unwrap();
         let page = held.page();
         held.begin(0);
-        assert_eq!(held.word(2), Some(0), "a page is not as new");
+        assert_eq!(held.word(2), Some(0), "a new page is not empty");
         assert!(held.set(2, seed));
         held.commit();
         let seen = self.handle.read(self.spare, page, |view| view.word(2));
-        assert_eq!(seen, Ok(seed), "two have one page");
+        assert_eq!(seen, Ok(seed), "two threads use one page");
         self.handle.free_page(self.spare, page).unwrap();
     }
 
@@ -227,7 +227,7 @@ impl Work<'_> {
         held.intend();
         // The record: Release, in case the process dies after it.
         let older = self.log.area.word(page).unwrap().swap(next, Release);
-        assert!(older < next, "two change page {page}: {older} and {next}");
+        assert!(older < next, "two threads change page {page}: {older} and {next}");
         held.begin(next * RECORD);
         for index in 2..held.len() {
             assert!(held.set(index, next));

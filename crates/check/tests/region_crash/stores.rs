@@ -68,7 +68,7 @@ fn live_for(stores: u64, ahead: Ahead, body: impl FnOnce()) -> u64 {
     // A dead thread continues without effect. What it then reads may make it panic.
     let end = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let left = LEFT.replace(u64::MAX);
-    assert!(end.is_ok() || left == 0, "it failed, and not of death");
+    assert!(end.is_ok() || left == 0, "the body failed without a death");
     left
 }
 
@@ -228,7 +228,7 @@ fn a_thread_dies_before_each_of_its_stores() {
         assert_eq!(audit(&region, stores), kept);
         deaths += 1;
         if left > 0 {
-            assert_eq!(kept, 0, "nobody died, yet cells stayed in use");
+            assert_eq!(kept, 0, "no thread died, but cells stayed in use");
             break;
         }
     }
