@@ -1,7 +1,7 @@
 //! Temporary directories. They are removed even if their process was killed.
 //!
 //! A directory is locked as long as its process lives. An unlocked directory was left by a process
-//! that was interrupted or killed; the next process that creates one beside it locks and removes
+//! that was interrupted or killed; the next process that creates one next to it locks and removes
 //! it. A new directory can therefore be removed before its creator has locked it. The creator then
 //! makes another one.
 

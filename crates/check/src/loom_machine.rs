@@ -15,7 +15,7 @@ use latchwork_machine::{
 use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use loom::sync::{Condvar, Mutex};
 
-/// Slots in a model's table: loom runs at most 4 threads beside the first.
+/// Slots in a model's table: loom runs at most 4 threads in addition to the first.
 const SLOTS: usize = 8;
 
 loom::thread_local! {

@@ -45,7 +45,7 @@ fn the_sum_stays_right_in_a_store() {
     stays_right(&["5"], &["transfers", "killed", "undone", "deadlocks", "audits"]);
 }
 
-/// With a server that crashes and starts again meanwhile.
+/// With a server that crashes and restarts during the run.
 #[cfg(feature = "postgres")]
 #[test]
 fn the_sum_stays_right_on_a_server() {
@@ -84,8 +84,8 @@ fn the_sum_stays_right_on_a_server() {
     assert_eq!(server.sql("SELECT count(*) FROM bank.latchwork_records"), "0", "accounts are left");
 }
 
-/// More kills than there can be: it ends all the same, though it may be that nobody lived for long
-/// enough to move money.
+/// More kills than possible: the run still ends, although no process may live long enough to move
+/// money.
 #[test]
 fn kills_that_are_too_many_are_not_made_up_for() {
     let output = bank(&["--json", "--kills-per-second", "1000", "--seconds", "1"]);
@@ -146,14 +146,14 @@ fn misuse_is_told() {
     assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
 }
 
-/// The processes that one has started.
+/// The child processes of a process.
 fn children(process: u32) -> Vec<i32> {
     let path = format!("/proc/{process}/task/{process}/children");
     let children = std::fs::read_to_string(path).unwrap_or_default();
     children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// What a reader of the README does first.
+/// The first steps of a reader of the README.
 #[test]
 fn processes_that_others_kill_are_replaced() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
@@ -163,7 +163,7 @@ fn processes_that_others_kill_are_replaced() {
     while children(bank.id()).len() < 8 && Instant::now() < until {
         sleep(Duration::from_millis(10));
     }
-    // They must be at work: one that is not, and is killed, may be none that had begun.
+    // They must be at work: a process that is killed before may not have begun anything.
     sleep(Duration::from_secs(1));
     let killed = children(bank.id());
     for (pid, signal) in killed.iter().zip([libc::SIGKILL, libc::SIGTERM, libc::SIGKILL]) {
@@ -198,7 +198,7 @@ fn a_signal_that_is_ignored_stays_so() {
     unsafe { command.pre_exec(ignore) };
     let bank = command.spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    // It is the last of those that are caught.
+    // The handler of this signal is installed last.
     while mask(bank.id(), "SigCgt:") & bit(libc::SIGWINCH) == 0 && Instant::now() < until {
         sleep(Duration::from_millis(10));
     }

@@ -1,4 +1,4 @@
-//! What `bench store` prints, with stores that are there everywhere or not at all.
+//! The output of `bench store`, with stores that exist everywhere or nowhere.
 
 use std::fs;
 use std::path::Path;
@@ -167,7 +167,7 @@ fn an_old_picture_is_kept_until_there_is_a_new_one() {
     let failed = run(&[&TINY[..], &plot, &["--memory", "/nonexistent"]].concat());
     assert_eq!(failed.status.code(), Some(2), "{}", text(&failed.stderr));
     assert_eq!(fs::read(&old).unwrap(), b"old");
-    // The rows are told, whatever becomes of the picture.
+    // The rows are printed, whatever happens to the plot.
     let full = run(&[&TINY[..], &["--json", "--plot", "/dev/full"]].concat());
     assert_eq!(full.status.code(), Some(2), "{}", text(&full.stdout));
     assert!(text(&full.stdout).contains("\"ours\"") && text(&full.stderr).contains("/dev/full"));

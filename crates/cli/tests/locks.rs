@@ -31,7 +31,7 @@ impl Demo {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready"), "{line}");
         let demo = Self { child, file };
-        // Who was slow to begin is waited for.
+        // Waits for the slowest owner to begin.
         while rows(&["list", demo.file(), "--waiting"]).len() < 5 {
             std::thread::yield_now();
         }
@@ -142,7 +142,7 @@ fn a_killed_owner_waits_no_more() {
     let demo = Demo::start("kill");
     let editor = demo.owner("editor");
     assert!(done(&["kill", demo.file(), &editor]).contains("rates/EUR"));
-    // It begins anew, as another.
+    // It starts again as another owner.
     while locks(&["list", demo.file(), "--owner", &editor]).status.success() {
         std::thread::yield_now();
     }

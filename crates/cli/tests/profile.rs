@@ -1,4 +1,4 @@
-//! What `profile` tells of a program.
+//! The output of `profile`.
 
 #[path = "rig/hot.rs"]
 mod hot;
@@ -55,7 +55,7 @@ fn only_one_program_is_recorded() {
     assert!(said("hot", &line).contains("hot_spot"));
     let idle = said("sh", &line);
     assert!(idle.contains("0 locks seen in ") && !idle.contains("hot"), "{idle}");
-    // What a program is called as counts as much as its file.
+    // A program is found by the name it was started under as well as by its file.
     let alias = folder.join("alias");
     std::os::unix::fs::symlink(&program, &alias).unwrap();
     assert!(said("alias", &format!("{}; true", alias.display())).contains("hot_spot"));
@@ -73,14 +73,14 @@ fn no_locks_are_said_to_be_none_and_what_ran_is_named() {
     assert!(said.contains("sleep (2 processes)"), "{said}");
 }
 
-/// What is written to a terminal of so many columns.
+/// The output on a terminal of this width.
 fn on_terminal(columns: u16, args: &[&str]) -> String {
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut ours, mut theirs, none) = (0, 0, std::ptr::null_mut());
     // SAFETY: two places for descriptors, no name, no modes, and a size.
     let made = unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), &size) };
     assert_eq!(made, 0);
-    // SAFETY: it was just opened, and is nobody else's.
+    // SAFETY: opened above and not used otherwise.
     let ours = unsafe { fs::File::from_raw_fd(ours) };
     // SAFETY: as above.
     let theirs = unsafe { fs::File::from_raw_fd(theirs) };
@@ -89,7 +89,7 @@ fn on_terminal(columns: u16, args: &[&str]) -> String {
     // The command has the other end open, and reading would not end.
     drop(command);
     let mut said = Vec::new();
-    // The end is an error: nobody has the other end any more.
+    // The end is an error: the other end is closed.
     let _ = (&ours).read_to_end(&mut said);
     child.wait().unwrap();
     String::from_utf8(said).unwrap().replace('\r', "")
@@ -214,7 +214,7 @@ fn the_line_is_the_programs_own() {
     for (function, line) in [("take_job()", "guards.cpp:9"), ("put_job()", "guards.cpp:13")] {
         let site = of(&sites, function);
         assert_eq!(site["line"], line);
-        // Those that did not wait are known only as callers of the library's function.
+        // Functions that did not wait are known only as callers of the library's function.
         assert!(site["contended"].as_u64().unwrap() > 0 && site["acquisitions"].is_null());
     }
     let all: u64 = sites.iter().filter_map(|site| site["acquisitions_at_least"].as_u64()).sum();
@@ -407,8 +407,8 @@ fn a_stack_ends_where_its_memory_does() {
     assert_eq!(of(&sites, "fiber")["contended"], 1);
 }
 
-/// Forbids itself the call that copies stacks; what the latch function leaves in `errno` is its
-/// exit code.
+/// A program that denies itself the system call for copying stacks. Its exit code is the `errno`
+/// after the latch function.
 const SANDBOX: &str = r"
 #include <errno.h>
 #include <linux/filter.h>

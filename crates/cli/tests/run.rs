@@ -1,4 +1,4 @@
-//! What `run` and `profile` do with programs that can be run, and with those that cannot.
+//! `run` and `profile` with programs that can be run, and with invalid ones.
 
 mod rig;
 
@@ -30,7 +30,7 @@ fn the_programs_own_code_is_passed_on() {
 
 #[test]
 fn a_signal_is_passed_on() {
-    // `run` is the program itself by then; `profile` stays, and says so as a shell does.
+    // `run` has become the program; `profile` stays, and reports the signal as a shell does.
     assert_eq!(run(&["run", "sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
     assert_eq!(run(&["profile", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
     let child = latchwork().args(["profile", "sleep", "60"]).spawn().unwrap();

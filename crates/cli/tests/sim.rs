@@ -1,4 +1,4 @@
-//! `latchwork sim`: what it lists, what it refuses, and that a seed decides everything.
+//! `latchwork sim`: its lists, its refusals, and runs that depend only on their seed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

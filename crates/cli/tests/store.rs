@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it says, and its exit code.
+/// The output and exit code of a command.
 fn said(args: &[&str]) -> (i32, String) {
     let output = store(args);
     let code = output.status.code().unwrap();
@@ -180,7 +180,7 @@ fn a_value_may_come_from_a_file() {
         .status();
     assert!(piped.unwrap().success());
     assert!(store(&["get", s, "piped", "--raw"]).stdout == value);
-    // What cannot be read makes no store.
+    // A file that cannot be read creates no store.
     let (gone, other) = (folder.0.join("gone"), folder.0.join("other"));
     let refused = store(&["put", other.to_str().unwrap(), "a", "--file", gone.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
@@ -232,7 +232,7 @@ fn keys_of_any_type_are_written_as_json() {
     assert!(wrong.contains("pear: no JSON, which `--typed` wants"), "{wrong}");
 }
 
-/// What a command says that fails.
+/// The error output of a command that fails.
 fn store_said(args: &[&str]) -> String {
     let output = store(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");

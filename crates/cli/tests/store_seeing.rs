@@ -244,7 +244,7 @@ fn a_killed_transaction_is_not_run_again() {
     let ended = peer.next();
     assert!(ended.starts_with("ended after 1: Err"), "{ended}");
     assert!(ended.contains("ended by an operator"), "{ended}");
-    // One that requests no other lock learns of it when it commits.
+    // An owner that requests no other lock learns of it at its commit.
     let list = rows(&["locks", "list", region]);
     let holder = list.iter().find(|row| row["label"] == "holder").unwrap()["owner"].clone();
     done(&["locks", "kill", region, holder.as_str().unwrap()]);
@@ -397,7 +397,7 @@ fn processes_are_shown_with_what_they_do() {
     assert!(said.contains("for a snapshot of process"), "{said}");
     drop(one);
     drop(two);
-    // All were killed: what they left is shown, and not repaired.
+    // After all processes were killed, their locks are shown and not repaired.
     let said = done(&["store", "processes", store]);
     assert!(said.contains("dead and not swept") && said.contains("\"import\""), "{said}");
     done(&["store", "prepared", store, "--roll-back", "transfer"]);

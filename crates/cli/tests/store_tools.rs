@@ -135,7 +135,7 @@ fn a_dump_that_is_killed_leaves_nothing() {
         }
     }
     assert!(killed > 0);
-    // It is there as a whole, or not at all.
+    // The file is complete or absent.
     if fs::exists(file).unwrap() {
         done(&["load", &folder.at("copy"), file]);
     }
@@ -318,12 +318,12 @@ fn metrics_are_text_that_prometheus_reads() {
     assert!(promtool.wait().unwrap().success());
 }
 
-/// What is damaged is told for each table, also where the store cannot be opened; and what to do.
+/// Damage is reported for each table, even if the store cannot be opened, with advice.
 #[test]
 fn each_damaged_table_is_told() {
     let folder = Folder::new("damaged");
     let (s, copy) = (&filled(&folder), &folder.at("copy"));
-    // Its log has no page whole from which it could be made anew.
+    // The copy's log has no full page from which it could be rebuilt.
     done(&["backup", s, copy]);
     let sound = row(&["verify", copy, "--json"]);
     assert_eq!((&sound["sound"], &sound["faults"]), (&true.into(), &Value::Array(Vec::new())));
@@ -466,8 +466,8 @@ fn help_has_examples() {
     }
 }
 
-/// Ctrl-C ends a command that runs long as its own end does: the store is closed, and what was
-/// loaded so far is there.
+/// Ctrl-C ends a long command in an orderly way: the store is closed, and all records loaded so far
+/// are stored.
 #[test]
 fn a_signal_closes_the_store() {
     let folder = Folder::new("signal");

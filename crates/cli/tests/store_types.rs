@@ -46,7 +46,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     done(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What a command says that fails.
+/// The error output of a command that fails.
 fn store_said(args: &[&str]) -> String {
     let output = store(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hot::HOT;
 use rig::{compile, folder, latchwork, run};
 
-/// Runs latchwork with a folder for profiles that nobody else uses.
+/// Runs latchwork with a separate folder for profiles.
 fn apart(profiles: &Path, args: &[&str]) -> Output {
     latchwork().env("LATCHWORK_FOLDER", profiles).args(args).output().unwrap()
 }
@@ -88,7 +88,7 @@ fn what_a_killed_latchwork_left_is_removed() {
     let made = |name: &str, old: bool| made_with(name, None, old);
     let (dead, _) = made("1000000001", true);
     let (left, _) = made_with("1000000005", Some("1000000006.0"), true);
-    // What is not called as latchwork calls its folders and files is somebody's.
+    // A folder or file whose name is not one of latchwork's belongs to the user.
     let (kept, _) = made_with("saved", None, true);
     let (mine, _) = made_with("1000000004", Some("letter.txt"), true);
     let (young, _) = made("1000000002", false);
@@ -97,7 +97,7 @@ fn what_a_killed_latchwork_left_is_removed() {
     assert!(apart(&profiles, &["profile", "true"]).status.success());
     let there = |paths: &[&PathBuf]| paths.iter().filter(|path| path.exists()).count();
     assert_eq!((there(&[&dead, &left]), there(&[&young, &held, &kept, &mine])), (0, 4));
-    // The run's own is gone, too.
+    // The run's own folder was removed as well.
     assert_eq!(fs::read_dir(&profiles).unwrap().count(), 4);
 }
 

@@ -140,8 +140,8 @@ fn locks_before_our_constructor() {
     }
 }
 
-/// An allocator's locks are ours, too, and are taken before our constructor has run and while a
-/// thread begins and ends. jemalloc's are mutexes; tcmalloc's are its own, and run beside ours.
+/// An allocator's locks are also replaced, and are taken before the library's constructor has run
+/// and while a thread begins or ends. jemalloc uses mutexes; tcmalloc has its own locks.
 #[test]
 fn allocators_that_lock() {
     let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);

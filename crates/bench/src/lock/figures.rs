@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
         self.ratio(what, AtMost(1.1), pair, |outcome| outcome.p99_ns);
     }
 
-    /// The cost of a request beside 10,000 others, in microseconds or relative to its cost beside
+    /// The cost of a request among 10,000 others, in microseconds or relative to its cost among
     /// one.
     fn steep(&mut self) {
         let beside = |workload, others| {

@@ -29,7 +29,7 @@ const OBJECTS: usize = 16;
 const MANY: usize = 1000;
 /// Objects of each worker, more than the caches hold.
 const COLD: usize = 1_000_000;
-/// Objects of which a few are hot; also the length of the request sequence.
+/// Objects, a few of them hot; also the length of the request sequence.
 const ZIPF: usize = 100_000;
 /// Locks released at once.
 pub(crate) const RELEASED: usize = 1000;

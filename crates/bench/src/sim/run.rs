@@ -13,7 +13,7 @@ use super::watch::{Tally, Watch};
 use super::workload::{Shared, Workload, operation};
 use crate::stats::fairness;
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Clone)]
 pub struct Plan<'a> {
     /// The machine.

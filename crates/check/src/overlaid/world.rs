@@ -255,8 +255,8 @@ fn cut(value: u64, size: usize) -> u64 {
 /// The bytes in memory.
 fn lies_at(at: usize, size: usize) -> u64 {
     let word = core::ptr::with_exposed_provenance::<Raw>(at & !7);
-    // SAFETY: a word of this machine is there, in memory of lines of eight bytes; no thread stores
-    // to it during an execution.
+    // SAFETY: a word of this machine, in memory of lines of eight bytes; no thread stores to it
+    // during an execution.
     let whole = unsafe { &*word }.load(Relaxed);
     cut(whole >> (at % 8 * 8), size)
 }

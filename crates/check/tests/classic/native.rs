@@ -176,7 +176,7 @@ fn numa_locks_stay_on_their_node() {
     // Six threads on two nodes: in any fixed order two of six hand-overs at least cross.
     let fair = stays("mcs", 6, 2, 800);
     assert!(fair < 0.7, "a fair lock crosses, or the measure is wrong: {fair}");
-    // HCLH gathers those that come within microseconds, and here they come one at a time.
+    // HCLH gathers threads that arrive within microseconds, and here they arrive one at a time.
     let sorts = |name: &&Name| name.numa && name.queues && name.short != "hclh";
     for name in of_kind(Kind::Exclusive).filter(sorts) {
         let share = stays(name.short, 6, 2, 800);
@@ -244,8 +244,8 @@ fn a_stock_mutex_is_handed_to_a_sleeper_that_was_woken_in_vain() {
     let lock: Arc<dyn Lock> = Arc::from(exclusive::<Scattered>("stock-mutex", 3).unwrap());
     let (order, comer) = (Arc::new(Mutex::new(Vec::new())), Rc::new(RefCell::new(None)));
     lock.lock(0);
-    // What happens when thread 1 sleeps: first the owner overtakes it. Then the owner leaves, and
-    // another has all the time it wants to overtake.
+    // Called when thread 1 sleeps: the owner overtakes it first. Then the owner leaves, and another
+    // thread has any amount of time to overtake.
     let sleeps = {
         let (lock, order, comer) = (lock.clone(), order.clone(), comer.clone());
         move || {

@@ -289,7 +289,7 @@ fn forked_child_forgets_ghosts() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         Native::table().forked();
-        // SAFETY: locked by the parent's thread, of which this thread is the copy.
+        // SAFETY: locked by the thread whose copy in the child is this one.
         unsafe { latch.unlock_exclusive() };
         for _ in 0..100 {
             if !latch.lock_exclusive_until(Deadline::after::<Native>(Duration::from_secs(2))) {

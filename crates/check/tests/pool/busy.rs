@@ -46,7 +46,7 @@ impl Between for Slow {
     }
 }
 
-/// Runs `work` beside a thread that changes page 20, which is dirty. Returns the number of writes.
+/// Runs `work` while a thread changes page 20, which is dirty. Returns the number of writes.
 fn writes_beside_changes(name: &str, work: impl Fn(&Handle<'_>)) -> u64 {
     let (scratch, slow) = (Scratch::new(name), Arc::new(Slow::default()));
     let region: Region<Native> = region();

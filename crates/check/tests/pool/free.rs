@@ -216,7 +216,7 @@ fn no_page_in_use_is_punched() {
         let mut punched = 0;
         while !users.iter().all(|user| user.is_finished()) {
             let pages = pool.punchable(file, 0).unwrap();
-            // Meanwhile the others allocate the marked pages.
+            // At the same time the other threads allocate the marked pages.
             let mut durable = || {
                 std::thread::sleep(Duration::from_micros(100));
                 true

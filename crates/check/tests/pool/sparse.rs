@@ -80,7 +80,7 @@ fn pages_far_apart_come_back_as_they_were() {
 }
 
 /// With as many pages as frames some buckets need more than one line. The number of lines does not
-/// depend on how many pages came and went.
+/// depend on how many pages were created and removed.
 #[test]
 fn buckets_that_are_full_have_more_lines() {
     let scratch = Scratch::new("lines");

@@ -141,7 +141,7 @@ fn a_file_that_cannot_be_opened_is_not_known() {
     let spec = FileSpec::new("/data/pages");
     let before = disk.history().len();
     handle.file(&spec).unwrap();
-    // The opening after the one that reads the file's length.
+    // The second open: the first one reads the file's length.
     let opens: Vec<_> = (before..disk.history().len())
         .filter(|call| disk.history()[*call] == Operation::Open)
         .map(|call| call - before)

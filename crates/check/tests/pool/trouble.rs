@@ -1,8 +1,8 @@
 //! The pool compared with maps, in several threads, on a disk that is slow and often fails.
 //!
 //! Each thread has pages of its own and a map of their contents. Some pages are shared; threads
-//! count in them. Everything that a call confirmed with `Ok` is there: while the disk fails, after
-//! it has recovered, and for another pool that has only the file.
+//! count in them. Everything that a call confirmed with `Ok` is present: while the disk fails,
+//! after it has recovered, and for another pool that has only the file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -319,7 +319,7 @@ fn live(region: &Region<Native>, pool: &Pool, file: FileId, sparse: bool, seed: 
     life.outcome
 }
 
-/// Compares the contents of a pool with those that the threads stored.
+/// Compares the contents of a pool with the values stored by the threads.
 fn compare(handle: &Handle<'_>, file: FileId, all: &mut Outcome) {
     let counted = (0..).zip(all.counted).map(|(page, count)| (page, page << 32 | count));
     for (page, known) in all.map.clone().into_iter().chain(counted) {

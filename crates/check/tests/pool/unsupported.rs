@@ -1,4 +1,4 @@
-//! A file system without preallocation: pages are created nevertheless.
+//! A file system without preallocation: pages can still be created.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! Threads that find a dead thread's page and are stopped between the check and the repair.
-//! Meanwhile a sweep frees the killed thread's slot, and a new thread claims it and takes the same
+//! Then a sweep frees the killed thread's slot, and a new thread claims it and takes the same
 //! latch. The new thread's page must not be affected.
 
 use std::cell::RefCell;

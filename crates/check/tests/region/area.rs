@@ -1,4 +1,4 @@
-//! Areas: long runs of words beside a region, in memory and in files, and invalid files.
+//! Areas: long runs of words outside a region, in memory and in files, and invalid files.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;

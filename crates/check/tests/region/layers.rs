@@ -156,8 +156,8 @@ fn a_slot_that_cannot_be_repaired_stops_no_other() {
     assert!(!region.is_dead(thread.number()));
 }
 
-/// A layer that, to repair a thread, needs a resource of another dead thread and repairs that one
-/// first, like any thread that waits for it. The other thread itself cannot be repaired.
+/// A layer that, to repair a thread, needs a resource of another dead thread and repairs that
+/// thread first, like any thread that waits for it. The other thread itself cannot be repaired.
 struct Needy {
     region: Region<Native>,
     holder: u32,

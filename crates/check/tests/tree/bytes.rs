@@ -82,7 +82,7 @@ fn any_payload_ends_and_panics_nowhere() {
         if let Some(code) = payload.first_mut() {
             *code %= 12;
         }
-        // Small numbers where lengths stand, now and then.
+        // In two of three cases, small numbers in place of lengths.
         payload.iter_mut().skip(1).filter(|_| random.below(3) != 0).for_each(|byte| *byte &= 1);
         let Some(change) = Change::decode(&payload) else { continue };
         decoded += 1;

@@ -1,11 +1,11 @@
-//! One page beside a `BTreeMap`: every change, every size, and what a split leaves on either side.
+//! One page compared with a `BTreeMap`: every change, every size, and both sides of a split.
 
 use std::collections::BTreeMap;
 
 use latchwork_tree::{Error, Fences, Header, Kind, Limits, Node, SplitAt, edit, separator, split};
 use proptest::prelude::*;
 
-/// What a page should have: by key the value, and whether it is a ghost.
+/// The expected records of a page: by key the value, and whether it is a ghost.
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, bool)>;
 
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ fn both(step: &Step, page: &mut Vec<u64>, model: &mut Model) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// A page has what a map has. When it is full it is split, and one half goes on.
+    /// A page equals a map. When it is full it is split, and the test continues with one half.
     #[test]
     fn a_page_is_a_map(
         steps in proptest::collection::vec(step(), 1..300),

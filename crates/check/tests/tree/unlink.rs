@@ -187,8 +187,8 @@ fn leaf_of(handle: &Handle<'_>, file: FileId, key: &[u8]) -> u64 {
     (0..handle.pool().pages(file).unwrap()).find(covers).unwrap()
 }
 
-/// A reader knows the leaf's number, and before it is there, the page is another tree's, which
-/// has a record of this key.
+/// A reader knows the leaf's number. Before it reads the leaf, the page is reused by another tree,
+/// which has a record with this key.
 #[test]
 fn a_reader_on_its_way_does_not_read_another_tree() {
     latchwork_pool::set_point_hook(at_step);
