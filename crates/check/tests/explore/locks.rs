@@ -1,6 +1,6 @@
 //! Thousands of schedules of the lock manager on the simulated machine, with costs off.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore locks:: -- --ignored`.
 
 use std::cell::Cell;
@@ -88,8 +88,8 @@ fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
     plan.run(|life| turns(life, NAMES as u64, 3)).map(drop)
 }
 
-/// Each owner but one locks its own name until it is reserved; that one reads. Then all request one
-/// of these names, to write or to read.
+/// Each owner except owner 1 locks its own name until it is reserved; owner 1 reads. Then all
+/// request one of these names, to write or to read.
 fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
     let once = |life: &Life<'_>, name: usize, writes: bool| {
         if life.lock(name, if writes { X } else { S }, Wait::Detect) {
@@ -197,7 +197,7 @@ fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
         if life.lock(has, mode, Wait::Detect) {
             life.meet();
             if life.me == 0 {
-                // By then the others have searched and found no cycle.
+                // In this time the others have searched and found no cycle.
                 let later = Deadline::after::<Breakable>(Duration::from_millis(2));
                 Breakable::wait(&<Breakable as Machine>::AtomicU32::default(), 0, Some(later));
             }

@@ -278,8 +278,8 @@ fn a_value_is_made_of_validated_words() {
     assert_eq!(Version::new(cell.latch().try_read().unwrap().get()).get(), 19_999);
 }
 
-/// A waiter that was stopped may take a living sharer for a dead one with the same number. Then a
-/// writer gets in, and the sharer's read is not consistent.
+/// A waiter that was stopped may confuse a living sharer with a dead holder of the same number. Then
+/// a writer gets the latch, and the sharer's read is not consistent.
 #[test]
 fn a_reader_that_shares_looks_whether_it_did() {
     let cell = OptCell::<u64, 1>::new(0);
@@ -322,7 +322,7 @@ impl Holder for Replaced<'_> {
     }
 }
 
-/// A waiter is not handed the latch by a sharer if it belongs to a writer by then.
+/// A sharer does not hand the latch to a waiter if a writer holds it meanwhile.
 #[test]
 fn what_is_another_holders_is_not_handed_over() {
     let writer = Strict(number(3));

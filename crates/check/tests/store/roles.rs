@@ -139,7 +139,7 @@ pub(crate) struct Lines<'l> {
     pub(crate) say: &'l mut dyn FnMut(&str),
 }
 
-/// What follows a transaction whose steps all succeeded.
+/// The call after a transaction whose steps all succeeded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Commit,
@@ -331,7 +331,7 @@ impl Hand for Reads<'_, '_> {
     }
 }
 
-/// A store on files, for one role.
+/// The access of a role to a store on files.
 struct InStore<'s> {
     store: &'s Store,
     role: &'static str,
@@ -451,7 +451,7 @@ impl Hand for Snapshot<'_, Memory> {
     }
 }
 
-/// The engine in memory, for one role with a session of its own.
+/// The access of a role to the engine in memory. Each role has its own session.
 struct InEngine<'e> {
     memory: &'e Memory,
     session: &'e Session,
@@ -473,7 +473,7 @@ impl Place for InEngine<'_> {
     }
 }
 
-/// What a role does in the engine in memory until it ends.
+/// Runs a role in the engine in memory to its end.
 pub(crate) fn act_in_memory(
     (memory, session, slot): (&Memory, &Session, u16),
     role: &'static str,
