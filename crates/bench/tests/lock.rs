@@ -110,7 +110,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
 }
 
 #[test]
-fn what_is_beside_many_is_judged() {
+fn steps_with_many_owners_are_judged() {
     let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
     let judged = figures(&measured(tiny(&steep)));
     let whats: Vec<&str> = judged.iter().map(|figure| figure.what.as_str()).collect();
@@ -129,7 +129,7 @@ fn ours_runs_without_the_rival() {
 }
 
 #[test]
-fn a_ring_is_broken_once() {
+fn a_deadlock_is_broken_once() {
     let report = measured(Settings { trials: 3, ..tiny(&[Workload::Cycle2, Workload::Cycle100]) });
     for series in report.series {
         let outcome = &series.outcomes[0];
@@ -139,7 +139,7 @@ fn a_ring_is_broken_once() {
 }
 
 #[test]
-fn a_process_that_says_nothing_is_a_fault() {
+fn a_silent_process_is_an_error() {
     let silent = || Command::new("true");
     let fault = run(tiny(&[Workload::Weak]), &silent, &mut |_| ()).unwrap_err();
     // The process may end before it reads its job or before it answers.
@@ -150,7 +150,7 @@ fn a_process_that_says_nothing_is_a_fault() {
 }
 
 #[test]
-fn a_measurement_that_does_not_end_is_a_fault() {
+fn a_measurement_that_does_not_end_is_an_error() {
     let settings = Settings {
         window: Duration::from_secs(600),
         patience: Duration::from_millis(200),
@@ -160,7 +160,7 @@ fn a_measurement_that_does_not_end_is_a_fault() {
     assert!(fault.to_string().contains("stuck: it has not ended within 200ms"), "{fault}");
 }
 #[test]
-fn steep_places_are_looked_at_beside_few_and_many() {
+fn steps_are_measured_with_few_and_many_owners() {
     let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
     let report = measured(tiny(&steep));
     // No rival runs these.
@@ -192,7 +192,7 @@ fn fine() -> Outcome {
 }
 
 #[test]
-fn what_did_not_happen_is_not_measured() {
+fn events_that_did_not_happen_are_not_measured() {
     let cell = |workload| Cell { workload, place: Place::Private, workers: 1, others: 0 };
     let lacks = |workload, change: fn(&mut Outcome)| {
         let mut outcome = fine();

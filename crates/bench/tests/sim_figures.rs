@@ -32,7 +32,7 @@ fn off_by_30_percent(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn atomics_on_one_line_are_as_they_were_fitted() {
+fn atomics_on_one_line_have_the_fitted_costs() {
     let (xeon, opteron) = (off_by_30_percent("sosp13-4"), off_by_30_percent("sosp13-4-opteron"));
     assert!(xeon.is_empty(), "{xeon:?}");
     assert_eq!(opteron, ["CAS_FAI 2", "CAS_FAI 8"]);

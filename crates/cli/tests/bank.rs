@@ -41,14 +41,14 @@ fn stays_right(more: &[&str], counts: &[&str]) {
 
 /// Long enough for all to be killed at once.
 #[test]
-fn the_sum_stays_right_in_a_store() {
+fn the_sum_is_constant_in_a_store() {
     stays_right(&["5"], &["transfers", "killed", "undone", "deadlocks", "audits"]);
 }
 
 /// With a server that crashes and restarts during the run.
 #[cfg(feature = "postgres")]
 #[test]
-fn the_sum_stays_right_on_a_server() {
+fn the_sum_is_constant_on_a_server() {
     let Some(bin) = server::programs() else {
         eprintln!("SKIPPED: no PostgreSQL server in /usr/lib/postgresql; install `postgresql`");
         return;
@@ -87,7 +87,7 @@ fn the_sum_stays_right_on_a_server() {
 /// More kills than possible: the run still ends, although no process may live long enough to move
 /// money.
 #[test]
-fn kills_that_are_too_many_are_not_made_up_for() {
+fn too_many_kills_are_reported() {
     let output = bank(&["--json", "--kills-per-second", "1000", "--seconds", "1"]);
     let summary = summary(&output);
     assert!(output.status.code().is_some(), "{summary} {}", text(&output.stderr));
@@ -96,7 +96,7 @@ fn kills_that_are_too_many_are_not_made_up_for() {
 }
 
 #[test]
-fn the_sum_stays_right_in_a_file() {
+fn the_sum_is_constant_in_a_file() {
     let counts = ["transfers", "killed", "undone", "half", "deadlocks", "audits"];
     stays_right(&["3", "--in-file"], &counts);
 }
@@ -119,7 +119,7 @@ fn without_undoing_the_sum_goes_wrong() {
 }
 
 #[test]
-fn people_get_lines_and_a_table() {
+fn the_text_output_has_lines_and_a_table() {
     let folder = std::env::temp_dir().join(format!("latchwork-bank-test-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let output = bank(&["--seconds", "2", "--dir", folder.to_str().unwrap()]);
@@ -135,7 +135,7 @@ fn people_get_lines_and_a_table() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [["--accounts", "1"], ["--processes", "1"], ["--seconds", "0"], ["--seat", "1"]] {
         let output = bank(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -185,7 +185,7 @@ fn mask(process: u32, name: &str) -> u64 {
 
 /// As `nohup` has it, a terminal that closes ends nothing.
 #[test]
-fn a_signal_that_is_ignored_stays_so() {
+fn an_ignored_signal_remains_ignored() {
     let bit = |signal: i32| 1u64 << (signal - 1);
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
     command.args(["bank", "--json", "--seconds", "86400"]).stdout(Stdio::piped());

@@ -116,7 +116,7 @@ fn a_deadlock_is_shown_while_the_region_lives_and_after() {
 }
 
 #[test]
-fn bytes_that_cannot_be_are_left_out() {
+fn invalid_bytes_are_left_out() {
     let files = Files::new("bytes");
     let file = files.at("locks.region");
     let manager = manager(&file);
@@ -232,7 +232,7 @@ fn the_counts_of_a_region_are_shown() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [
         &["deadlocks"][..],
         &["deadlocks", "x", "--last", "0"],

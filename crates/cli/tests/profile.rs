@@ -62,7 +62,7 @@ fn only_one_program_is_recorded() {
 }
 
 #[test]
-fn no_locks_are_said_to_be_none_and_what_ran_is_named() {
+fn a_profile_without_locks_names_the_programs_that_ran() {
     let output = run(&["profile", "sleep", "0"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("0 locks seen in sleep: "), "{said}");
@@ -96,7 +96,7 @@ fn on_terminal(columns: u16, args: &[&str]) -> String {
 }
 
 #[test]
-fn an_old_report_is_kept_until_there_is_a_new_one() {
+fn an_old_report_is_kept_until_a_new_one_is_complete() {
     let folder = folder("report");
     let report = folder.join("report").to_str().unwrap().to_owned();
     fs::write(&report, "old ".repeat(10_000)).unwrap();
@@ -208,7 +208,7 @@ fn compile_cxx(folder: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn the_line_is_the_programs_own() {
+fn the_command_line_of_the_program_is_passed_unchanged() {
     let program = compile_guards(&folder("guards"));
     let sites = rows(&[], &program, "site");
     for (function, line) in [("take_job()", "guards.cpp:9"), ("put_job()", "guards.cpp:13")] {
@@ -225,7 +225,7 @@ fn the_line_is_the_programs_own() {
 }
 
 #[test]
-fn callers_are_told_as_far_as_asked_for() {
+fn callers_are_shown_to_the_requested_depth() {
     let program = compile_guards(&folder("callers"));
     let sites = rows(&["--depth", "2"], &program, "site");
     assert_eq!(of(&sites, "take_job()")["callers"][0]["function"], "worker(int)");
@@ -297,7 +297,7 @@ int main(void) {
 ";
 
 #[test]
-fn a_stack_without_frame_pointers_is_unwound_and_the_holder_is_told() {
+fn a_stack_without_frame_pointers_is_unwound_and_the_holder_is_named() {
     let folder = folder("hog");
     let library = folder.join("libother.so");
     fs::write(folder.join("other.c"), WRAPPER).unwrap();
@@ -350,7 +350,7 @@ int main() {
 ";
 
 #[test]
-fn a_holder_that_never_waited_is_told_by_its_frames() {
+fn a_holder_that_never_waited_is_named_by_its_frames() {
     let program = compile_cxx(&folder("guarded"), "guarded", GUARDED_HOG);
     // A page of the stack may end between the holder and its caller: then it is not known.
     let known = (0..5).any(|_| {
@@ -451,7 +451,7 @@ int main(void) {
 ";
 
 #[test]
-fn a_kernel_that_copies_no_stacks_is_borne() {
+fn a_kernel_that_copies_no_stacks_is_supported() {
     let folder = folder("sandbox");
     let program = compile(&folder, "sandbox", SANDBOX, &[]).unwrap();
     let output = run(&["profile", "--", &program]);

@@ -232,7 +232,7 @@ fn killing_an_owner_that_does_not_exist_changes_nothing() {
 }
 
 #[test]
-fn a_killed_transaction_is_not_run_again() {
+fn a_killed_transaction_is_not_retried() {
     let folder = Folder::new("kill");
     let store = &folder.store();
     let mut peer = Peer::start(store);
@@ -265,7 +265,7 @@ fn blocked(store: &str) -> Value {
 }
 
 #[test]
-fn the_folder_alone_says_who_blocks_whom() {
+fn blockers_are_shown_given_only_the_folder() {
     let folder = Folder::new("blocked");
     let store = &folder.store();
     let (mut holder, mut waiter) = (Peer::start(store), Peer::start(store));
@@ -366,7 +366,7 @@ fn process(store: &str, pid: u32) -> Value {
 }
 
 #[test]
-fn processes_are_shown_with_what_they_do() {
+fn processes_are_shown_with_their_activity() {
     let folder = Folder::new("processes");
     let store = &folder.store();
     assert_eq!(latchwork(&["store", "processes", store]).status.code(), Some(2));
@@ -405,7 +405,7 @@ fn processes_are_shown_with_what_they_do() {
 }
 
 #[test]
-fn a_stopped_process_is_named_with_what_it_holds() {
+fn a_stopped_process_is_named_with_its_locks() {
     let folder = Folder::new("stopped");
     let store = &folder.store();
     let (mut holder, mut waiter) = (Peer::start(store), Peer::start(store));
@@ -436,7 +436,7 @@ fn a_stopped_process_is_named_with_what_it_holds() {
 }
 
 #[test]
-fn what_a_stopped_process_holds_of_the_log_is_named() {
+fn log_latches_of_a_stopped_process_are_named() {
     let folder = Folder::new("holds");
     let store = &folder.store();
     let mut writer = Peer::start(store);

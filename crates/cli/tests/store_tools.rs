@@ -112,7 +112,7 @@ fn a_dump_is_loaded_into_another_store() {
 }
 
 #[test]
-fn a_dump_that_is_killed_leaves_nothing() {
+fn a_killed_dump_leaves_nothing() {
     let folder = Folder::new("killed-dump");
     let (s, file) = (&filled(&folder), &folder.at("shop.dump"));
     let long = folder.at("long");
@@ -142,7 +142,7 @@ fn a_dump_that_is_killed_leaves_nothing() {
 }
 
 #[test]
-fn a_damaged_dump_makes_no_store() {
+fn a_damaged_dump_creates_no_store() {
     let folder = Folder::new("damaged");
     let (s, other, file) = (&filled(&folder), &folder.at("copy"), &folder.at("shop.dump"));
     let dump = done(&["dump", s]);
@@ -320,7 +320,7 @@ fn metrics_are_text_that_prometheus_reads() {
 
 /// Damage is reported for each table, even if the store cannot be opened, with advice.
 #[test]
-fn each_damaged_table_is_told() {
+fn each_damaged_table_is_reported() {
     let folder = Folder::new("damaged");
     let (s, copy) = (&filled(&folder), &folder.at("copy"));
     // The copy's log has no full page from which it could be rebuilt.
@@ -355,7 +355,7 @@ fn each_damaged_table_is_told() {
 }
 
 #[test]
-fn what_goes_on_is_shown_once() {
+fn activity_is_shown_once() {
     let folder = Folder::new("top");
     let s = &filled(&folder);
     let top = row(&["top", s, "--interval", "0.02", "--json"]);
@@ -375,7 +375,7 @@ fn what_goes_on_is_shown_once() {
 }
 
 #[test]
-fn a_disk_that_is_measured_is_left_without_a_file_whatever_ends_it() {
+fn measuring_a_disk_leaves_no_file_however_it_ends() {
     let folder = Folder::new("sync-test");
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
     command.args(["store", "sync-test", folder.0.to_str().unwrap(), "--ms", "60000"]);
@@ -431,7 +431,7 @@ fn prepared_ones_are_listed_and_decided() {
 }
 
 #[test]
-fn stat_says_where_the_memory_is() {
+fn stat_shows_where_the_memory_is() {
     let folder = Folder::new("beside");
     let mut options = latchwork_store::Options::default();
     options.sizes.cache = 1 << 20;

@@ -150,7 +150,7 @@ fn copies_have_the_types() {
 }
 
 #[test]
-fn a_table_that_is_not_there_is_told() {
+fn a_missing_table_is_an_error() {
     let folder = Folder::new("notable");
     let s = &folder.store();
     done(&["put", s, "a", "1"]);

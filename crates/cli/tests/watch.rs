@@ -20,7 +20,7 @@ fn apart(profiles: &Path, args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_watcher_finds_the_program_without_a_number_and_by_its_wrappers() {
+fn a_watcher_finds_the_program_without_an_id_and_behind_wrappers() {
     let folder = folder("found");
     let profiles = folder.join("profiles");
     fs::create_dir(&profiles).unwrap();
@@ -68,7 +68,7 @@ fn a_folder_without_a_profile_is_an_error() {
 }
 
 #[test]
-fn what_a_killed_latchwork_left_is_removed() {
+fn files_of_a_killed_latchwork_are_removed() {
     let profiles = folder("swept");
     // SAFETY: it only tells.
     let user = unsafe { libc::geteuid() };
@@ -102,7 +102,7 @@ fn what_a_killed_latchwork_left_is_removed() {
 }
 
 #[test]
-fn a_watcher_whose_reader_has_gone_ends() {
+fn a_watcher_ends_when_its_reader_has_exited() {
     let folder = folder("gone");
     let profiles = folder.join("profiles");
     fs::create_dir(&profiles).unwrap();

@@ -53,7 +53,7 @@ fn reader_writer_locks_and_spin_locks() {
 
 /// glibc's own locks bear it of mutexes alone.
 #[test]
-fn unlocks_of_what_nobody_holds() {
+fn unlocks_of_free_locks_are_errors() {
     everywhere("unowned.c", &LATCHES, &["mutex"]);
     let rig = Rig::new();
     let program = rig.compile("unowned.c");
@@ -117,7 +117,7 @@ fn many_threads_and_one_counter() {
 }
 
 #[test]
-fn the_control_is_caught() {
+fn the_control_is_detected() {
     let rig = Rig::new();
     let (program, broken) = (rig.compile("stress.c"), rig.compile_library("broken.c"));
     let run = Run { before: Some(&broken), ..Run::default() };

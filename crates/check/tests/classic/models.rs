@@ -221,6 +221,6 @@ impl Lock for Broken {
 }
 
 #[test]
-fn loom_objects_to_a_broken_lock() {
+fn loom_detects_a_broken_lock() {
     assert!(objects(2, counts(2, 1, |threads| Box::new(Broken::new(threads)))));
 }

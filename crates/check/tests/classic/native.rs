@@ -101,12 +101,12 @@ fn everybody_counts<M: Machine>(crowds: &[usize], prepare: impl Fn(usize) + Sync
 }
 
 #[test]
-fn natively_everybody_counts() {
+fn latches_exclude_on_real_threads() {
     everybody_counts::<Native>(&[1, 2, 3, 8], |_| ());
 }
 
 #[test]
-fn on_three_nodes_everybody_counts() {
+fn locks_exclude_on_three_nodes() {
     everybody_counts::<Scattered>(&[2, 5, 8], |thread| Scattered::stand_on(thread as u32 % 3));
 }
 
@@ -122,7 +122,7 @@ impl Numbered for Leaky {
 }
 
 #[test]
-fn a_lock_that_is_given_back_too_early_is_caught() {
+fn an_early_release_is_detected() {
     let caught = (0..200).any(|_| {
         let lock = Leaky(exclusive::<Native>("ttas", 8).unwrap());
         law::everybody_counts(&lock, 8, 20_000, 0, |_| ()).is_err()
@@ -222,7 +222,7 @@ fn sizes_are_as_the_papers_say() {
 }
 
 #[test]
-fn a_cst_lock_grows_with_the_nodes_that_use_it() {
+fn a_cst_lock_allocates_per_used_node() {
     let lock = exclusive::<Scattered>("cst", 8).unwrap();
     let bytes = || lock.bytes(8);
     assert_eq!(bytes(), Bytes { lock: 16, waiter: 12, holder: 12 });

@@ -66,13 +66,13 @@ fn queues_serve_all_sockets_in_turn() {
 }
 
 #[test]
-fn a_time_published_lock_is_fair_while_nobody_is_preempted() {
+fn a_time_published_lock_is_fair_without_preemption() {
     let (counts, _) = served("mcs-tp", 10, 85);
     assert!(fairness(&counts) < 0.6, "{counts:?}");
 }
 
 #[test]
-fn spinners_of_the_stock_mutex_take_turns_unless_its_owner_comes_back_at_once() {
+fn spinners_of_the_stock_mutex_starve_if_its_owner_returns_at_once() {
     // The thread that watches the owner is first in a queue, and learns of a release one miss
     // later. It gets its turn if the owner stays away for longer; otherwise, as in Linux, the owner
     // overtakes it repeatedly.

@@ -8,7 +8,7 @@ use latchwork_disk::{Disk, Error, Open, Overlay, ReadOnly, Simulated};
 
 /// Writes to an overlay are read back from it, and the file below does not change.
 #[test]
-fn an_overlay_is_a_file_and_the_one_below_stays() {
+fn an_overlay_is_a_file_and_the_file_below_stays_unchanged() {
     let (below, path) = (Simulated::new(), Path::new("file"));
     let mut bytes: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
     below.open(path, Open::CREATE).unwrap().write(0, &bytes).unwrap();

@@ -242,7 +242,7 @@ fn failed_sync(fault: Fault, seed: u64, restart: u64) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_failed_sync_leaves_any_part_and_is_never_made_good() {
+fn a_failed_sync_leaves_any_part_and_a_later_sync_does_not_repair_it() {
     let written = [vec![2; 4096], vec![3; 512]].concat();
     for fault in [Fault::Device, Fault::NoSpace, Fault::Dropped] {
         let (mut all, mut none, mut torn, mut reordered) = (0, 0, 0, 0);
@@ -270,7 +270,7 @@ fn a_failed_sync_leaves_any_part_and_is_never_made_good() {
 
 /// A failure is reported once, and once more by a sync of the whole file system.
 #[test]
-fn a_failed_sync_is_told_by_a_sync_of_all() {
+fn a_failed_sync_is_reported_by_a_sync_of_the_file_system() {
     let disk = Simulated::new();
     let open = || disk.open(path("f"), Open::CREATE).unwrap();
     let (first, older) = (open(), open());
@@ -296,7 +296,7 @@ fn a_failed_sync_is_told_by_a_sync_of_all() {
 
 /// The system may drop clean data from its cache at any time, and never drops dirty data.
 #[test]
-fn a_cache_is_dropped_where_it_is_clean() {
+fn only_clean_data_is_dropped_from_the_cache() {
     let (mut lost, mut kept) = (0, 0);
     for seed in 0..40 {
         let disk = Simulated::with_seed(seed);
@@ -317,7 +317,7 @@ fn a_cache_is_dropped_where_it_is_clean() {
 
 /// A planned crash also happens at a call that finds no room.
 #[test]
-fn a_crash_is_no_less_one_on_a_full_disk() {
+fn a_planned_crash_happens_on_a_full_disk() {
     for call in 0..3 {
         let disk = Simulated::new();
         let file = disk.open(path("f"), Open::FRESH).unwrap();
@@ -362,7 +362,7 @@ fn planned_faults_meet_their_calls() {
 }
 
 #[test]
-fn it_does_as_the_system_does() {
+fn simulated_and_system_disks_agree() {
     let disk = Simulated::new();
     let file = disk.open(path("/a"), Open::FRESH).unwrap();
     file.write(2, b"xy").unwrap();

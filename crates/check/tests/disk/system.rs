@@ -63,7 +63,7 @@ fn names_come_and_go() {
 }
 
 #[test]
-fn what_is_no_plain_file_is_refused() {
+fn only_plain_files_are_opened() {
     let (disk, folder) = (System::new(), Folder::new("disk-kinds"));
     assert!(matches!(disk.open(&folder.at("no"), Open::WRITE), Err(Error::NotFound(_))));
     assert!(matches!(disk.open(&folder.0, Open::READ), Err(Error::NotRegular(_))));

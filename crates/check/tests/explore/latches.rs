@@ -75,13 +75,13 @@ fn ours(many: u64) {
 }
 
 #[test]
-fn under_our_latches_everybody_counts() {
+fn our_latches_exclude() {
     ours(SHORT);
 }
 
 #[test]
 #[ignore = "long"]
-fn under_our_latches_everybody_counts_long() {
+fn our_latches_exclude_long() {
     ours(LONG);
 }
 
@@ -145,13 +145,13 @@ fn some_give_up(many: u64) {
 }
 
 #[test]
-fn who_gives_up_harms_nobody() {
+fn waiters_that_give_up_affect_no_other() {
     some_give_up(SHORT);
 }
 
 #[test]
 #[ignore = "long"]
-fn who_gives_up_harms_nobody_long() {
+fn waiters_that_give_up_affect_no_other_long() {
     some_give_up(LONG);
 }
 
@@ -285,13 +285,13 @@ fn published(many: u64) {
 }
 
 #[test]
-fn under_the_published_locks_everybody_counts() {
+fn published_locks_exclude() {
     published(SHORT / 2);
 }
 
 #[test]
 #[ignore = "long"]
-fn under_the_published_locks_everybody_counts_long() {
+fn published_locks_exclude_long() {
     published(LONG / 4);
 }
 
@@ -327,14 +327,14 @@ fn peterson<const FENCE: bool>() -> Result<(), String> {
 }
 
 #[test]
-fn a_missing_fence_is_found() {
+fn a_missing_fence_is_detected() {
     peterson::<true>().unwrap();
     let error = peterson::<false>().expect_err("the missing fence was not detected");
     assert!(error.contains("written"), "{error}");
 }
 
 #[test]
-fn a_lock_that_excludes_nobody_is_found_and_replayed() {
+fn a_lock_without_exclusion_is_detected_and_replayed() {
     let error = counts::<Broken>(0..SHORT).expect_err("the missing exclusion was not detected");
     let seed = seed_in(&error);
     assert_eq!(counts::<Broken>(std::iter::once(seed)), Err(error));
@@ -342,7 +342,7 @@ fn a_lock_that_excludes_nobody_is_found_and_replayed() {
 
 /// On a machine with a flaw the latch fails, and the failure reports a seed that replays it.
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     let runs = |seeds| flawed::with(Flaw::Deaf, || counts::<Shfl<Park, Breakable>>(seeds));
     let deaf = runs(0..2_000).expect_err("no thread is woken");
     assert!(deaf.contains("no thread can go on") && deaf.contains("asleep"), "{deaf}");
@@ -351,7 +351,7 @@ fn a_dropped_wake_up_is_found() {
 }
 
 #[test]
-fn a_missing_barrier_is_found() {
+fn a_missing_barrier_is_detected() {
     // Between announcing that a thread will sleep and its last check of the latch.
     let hasty = flawed::with(Flaw::Hasty, || counts::<Shfl<Impatient, Breakable>>(0..20_000));
     let hasty = hasty.expect_err("a wake-up is lost without the barrier");
@@ -360,7 +360,7 @@ fn a_missing_barrier_is_found() {
 
 /// The same with costs on, and with many waiters.
 #[test]
-fn with_costs_everybody_counts() {
+fn latches_exclude_with_costs() {
     let spec = two_by_two();
     for seed in 0..20 {
         let (latch, counted) = (Shfl::<Impatient, Simulated>::FREE, Counted::default());

@@ -324,7 +324,7 @@ fn found(law: Law, among: u64, says: &[&str]) {
 }
 
 #[test]
-fn a_missing_barrier_between_weak_and_strong_is_found() {
+fn a_missing_barrier_between_weak_and_strong_is_detected() {
     // Either the closing thread misses a lock, or the owner misses that its lock was moved. In the
     // second case a waiter looks for dead threads in all partitions, beyond the limit of a run.
     let says = ["while owner", "slept through", "no end in sight"];
@@ -332,7 +332,7 @@ fn a_missing_barrier_between_weak_and_strong_is_found() {
 }
 
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     flawed::with(Flaw::Deaf, || found(weak_against_strong, 2_000, &["slept through"]));
 }
 
@@ -355,6 +355,6 @@ fn lenient(schedule: Schedule) -> Result<(), String> {
 }
 
 #[test]
-fn a_grant_too_many_is_found() {
+fn a_conflicting_grant_is_detected() {
     found(lenient, 100, &["while owner"]);
 }

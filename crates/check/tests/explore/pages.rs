@@ -191,26 +191,26 @@ fn found(does: Does, odd: Odd, among: u64, says: &[&str]) {
 }
 
 #[test]
-fn a_reader_that_does_not_validate_is_found() {
+fn a_reader_that_does_not_validate_is_detected() {
     let odd = Odd { hasty: true, ..PLAIN };
     found(reads_and_writes, odd, 300, &["torn", "another page's bytes"]);
 }
 
 #[test]
-fn a_write_that_is_lost_is_found() {
+fn a_lost_write_is_detected() {
     let odd = Odd { loses_one_in: 7, ..PLAIN };
     found(beside_write_back, odd, 300, &["older", "at last"]);
 }
 
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     flawed::with(Flaw::Deaf, || {
         found(reads_and_writes, PLAIN, 2_000, &["slept through"]);
     });
 }
 
 #[test]
-fn a_pin_without_its_fence_is_found() {
+fn a_pin_without_a_fence_is_detected() {
     let says = ["the pinned page was evicted"];
     flawed::with(Flaw::Loose, || {
         found(kept_beside_evictions, PLAIN, 20_000, &says);

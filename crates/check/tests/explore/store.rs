@@ -255,37 +255,37 @@ const LOWER: Odd = Odd { level: Level::ReadCommitted, ..PLAIN };
 const IN_TWO: Odd = Odd { in_two: true, ..PLAIN };
 
 #[test]
-fn transfers_at_a_lower_level_are_found() {
+fn transfers_at_a_lower_level_are_detected() {
     found_in_store(TRANSFERS, LOWER, &["all accounts have", "a serial run shows"]);
 }
 
 #[test]
-fn a_sum_of_two_snapshots_is_found() {
+fn a_sum_of_two_snapshots_is_detected() {
     found_in_store(TRANSFERS, IN_TWO, &["all accounts have"]);
 }
 
 #[test]
-fn a_snapshot_that_began_too_early_is_found() {
+fn a_snapshot_that_began_too_early_is_detected() {
     found_in_store(TRANSFERS, Odd { early: true, ..PLAIN }, &["transfers of"]);
 }
 
 #[test]
-fn phantoms_at_a_lower_level_are_found() {
+fn phantoms_at_a_lower_level_are_detected() {
     found_in_store(AT_RANDOM, LOWER, &["and then", "a serial run shows"]);
 }
 
 #[test]
-fn write_skew_at_a_lower_level_is_found() {
+fn write_skew_at_a_lower_level_is_detected() {
     found_in_store(SKEW, LOWER, &["records in the range", "a serial run shows"]);
 }
 
 #[test]
-fn a_scan_that_goes_on_by_count_is_found() {
+fn a_scan_continued_by_count_is_detected() {
     found_in_store(LEAVES, IN_TWO, &["not each record once"]);
 }
 
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_detected() {
     explore(0..SHORT, |schedule| in_memory(schedule, PLAIN, AT_RANDOM, Bug::None).map(drop))
         .unwrap();
     for bug in [Bug::UndoKeepsValue, Bug::ClaimsIgnored, Bug::LowTooHigh, Bug::NoOldVersions] {
@@ -295,7 +295,7 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     let says = ["slept through"];
     flawed::with(Flaw::Deaf, || {
         found(SHORT, &says, |schedule| on_store(schedule, PLAIN, TRANSFERS));
@@ -303,7 +303,7 @@ fn a_dropped_wake_up_is_found() {
 }
 
 #[test]
-fn a_missing_fence_is_found() {
+fn a_missing_fence_is_detected() {
     let says = ["a serial run shows", "and then"];
     flawed::with(Flaw::Loose, || {
         found(25 * SHORT, &says, |schedule| on_store(schedule, PLAIN, PHANTOMS));
@@ -311,6 +311,6 @@ fn a_missing_fence_is_found() {
 }
 
 #[test]
-fn a_transfer_in_two_transactions_is_found() {
+fn a_transfer_in_two_transactions_is_detected() {
     found_in_store(DEATHS, IN_TWO, &["all accounts have", "a serial run shows"]);
 }

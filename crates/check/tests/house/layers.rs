@@ -111,7 +111,7 @@ fn upwards(modules: &Modules, layers: &[&[&str]]) -> BTreeSet<String> {
 }
 
 #[test]
-fn folders_know_only_those_before_them() {
+fn folders_import_only_lower_folders() {
     let control: Modules = [
         ("", "mod low;\nmod high;\npub use high::Thing;\n"),
         ("low::a", "impl Memory {\n    fn f(&self) {\n        self.climb()\n    }\n}\n"),

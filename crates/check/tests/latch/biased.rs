@@ -96,7 +96,7 @@ fn a_writer_waits_for_a_reader_that_sleeps() {
 
 /// A bias that is closed repeatedly without benefit stays closed for a while.
 #[test]
-fn a_bias_that_is_not_worth_its_closing_rests() {
+fn a_bias_that_costs_more_than_it_saves_stays_closed_for_a_while() {
     let latch = open();
     latch.lock_exclusive();
     // SAFETY: locked above.
@@ -125,7 +125,7 @@ fn a_bias_that_is_not_worth_its_closing_rests() {
 
 /// A thread that ends with a share leaves the latch held.
 #[test]
-fn a_share_outlives_its_thread() {
+fn a_share_of_an_ended_thread_is_still_held() {
     let latch = open();
     std::thread::scope(|scope| {
         scope.spawn(|| {

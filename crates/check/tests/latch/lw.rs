@@ -24,7 +24,7 @@ const NOW: Deadline = Deadline { clock: Clock::Monotonic, at: 0 };
 
 /// PostgreSQL 333f586372 (2026): a try of a latch that the caller holds must fail without effect.
 #[test]
-fn bug_2026_try_for_what_i_hold() {
+fn bug_2026_try_of_a_latch_held_by_the_caller_fails() {
     let latch = LwLatch::new();
     latch.lock_shared();
     assert!(!latch.try_lock_exclusive());
@@ -244,7 +244,7 @@ fn too_many_shares_are_refused() {
 }
 
 #[test]
-fn timeouts_come_no_sooner_and_leave_nothing() {
+fn timeouts_are_not_early_and_leave_no_state() {
     let latch = Arc::new(LwLatch::new());
     latch.lock_exclusive();
     let others: Vec<_> = (0..6)
@@ -271,7 +271,7 @@ fn timeouts_come_no_sooner_and_leave_nothing() {
 
 /// In the child of a fork, queues of threads that do not exist there are treated as empty.
 #[test]
-fn forked_child_forgets_ghosts() {
+fn forked_child_ignores_queues_of_absent_threads() {
     let latch = Arc::new(LwLatch::new());
     latch.lock_exclusive();
     let waiter = {

@@ -113,7 +113,7 @@ fn stress<H: Holder + Sync>(holders: &[H], rounds: u64, bump: bool) -> Result<()
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_torn() {
+fn no_update_is_lost_and_no_read_is_torn() {
     let local: Vec<_> = (1..=6).map(|n| LocalHolder::<Native>::new(number(n))).collect();
     stress(&local, 8_000, true).unwrap();
     let strict: Vec<_> = (1..=6).map(|n| Strict(number(n))).collect();
@@ -127,7 +127,7 @@ fn nothing_is_lost_and_nothing_torn() {
 /// A release calls one sleeping thread; each of the others is called by the release of the one
 /// before.
 #[test]
-fn those_that_sleep_are_called_one_after_the_other() {
+fn sleeping_waiters_are_called_one_after_another() {
     const SLEEPERS: u32 = 5;
     let latch = std::sync::Arc::new(OptLatch::new());
     let (done, ended) = std::sync::mpsc::channel();
@@ -151,7 +151,7 @@ fn those_that_sleep_are_called_one_after_the_other() {
 
 /// All waiters, of every kind, learn of a dead writer. One repairs, and the others continue.
 #[test]
-fn a_dead_writer_is_found_and_what_it_held_repaired() {
+fn a_dead_writer_is_detected_and_its_value_repaired() {
     let dead = [number(9)];
     let cell = OptCell::<[u64; 4], 4>::new([1; 4]);
     let repaired = AtomicU64::new(0);
@@ -190,7 +190,7 @@ fn a_dead_writer_is_found_and_what_it_held_repaired() {
 
 /// A dead sharer leaves only its number in the latch: writers continue without a repair.
 #[test]
-fn a_dead_sharer_stops_nobody() {
+fn a_dead_sharer_blocks_no_writer() {
     let dead = [number(9)];
     let cell = OptCell::<u64, 1>::new(5);
     std::mem::forget(cell.latch().share(&LocalHolder::<Native>::new(dead[0])).unwrap());
@@ -213,7 +213,7 @@ fn a_dead_sharer_stops_nobody() {
 
 /// A reader whose reads always fail takes a share in the end.
 #[test]
-fn a_reader_that_always_fails_shares() {
+fn a_reader_that_always_fails_takes_a_share() {
     let cell = OptCell::<u64, 1>::new(0);
     let (me, other) = (LocalHolder::new(number(1)), LocalHolder::new(number(2)));
     let mut looks = 0;
@@ -230,7 +230,7 @@ fn a_reader_that_always_fails_shares() {
 }
 
 #[test]
-fn a_thread_that_waits_for_itself_is_told() {
+fn waiting_for_oneself_is_an_error() {
     let latch = OptLatch::new();
     let me = LocalHolder::new(number(1));
     let _held = latch.try_lock(&me).unwrap();
@@ -242,7 +242,7 @@ fn a_thread_that_waits_for_itself_is_told() {
 
 /// Values of other types are only made from validated words.
 #[test]
-fn a_value_is_made_of_validated_words() {
+fn a_value_is_created_from_validated_words() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Range {
         from: u64,
@@ -278,10 +278,10 @@ fn a_value_is_made_of_validated_words() {
     assert_eq!(Version::new(cell.latch().try_read().unwrap().get()).get(), 19_999);
 }
 
-/// A waiter that was stopped may confuse a living sharer with a dead holder of the same number. Then
-/// a writer gets the latch, and the sharer's read is not consistent.
+/// A waiter that was stopped may confuse a living sharer with a dead holder of the same number.
+/// Then a writer gets the latch, and the sharer's read is not consistent.
 #[test]
-fn a_reader_that_shares_looks_whether_it_did() {
+fn a_sharing_reader_checks_its_share() {
     let cell = OptCell::<u64, 1>::new(0);
     let (me, other) = (LocalHolder::new(number(1)), LocalHolder::new(number(2)));
     let mut looks = 0;
@@ -324,7 +324,7 @@ impl Holder for Replaced<'_> {
 
 /// A sharer does not hand the latch to a waiter if a writer holds it meanwhile.
 #[test]
-fn what_is_another_holders_is_not_handed_over() {
+fn a_sharer_does_not_hand_over_a_writers_latch() {
     let writer = Strict(number(3));
     // In the sharer's release, and when it hands the latch to the waiter.
     for calls in [1, 2] {
@@ -348,7 +348,7 @@ fn what_is_another_holders_is_not_handed_over() {
 }
 
 #[test]
-fn a_dead_sharers_name_is_taken_out_without_waiting() {
+fn a_dead_sharers_number_is_removed_without_waiting() {
     let latch = OptLatch::new();
     let (dead, me) = (LocalHolder::<Native>::new(number(1)), LocalHolder::new(number(2)));
     let version = latch.try_read().unwrap();
@@ -386,7 +386,7 @@ impl Holder<Scattered> for Among {
 /// The first waiter leaves while the others are examined, and waits for another latch when it is
 /// called: the next waiter must be called as well.
 #[test]
-fn a_waiter_that_went_to_another_latch_keeps_no_call() {
+fn a_waiter_that_left_does_not_consume_a_call() {
     const READS: u32 = 1;
     const LOCKS: u32 = 3;
     let (table, memory): (&SlotTable<Scattered>, &[Slot<Scattered>]) =

@@ -117,7 +117,7 @@ fn two_processes_share_latches() {
 /// The child of a fork unmaps what its parent had attached and maps something else there, as it
 /// does with a region.
 #[test]
-fn a_child_of_a_fork_finds_slots_of_its_own() {
+fn a_child_of_a_fork_uses_its_own_slots() {
     let (base, half) = (map(file()), LENGTH / 2);
     // SAFETY: the mapping stays, and holds atomics only.
     let attached = unsafe { Shared::create(base, LENGTH, SLOTS) }.unwrap();
@@ -177,7 +177,7 @@ fn rights(base: *mut u8, rights: i32) {
 /// A thread of a scope returns its slots when it ends, after the scope, when the mapping may be
 /// dropped.
 #[test]
-fn a_mapping_stays_for_threads_that_are_ending() {
+fn a_mapping_stays_until_ending_threads_have_left() {
     // SAFETY: all zero is a valid value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
@@ -232,7 +232,7 @@ fn deadlines_pass_in_shared_memory() {
 }
 
 #[test]
-fn what_is_no_mapping_of_ours_is_refused() {
+fn foreign_mappings_are_refused() {
     let base = map(file());
     let attach = |base: *mut u8, length| {
         // SAFETY: the mapping stays and is not used otherwise.

@@ -28,7 +28,7 @@ fn crowds() -> Vec<usize> {
 }
 
 #[test]
-fn natively_everybody_counts() {
+fn latches_exclude_on_real_threads() {
     for threads in crowds() {
         let each = OPERATIONS / threads as u64 * 2;
         law::excludes::<ShflMutex>(threads, each, 0, |_| ()).unwrap();
@@ -40,13 +40,13 @@ fn natively_everybody_counts() {
 }
 
 #[test]
-fn a_latch_that_excludes_nobody_is_caught() {
+fn a_latch_without_exclusion_is_detected() {
     let caught = (0..50).any(|_| law::excludes::<Broken>(8, OPERATIONS, 0, |_| ()).is_err());
     assert!(caught, "a latch without exclusion was not detected");
 }
 
 #[test]
-fn on_four_nodes_everybody_counts() {
+fn latches_exclude_on_four_nodes() {
     let stand = |thread: usize| Scattered::stand_on(thread as u32 % 4);
     for threads in crowds() {
         let each = OPERATIONS / threads as u64 * 2;
@@ -119,7 +119,7 @@ impl Policy for DetachedSleeper {
 }
 
 #[test]
-fn the_head_is_passed_as_often_as_its_patience_lasts() {
+fn the_head_is_passed_at_most_as_often_as_its_patience_allows() {
     assert_eq!(passes::<Impatient>(), Impatient::PATIENCE);
     assert_eq!(passes::<Calm>(), Park::PATIENCE);
     // The simulated machine has several nodes.
@@ -129,7 +129,7 @@ fn the_head_is_passed_as_often_as_its_patience_lasts() {
 }
 
 #[test]
-fn a_writer_that_sleeps_is_passed_by_no_reader() {
+fn no_reader_passes_a_sleeping_writer() {
     let latch: &'static ShflRwLock<Scattered> = Box::leak(Box::default());
     let passes: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
     let recursive: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
@@ -187,7 +187,7 @@ fn a_deadline_on_the_wall_clock_passes() {
 
 /// A waiter that repeatedly gives up at a latch that is never released uses one slot.
 #[test]
-fn giving_up_again_and_again_takes_one_slot() {
+fn repeated_timeouts_use_one_slot() {
     let mutex: &'static ShflMutex = Box::leak(Box::new(ShflMutex::new()));
     mutex.lock();
     std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn giving_up_again_and_again_takes_one_slot() {
 
 /// Threads that end after waiting return their slots: the table has 65,534.
 #[test]
-fn slots_come_back_at_thread_exit() {
+fn slots_are_returned_at_thread_exit() {
     let mutex = ShflMutex::new();
     for _ in 0..200 {
         std::thread::scope(|scope| {

@@ -162,7 +162,7 @@ fn loom_granted_slots_wait_again_at_once() {
 
 /// Writes before a notification are visible after it, without the mutex.
 #[test]
-fn loom_notification_carries_what_came_before() {
+fn loom_writes_before_a_notification_are_visible() {
     explore("carries", TWO, || {
         let m = Model::new();
         let ticket = m.condvar.enqueue();
@@ -265,7 +265,7 @@ fn loom_settled_condvar_may_be_freed() {
 
 /// The control: a waiter that unlocks before it enters the list misses the signal.
 #[test]
-fn loom_objects_to_a_late_entry() {
+fn loom_detects_a_late_entry() {
     assert!(objects(TWO, || {
         let m = Model::new();
         let other = m.clone();
@@ -383,7 +383,7 @@ fn fairness_first_come_first_woken() {
 }
 
 #[test]
-fn timeouts_come_no_sooner() {
+fn timeouts_are_not_early() {
     let condvar = RawCondvar::new();
     let deadline = Deadline::after::<Native>(Duration::from_millis(10));
     assert_eq!(condvar.wait(|| {}, Some(deadline)), Outcome::GaveUp);
@@ -393,7 +393,7 @@ fn timeouts_come_no_sooner() {
 
 /// A waiter leaves the list if the unlocking closure panics.
 #[test]
-fn panics_leave_the_list() {
+fn a_panic_leaves_the_list() {
     let condvar = RawCondvar::new();
     let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         condvar.wait(|| panic!("as the test wants it"), None)

@@ -157,7 +157,7 @@ fn loom_waiters_that_give_up_pass_the_call_on() {
 
 /// A writer that gives up at the head of the list lets the readers behind it share with the holder.
 #[test]
-fn loom_writer_that_gives_up_bars_nobody() {
+fn loom_writer_that_gives_up_blocks_no_reader() {
     explore("gives up", THREE, || {
         let g = Guarded::<Strict<FetchAdd>>::new();
         g.latch.lock_shared();
@@ -183,7 +183,7 @@ fn loom_writer_that_gives_up_bars_nobody() {
 /// A called reader that got in lets in readers that queued since: the release in between called no
 /// thread, because a call was under way.
 #[test]
-fn loom_called_reader_lets_others_follow() {
+fn loom_called_reader_lets_queued_readers_in() {
     // With two preemptions this detects a latch in which no reader follows, but it takes minutes.
     explore("follow", THREE, || {
         let g = Guarded::<FetchAdd>::new();
@@ -326,7 +326,7 @@ fn loom_downgrade_lets_readers_in() {
 
 /// The controls: broken latches are detected.
 #[test]
-fn loom_objects_to_broken_latches() {
+fn loom_detects_broken_latches() {
     // Sharers that write.
     assert!(objects(2, || {
         let g = Guarded::<FetchAdd>::new();

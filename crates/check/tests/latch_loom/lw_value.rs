@@ -11,7 +11,7 @@ use loom::thread;
 use crate::guarded::{Blind, Guarded, THREE, TWO, threads};
 
 #[test]
-fn loom_acquire_or_wait_sees_what_the_holder_did() {
+fn loom_acquire_or_wait_sees_the_holders_writes() {
     fn model(name: &str, preemptions: usize, reads: bool) {
         explore(name, preemptions, move || {
             let g = Guarded::<Blind>::new();
@@ -83,7 +83,7 @@ fn value(name: &str, rival: bool) {
 }
 
 #[test]
-fn loom_value_moves_wake_waiters() {
+fn loom_value_changes_wake_waiters() {
     value("value", false);
 }
 

@@ -82,7 +82,7 @@ fn loom_readers_see_one_state() {
 
 /// Readers of a latch that is handed from writer to writer without being free in between.
 #[test]
-fn loom_readers_see_one_state_of_what_is_handed_over() {
+fn loom_readers_see_one_state_during_a_hand_over() {
     explore("handed over", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let held = p.latch.try_lock(pair::FIRST).unwrap();
@@ -137,7 +137,7 @@ fn loom_a_share_keeps_writers_out() {
 
 /// A reader reads while another thread shares: it neither waits nor fails.
 #[test]
-fn loom_a_share_lets_readers_by() {
+fn loom_a_share_does_not_block_readers() {
     explore("beside a share", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let (one, other) = (p.clone(), p.clone());
@@ -149,7 +149,7 @@ fn loom_a_share_lets_readers_by() {
 }
 
 #[test]
-fn loom_an_upgrade_is_of_what_was_read() {
+fn loom_an_upgrade_keeps_the_state_that_was_read() {
     explore("upgrade", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let other = p.clone();
@@ -171,7 +171,7 @@ fn loom_an_upgrade_is_of_what_was_read() {
 
 /// A sharer's reads come before the changes of a later upgrade.
 #[test]
-fn loom_a_sharer_is_done_before_an_upgrade() {
+fn loom_a_sharers_reads_come_before_an_upgrade() {
     explore("sharer, then upgrade", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let other = p.clone();
@@ -218,7 +218,7 @@ fn loom_three_writers_are_all_called() {
 }
 
 #[test]
-fn loom_a_writer_that_changes_nothing_disturbs_nobody() {
+fn loom_a_writer_without_changes_does_not_disturb_readers() {
     explore("unchanged", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let before = p.latch.try_read().unwrap();
@@ -259,7 +259,7 @@ fn loom_waiters_that_give_up_pass_the_call_on() {
 
 /// Of the threads that find a dead writer one takes over, and the others wait for it.
 #[test]
-fn loom_a_dead_writer_has_one_heir() {
+fn loom_one_thread_takes_over_from_a_dead_writer() {
     explore("dead writer", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let dead = Patient::new(9);
@@ -276,7 +276,7 @@ fn loom_a_dead_writer_has_one_heir() {
 
 /// The controls: broken latches are detected.
 #[test]
-fn loom_objects_to_broken_latches() {
+fn loom_detects_broken_latches() {
     // No fence on either side.
     assert!(objects(TWO, || {
         let p = Arc::new(Pair::<Fenceless>::default());

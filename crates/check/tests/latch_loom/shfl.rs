@@ -353,6 +353,6 @@ fn loom_rw_readers_meet() {
 }
 
 #[test]
-fn loom_objects_to_a_broken_latch() {
+fn loom_detects_a_broken_latch() {
     assert!(objects(2, counts::<Broken>(2, |l| (l.lock(), true).1, Latch::unlock)));
 }

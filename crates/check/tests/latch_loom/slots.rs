@@ -33,6 +33,6 @@ fn discarded() {
 }
 
 #[test]
-fn loom_an_orphan_of_the_dead_is_given_once() {
+fn loom_an_orphaned_slot_is_given_once() {
     explore("orphan", 3, discarded);
 }

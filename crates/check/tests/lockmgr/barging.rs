@@ -43,7 +43,7 @@ fn says() -> (Waker, Receiver<()>) {
 }
 
 #[test]
-fn a_request_goes_before_one_that_is_called_and_never_without_the_option() {
+fn a_request_passes_a_called_waiter_only_with_the_option() {
     for (barge_for, passes) in [(Duration::ZERO, false), (LONG, true)] {
         let manager = manager(barge_for);
         let session = manager.session().unwrap();
@@ -76,7 +76,7 @@ fn readers_are_granted_the_lock_at_once() {
 }
 
 #[test]
-fn an_owner_that_was_aborted_passes_nobody_and_readers_do_not_either() {
+fn aborted_owners_and_readers_pass_no_called_waiter() {
     let manager = manager(LONG);
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -91,7 +91,7 @@ fn an_owner_that_was_aborted_passes_nobody_and_readers_do_not_either() {
 }
 
 #[test]
-fn one_that_has_waited_long_is_granted_the_lock() {
+fn a_waiter_that_has_waited_long_is_granted_the_lock() {
     let manager = manager(Duration::from_nanos(1));
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -105,7 +105,7 @@ fn one_that_has_waited_long_is_granted_the_lock() {
 }
 
 #[test]
-fn one_that_is_called_may_give_up_and_the_next_is_called() {
+fn the_next_waiter_is_called_after_a_called_one_gives_up() {
     let manager = manager(LONG);
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -117,7 +117,7 @@ fn one_that_is_called_may_give_up_and_the_next_is_called() {
 }
 
 #[test]
-fn a_future_that_is_called_is_woken() {
+fn a_called_future_is_woken() {
     let manager = manager(LONG);
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -138,7 +138,7 @@ fn a_future_that_is_called_is_woken() {
 }
 
 #[test]
-fn all_threads_come_to_their_turn() {
+fn all_threads_get_the_lock() {
     for barge_for in [Duration::from_micros(50), LONG] {
         let manager = manager(barge_for);
         let count = AtomicU64::new(0);

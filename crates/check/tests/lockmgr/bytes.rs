@@ -17,7 +17,7 @@ fn places(image: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn the_image_is_good_to_begin_with() {
+fn the_undamaged_image_is_sound() {
     let whole = image();
     assert_eq!(use_it(&whole), Ok(Used::Whole));
     let region = Region::<Native>::from_image(&whole).unwrap();

@@ -100,7 +100,7 @@ fn held(manager: &Manager<Shared>, name: &[u8]) {
 
 /// Berkeley DB's lock001: each mode alone, many at once, ten times; and lock_id_free.
 #[test]
-fn each_mode_is_taken_given_back_and_counted() {
+fn each_mode_is_locked_released_and_counted() {
     let manager = latchwork_check::early::private(berkeley::modes()).unwrap();
     let session = manager.session().unwrap();
     let modes: Vec<_> = berkeley::modes().each().collect();
@@ -129,7 +129,7 @@ fn each_mode_is_taken_given_back_and_counted() {
 
 /// lock002: one process waits as long as another holds the lock, in both directions.
 #[test]
-fn a_process_waits_for_another_for_as_long_as_it_holds() {
+fn a_process_waits_until_another_releases_the_lock() {
     let path = fresh("blocks");
     let manager = open(&path);
     let session = manager.session().unwrap();
@@ -238,7 +238,7 @@ fn ten_thousand_locks_held_at_death() {
 
 /// Slots of dead processes are reused: more processes are killed than there are slots.
 #[test]
-fn more_are_killed_than_there_are_slots() {
+fn more_processes_are_killed_than_there_are_slots() {
     let path = fresh("slots");
     let manager = open(&path);
     for round in 0..PROCESSES / 2 {
@@ -259,7 +259,7 @@ fn more_are_killed_than_there_are_slots() {
 /// Clean-up concurrent with living processes: 64 processes create, open, use, sweep and close one
 /// region at once. A third of them are killed; all others succeed.
 #[test]
-fn clean_up_hurts_nobody() {
+fn cleanup_affects_no_living_process() {
     let path = fresh("crowd");
     let mut peers: Vec<_> = (0..64).map(|_| start(&path, "crowd 200")).collect();
     for peer in peers.iter_mut().step_by(3) {
@@ -328,7 +328,7 @@ fn fill(owner: &Owner<'_>, from: u64) -> u64 {
 /// Weak locks are kept in their owners' memory. A strong request moves them to the table first; if
 /// there is no room for them, the request fails and they stay held.
 #[test]
-fn weak_locks_hold_where_there_is_no_room() {
+fn weak_locks_stay_held_in_a_full_region() {
     let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
     let region = Region::<Native>::private(&options).unwrap();
     let manager = Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap();
@@ -369,7 +369,7 @@ fn weak_locks_hold_where_there_is_no_room() {
 /// A stale pointer after a wait: threads wait for objects that are freed and created again, so that
 /// cells are reused at once. After its wait each thread holds the name that it requested.
 #[test]
-fn what_was_waited_for_is_what_is_held() {
+fn a_waiter_gets_the_lock_it_requested() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
@@ -400,7 +400,7 @@ fn what_was_waited_for_is_what_is_held() {
 /// A strong request moves the intent locks of many owners to the table; the owners then unlock, in
 /// any order.
 #[test]
-fn very_many_weak_locks_are_moved_and_given_back() {
+fn very_many_weak_locks_are_moved_and_released() {
     use latchwork_lockmgr::granular::{self, IX};
 
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -444,7 +444,7 @@ fn very_many_weak_locks_are_moved_and_given_back() {
 /// By default a weak lock is kept in its owner's memory only for names that were locked often, so
 /// that a strong request for a new name has no owners to search.
 #[test]
-fn names_come_to_their_owners_memory_when_many_ask() {
+fn often_locked_names_move_to_their_owners_memory() {
     use latchwork_lockmgr::granular::{self, IX, X};
 
     let manager = Manager::private(granular::modes()).unwrap();

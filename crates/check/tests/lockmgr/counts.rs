@@ -18,7 +18,7 @@ fn take(owner: &Owner<'_>, times: u32) {
 }
 
 #[test]
-fn a_lock_is_handed_on_with_its_whole_count() {
+fn a_traded_lock_keeps_its_count() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());

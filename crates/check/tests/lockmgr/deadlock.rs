@@ -77,7 +77,7 @@ fn a_cycle_has_one_victim() {
 }
 
 #[test]
-fn policies_choose_whom_they_say() {
+fn policies_choose_the_documented_victim() {
     let n = 4;
     let expected = [
         (Policy::Oldest, 0),
@@ -93,14 +93,14 @@ fn policies_choose_whom_they_say() {
 }
 
 #[test]
-fn the_lowest_priority_goes_first() {
+fn the_lowest_priority_is_the_victim() {
     assert_eq!(cycle(4, Policy::Oldest, |me| if me == 2 { 1 } else { 100 }), [2]);
     // The oldest has a high priority, so the second oldest is chosen.
     assert_eq!(cycle(4, Policy::Oldest, |me| if me == 0 { 200 } else { 100 }), [1]);
 }
 
 #[test]
-fn a_clump_leaves_one() {
+fn of_clashing_upgrades_one_succeeds() {
     // All read one object, then all request to write it.
     for n in [2, 4, 10] {
         let manager = manager(Policy::Default);
@@ -180,7 +180,7 @@ fn the_victim_is_in_the_cycle() {
 }
 
 #[test]
-fn a_soft_edge_is_moved_and_nobody_dies() {
+fn a_deadlock_with_a_soft_edge_is_solved_by_reordering() {
     // C waits behind W's request, W for R, and R for C's lock. C's request is compatible with R's
     // lock.
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
@@ -232,7 +232,7 @@ fn the_older_wound_and_the_younger_wait() {
 }
 
 #[test]
-fn time_runs_out_and_nothing_stays() {
+fn a_timeout_leaves_no_request() {
     let manager = manager(Policy::Default);
     let session = manager.session().unwrap();
     let (a, b, c) = (session.owner().unwrap(), session.owner().unwrap(), session.owner().unwrap());
@@ -246,7 +246,7 @@ fn time_runs_out_and_nothing_stays() {
 }
 
 #[test]
-fn a_killed_owner_fails_where_it_waits() {
+fn a_killed_owners_wait_fails() {
     let manager = manager(Policy::Default);
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
@@ -284,7 +284,7 @@ fn a_cycle_among_very_many_waiters_is_found() {
 }
 
 #[test]
-fn of_those_who_convert_beside_each_other_one_is_left() {
+fn of_many_clashing_conversions_one_succeeds() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let calm =
         Options { detect_after: Duration::from_secs(3600), ..latchwork_check::early::early() };
@@ -345,7 +345,7 @@ fn the_owner_that_waited_for_the_victim_is_next() {
 /// An owner that begins to wait for a waiting owner looks for a deadlock at once, without sleeping
 /// first.
 #[test]
-fn a_deadlock_of_two_is_found_as_it_is_closed() {
+fn a_deadlock_of_two_is_found_at_once() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let hour = Duration::from_secs(3600);
     let options = Options { detect_after: hour, ..latchwork_check::early::early() };

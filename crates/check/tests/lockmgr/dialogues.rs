@@ -40,7 +40,7 @@ fn all<M: ConstMachine>(
 }
 
 #[test]
-fn each_comes_out_as_written() {
+fn each_dialogue_has_the_written_results() {
     let (mut files, mut dialogues, mut failed) = (0, 0, Vec::new());
     for (name, text) in texts() {
         files += 1;
@@ -59,7 +59,7 @@ fn each_comes_out_as_written() {
 }
 
 #[test]
-fn and_so_in_a_file_that_processes_share() {
+fn dialogues_in_a_shared_file_have_the_written_results() {
     let path = std::env::temp_dir().join(format!("latchwork-dialogues-{}", std::process::id()));
     for (name, text) in texts() {
         let end = all(&text, |modes| {
@@ -108,7 +108,7 @@ fn a_wrong_text_fails() {
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn invalid_texts_are_refused() {
     for (text, why) in [
         ("owners a\nstep a1 a lock x X\ndialogue\n", "never taken"),
         ("owners a\nstep a1 a lock x X\ndialogue\na1 granted\ndialogue\n", "without a step"),

@@ -33,7 +33,7 @@ fn colliding(manager: &Manager, count: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn names_that_collide_are_told_apart() {
+fn colliding_names_are_distinguished() {
     for keep_after in [0, 1, 32] {
         let manager = manager(keep_after);
         let session = manager.session().unwrap();
@@ -155,7 +155,7 @@ fn a_callback_that_panics_is_asked_again() {
 
 /// The wall clock may be set. A wait until a wall-clock time is otherwise like any other wait.
 #[test]
-fn a_deadline_by_the_walls_clock_stops_no_search() {
+fn a_wall_clock_deadline_does_not_stop_deadlock_detection() {
     let manager = manager(32);
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());

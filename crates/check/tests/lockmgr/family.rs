@@ -6,7 +6,7 @@ use latchwork_lockmgr::{
 };
 
 #[test]
-fn ancestors_stop_nobody_and_others_do() {
+fn only_unrelated_owners_block_a_child() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -29,7 +29,7 @@ fn ancestors_stop_nobody_and_others_do() {
 }
 
 #[test]
-fn a_child_does_not_queue_behind_who_waits_for_its_parent() {
+fn a_child_does_not_queue_behind_waiters_for_its_parent() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -45,7 +45,7 @@ fn a_child_does_not_queue_behind_who_waits_for_its_parent() {
 }
 
 #[test]
-fn what_a_child_inherits_to_its_parent() {
+fn a_parent_inherits_its_childs_locks() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -120,7 +120,7 @@ fn savepoints_nest() {
 /// A parent holds a weak lock in its own memory, sets a savepoint, and inherits one in the table.
 /// Another owner's request joins the two locks; the result is as old as the older one.
 #[test]
-fn what_was_held_before_is_held_though_it_became_one_with_what_was_inherited() {
+fn a_savepoint_keeps_a_lock_that_was_joined_with_an_inherited_one() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -176,7 +176,7 @@ fn rolling_back_closes_no_bias() {
 }
 
 #[test]
-fn rolling_back_releases_what_came_after() {
+fn rolling_back_releases_later_locks() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());

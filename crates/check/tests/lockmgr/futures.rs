@@ -47,7 +47,7 @@ fn many_tasks_of_one_thread_take_turns() {
 
 /// Two tasks: a task that begins to wait for a waiting owner detects the deadlock at once.
 #[test]
-fn a_deadlock_of_two_tasks_is_found_as_it_is_closed() {
+fn a_deadlock_of_two_tasks_is_found_at_once() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let hour = Duration::from_secs(3600);
     let options = Options { detect_after: hour, ..latchwork_check::early::early() };
@@ -113,7 +113,7 @@ fn threads_wake_each_others_tasks() {
 }
 
 #[test]
-fn dropped_at_any_moment_it_leaves_nothing() {
+fn a_future_dropped_at_any_moment_leaves_nothing() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, b, c) = (session.owner().unwrap(), session.owner().unwrap(), session.owner().unwrap());
@@ -321,7 +321,7 @@ fn processes_wake_each_others_tasks() {
 }
 
 #[test]
-fn who_dies_waiting_leaves_nothing() {
+fn a_process_that_dies_waiting_leaves_nothing() {
     let path = std::env::temp_dir().join(format!("lockmgr-async-dies-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let manager = open(&path);
@@ -358,7 +358,7 @@ thread_local! {
 }
 
 #[test]
-fn the_bell_is_rung_for_tasks_alone() {
+fn the_notifier_is_used_for_tasks_only() {
     set_point_hook(|step| {
         if step == "about to notify" {
             RUNG.with(|rung| rung.set(rung.get() + 1));
@@ -395,7 +395,7 @@ impl std::task::Wake for Told {
 }
 
 #[test]
-fn a_waker_that_panics_leaves_nobody_asleep() {
+fn a_panicking_waker_does_not_keep_others_asleep() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     // The wakers are called in any order.

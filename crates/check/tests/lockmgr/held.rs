@@ -29,7 +29,7 @@ fn open(session: &Session, name: &[u8]) {
 }
 
 #[test]
-fn own_locks_are_told_in_the_order_of_acquisition() {
+fn own_locks_are_listed_in_the_order_of_acquisition() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let manager = Manager::new(region, granular::modes(), early()).unwrap();
     let session = manager.session().unwrap();
@@ -89,7 +89,7 @@ fn reads_are_released_and_no_count_is_lost() {
 }
 
 #[test]
-fn a_manager_says_how_it_is() {
+fn a_manager_reports_its_health() {
     let manager = manager();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -109,7 +109,7 @@ fn a_manager_says_how_it_is() {
 }
 
 #[test]
-fn all_can_be_shown() {
+fn all_types_can_be_printed() {
     let manager = manager();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();

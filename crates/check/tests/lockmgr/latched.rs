@@ -18,7 +18,7 @@ fn set_all(region: &Region<Native>, word: u32) {
 }
 
 #[test]
-fn a_latch_that_nobody_holds_is_told() {
+fn a_latch_without_a_holder_is_an_error() {
     // Slot 0 is the session's own; no thread has slot 3, and slot 5,000 does not exist.
     for holder in [0, 3, 5000, u32::MAX - 1] {
         let region = Region::<Native>::private(&latchwork_region::Options::default()).unwrap();

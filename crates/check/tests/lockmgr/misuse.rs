@@ -13,7 +13,7 @@ use latchwork_machine::{Native, Shared};
 use latchwork_region::Region;
 
 #[test]
-fn a_mode_that_is_none() {
+fn invalid_modes_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -39,7 +39,7 @@ fn a_mode_that_is_none() {
 }
 
 #[test]
-fn a_name_that_is_none() {
+fn invalid_names_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -66,7 +66,7 @@ fn a_name_that_is_none() {
 }
 
 #[test]
-fn what_is_not_held() {
+fn locks_that_are_not_held_cannot_be_released() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -103,7 +103,7 @@ fn what_is_not_held() {
 }
 
 #[test]
-fn an_owner_that_is_none() {
+fn invalid_owners_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -174,7 +174,7 @@ fn a_limit_is_named() {
 }
 
 #[test]
-fn sets_of_modes_that_cannot_be() {
+fn invalid_sets_of_modes_are_refused() {
     // A number beyond every set of modes is no mode.
     for modes in [granular::modes(), shared::modes(), berkeley::modes(), postgres::modes()] {
         assert!((0..=u8::MAX).all(|number| !modes.has(Mode::new(number))));
@@ -225,7 +225,7 @@ fn sets_of_modes_that_cannot_be() {
 }
 
 #[test]
-fn a_region_that_is_anothers() {
+fn foreign_regions_are_refused() {
     let path = std::env::temp_dir().join(format!("lockmgr-misuse-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let options = latchwork_region::Options { limit: 1 << 26, ..Default::default() };

@@ -139,22 +139,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_the_naive_one_granular(operations in operations()) {
+    fn manager_equals_the_simple_one_granular(operations in operations()) {
         compare(granular::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_berkeley(operations in operations()) {
+    fn manager_equals_the_simple_one_berkeley(operations in operations()) {
         compare(berkeley::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_postgres(operations in operations()) {
+    fn manager_equals_the_simple_one_postgres(operations in operations()) {
         compare(postgres::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_shared(operations in operations()) {
+    fn manager_equals_the_simple_one_shared(operations in operations()) {
         compare(shared::modes(), &operations);
     }
 }
@@ -232,7 +232,7 @@ fn in_two_places(first: Mode, second: Mode, then: impl Fn(&Owner<'_>, &Owner<'_>
 
 /// Whichever of the two is released first, the mode of both remains.
 #[test]
-fn what_is_left_of_two_places_has_the_mode_of_both() {
+fn the_rest_of_a_lock_in_two_places_has_the_mode_of_both() {
     let holds = |owner: &Owner<'_>, other: &Owner<'_>| {
         assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 1))));
         assert_eq!(other.try_lock(b"x", granular::S), Err(Error::NotGranted));
@@ -253,7 +253,7 @@ fn what_is_left_of_two_places_has_the_mode_of_both() {
 
 /// The lock counts as a write if either of the two is.
 #[test]
-fn reads_in_two_places_are_kept_with_what_writes() {
+fn a_lock_in_two_places_is_a_write_if_either_is() {
     in_two_places(granular::IS, granular::IX, |owner, other| {
         owner.release_reads().unwrap();
         assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
@@ -264,7 +264,7 @@ fn reads_in_two_places_are_kept_with_what_writes() {
 
 /// A downgrade of a lock in both places from one weak mode to another closes no bias.
 #[test]
-fn a_downgrade_in_two_places_keeps_count() {
+fn a_downgrade_of_a_lock_in_two_places_keeps_its_count() {
     in_two_places(granular::IS, granular::IX, |owner, other| {
         owner.downgrade(b"x", granular::IS).unwrap();
         assert_eq!(owner.holds(b"x"), Ok(Some((granular::IS, 2))));
@@ -275,7 +275,7 @@ fn a_downgrade_in_two_places_keeps_count() {
 
 /// An owner reuses the page of the previous owner in its slot, and takes its first weak lock there.
 #[test]
-fn a_page_is_found_by_the_next_owner() {
+fn the_next_owner_reuses_the_page() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     for turn in 1..4u64 {

@@ -79,7 +79,7 @@ fn mix(manager: &Manager, threads: u64, rounds: u64, objects: u64, weak_of_16: u
 }
 
 #[test]
-fn no_two_hold_what_conflicts() {
+fn conflicting_locks_are_never_held() {
     for (modes, weak) in [
         (granular::modes(), 15),
         (granular::modes(), 8),
@@ -93,7 +93,7 @@ fn no_two_hold_what_conflicts() {
 }
 
 #[test]
-fn the_law_can_fail() {
+fn conflicting_holders_are_detected() {
     // The control: conflicting holders, which the counters must detect.
     let used = Used::default();
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
@@ -148,7 +148,7 @@ fn weak_locks_leave_the_table_alone() {
 }
 
 #[test]
-fn the_child_of_a_fork_is_told() {
+fn calls_in_the_child_of_a_fork_fail() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();

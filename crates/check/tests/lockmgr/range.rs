@@ -68,7 +68,7 @@ fn kinds_conflict_as_in_innodb() {
 type Ends = (KeyRange<'static>, &'static [&'static [u8]], &'static [&'static [u8]]);
 
 #[test]
-fn ends_belong_to_a_range_or_do_not() {
+fn ends_are_inside_or_outside_as_given() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let key = KeyRange::key;
@@ -99,7 +99,7 @@ fn ends_belong_to_a_range_or_do_not() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_ranges_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let a = session.owner().unwrap();
@@ -269,7 +269,7 @@ fn there_are_no_phantoms() {
 }
 
 #[test]
-fn wishes_keep_their_turn() {
+fn requests_keep_their_order() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
@@ -288,7 +288,7 @@ fn wishes_keep_their_turn() {
 }
 
 #[test]
-fn a_victim_behind_a_mere_wish_goes_before_it() {
+fn a_deadlock_through_a_waiting_range_is_solved_by_reordering() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
@@ -309,7 +309,7 @@ fn a_victim_behind_a_mere_wish_goes_before_it() {
 }
 
 #[test]
-fn a_wish_is_withdrawn() {
+fn a_dropped_range_request_is_withdrawn() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
@@ -351,7 +351,7 @@ fn a_wish_is_withdrawn() {
 }
 
 #[test]
-fn ranges_are_seen() {
+fn ranges_are_visible_in_snapshots() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let manager = Manager::new(region, granular::modes(), latchwork_check::early::early()).unwrap();
     let session = manager.session().unwrap();
@@ -441,7 +441,7 @@ fn threads_insert_and_scan() {
 }
 
 #[test]
-fn ranges_that_read_are_given_back_with_the_reads() {
+fn reading_ranges_are_released_with_the_reads() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let a = session.owner().unwrap();
@@ -472,7 +472,7 @@ fn ranges_that_read_are_given_back_with_the_reads() {
 }
 
 #[test]
-fn ranges_are_given_back_where_there_is_no_room() {
+fn ranges_can_be_released_in_a_full_region() {
     let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
     let region = Region::private(&options).unwrap();
     let manager = Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap();
@@ -501,7 +501,7 @@ fn ranges_are_given_back_where_there_is_no_room() {
 /// A wait for a range that is cancelled through the owner does not give the waiter the ticket of
 /// the blocking claim; the holder keeps it.
 #[test]
-fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
+fn a_wait_cancelled_by_the_owner_releases_no_other_range() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
@@ -523,7 +523,7 @@ fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
 
 /// A refused request does not report success later.
 #[test]
-fn a_request_that_has_failed_stays_so() {
+fn a_failed_request_stays_failed() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());

@@ -42,7 +42,7 @@ fn a_range_is_tried_and_awaited_for_a_while() {
 }
 
 #[test]
-fn a_weaker_kind_lets_those_in_whom_it_does_not_stop() {
+fn weakening_a_range_grants_compatible_requests() {
     with(|_, a, b| {
         a.lock_range(SPACE, all(), WriteNext, Wait::Detect).unwrap();
         a.lock_range(SPACE, all(), WriteNext, Wait::Detect).unwrap();
@@ -60,7 +60,7 @@ fn a_weaker_kind_lets_those_in_whom_it_does_not_stop() {
 }
 
 #[test]
-fn a_range_is_parted_and_joined_while_another_waits_for_it() {
+fn a_range_is_split_and_joined_while_another_owner_waits() {
     with(|_, a, b| {
         let parts = [KeyRange::half_open(b"a", b"m"), KeyRange::half_open(b"m", b"z")];
         a.lock_range(SPACE, all(), WriteRecord, Wait::Detect).unwrap();
@@ -87,7 +87,7 @@ fn a_range_is_parted_and_joined_while_another_waits_for_it() {
 }
 
 #[test]
-fn a_range_goes_to_another_owner_with_its_count() {
+fn a_traded_range_keeps_its_count() {
     with(|session, a, b| {
         let c = session.owner().unwrap();
         a.lock_range(SPACE, all(), WriteNext, Wait::Detect).unwrap();

@@ -79,7 +79,7 @@ fn many_tasks_of_one_thread_take_turns() {
 }
 
 #[test]
-fn dropped_at_any_moment_it_leaves_nothing() {
+fn a_future_dropped_at_any_moment_leaves_nothing() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let [a, b, c] = [(); 3].map(|()| session.owner().unwrap());

@@ -24,7 +24,7 @@ fn take(owner: &Owner<'_>, key: &[u8], kind: RangeKind) -> Result<(), Error> {
 
 /// Each way to end a range, and whether other claims remain.
 #[test]
-fn a_range_ends_however_its_owner_ends_it() {
+fn every_way_to_end_a_range_releases_it() {
     type End = fn(&Owner<'_>);
     let ends: [(&str, End); 5] = [
         ("unlock", |owner| {
@@ -70,7 +70,7 @@ fn a_range_ends_however_its_owner_ends_it() {
 }
 
 #[test]
-fn a_savepoint_ends_the_ranges_behind_it() {
+fn rolling_back_releases_ranges_after_the_savepoint() {
     for after in AFTER {
         let manager = manager(after);
         let session = manager.session().unwrap();
@@ -88,7 +88,7 @@ fn a_savepoint_ends_the_ranges_behind_it() {
 
 /// A waiting request for a range asks for its ticket repeatedly; the ticket is not reserved for it.
 #[test]
-fn a_ticket_that_is_waited_for_is_kept_for_nobody() {
+fn a_ticket_that_is_waited_for_is_not_reserved() {
     for modes in [granular::modes, shared::modes] {
         for after in AFTER {
             let region = Region::<Native>::private(&latchwork_region::Options::default()).unwrap();

@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_a_list_of_intervals(operations in operations()) {
+    fn ranges_equal_a_list_of_intervals(operations in operations()) {
         compare(&operations);
     }
 }

@@ -93,13 +93,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_without_stripes(operations in operations()) {
+    fn a_striped_keyspace_equals_a_plain_one(operations in operations()) {
         compare(&operations);
     }
 }
 
 #[test]
-fn what_fails_in_a_later_stripe_is_given_back_in_those_before() {
+fn a_failure_in_a_later_stripe_releases_the_earlier_ones() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let (session, stripes) = (manager.session().unwrap(), stripes());
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());

@@ -87,7 +87,7 @@ fn field(image: &[u8], claim: usize, field: usize) -> u32 {
 }
 
 #[test]
-fn what_is_sound_is_called_so() {
+fn a_sound_image_has_no_flaws() {
     let modes = granular::modes();
     let image = image(&modes);
     let view = View::new(Region::<Native>::from_image(&image).unwrap()).unwrap().unwrap();
@@ -98,7 +98,7 @@ fn what_is_sound_is_called_so() {
 }
 
 #[test]
-fn each_field_that_is_wrong_is_found() {
+fn each_wrong_field_is_detected() {
     let modes = granular::modes();
     let whole = image(&modes);
     let claims = claims(&whole);
@@ -135,7 +135,7 @@ fn each_field_that_is_wrong_is_found() {
 }
 
 #[test]
-fn a_checker_that_does_not_look_at_ranges_finds_less() {
+fn damage_is_missed_without_reading_ranges() {
     // The control: without the root of keyspaces, `verify` reads no claims and the same damage is
     // not reported.
     let modes = granular::modes();

@@ -59,7 +59,7 @@ fn seen(manager: &Manager) -> Vec<Deadlock> {
 }
 
 #[test]
-fn what_is_granted_at_once_waits_for_nothing() {
+fn locks_granted_at_once_are_not_counted_as_waits() {
     let manager = calm(region());
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -163,7 +163,7 @@ fn partitions_add_up() {
 }
 
 #[test]
-fn the_last_sixteen_are_kept_whole() {
+fn the_last_sixteen_deadlocks_are_kept() {
     let manager = calm(region());
     let session = manager.session().unwrap();
     assert_eq!(seen(&manager), []);
@@ -222,7 +222,7 @@ fn long_cycles_and_long_names_are_kept_as_far_as_they_fit() {
 }
 
 #[test]
-fn a_reader_beside_sees_whole_cycles_only() {
+fn a_concurrent_reader_sees_complete_cycles_only() {
     let manager = calm(region());
     let (start, over) = (Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
     let relaxed = std::sync::atomic::Ordering::Relaxed;

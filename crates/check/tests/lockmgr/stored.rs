@@ -28,7 +28,7 @@ fn stored(manager: &Manager) -> StoredOwner {
 }
 
 #[test]
-fn an_owner_is_sent_with_what_it_holds() {
+fn a_stored_owner_is_sent_with_its_locks() {
     let manager = manager();
     let mut connection = Connection { owner: stored(&manager), rows: 0 };
     connection.owner.get().lock(b"table", IX).unwrap();
@@ -50,7 +50,7 @@ fn an_owner_is_sent_with_what_it_holds() {
 }
 
 #[test]
-fn it_outlives_the_manager_that_made_it_and_is_renewed() {
+fn a_stored_owner_outlives_its_manager_and_is_renewed() {
     let manager = manager();
     let mut owner = stored(&manager);
     let other = stored(&manager);
@@ -66,7 +66,7 @@ fn it_outlives_the_manager_that_made_it_and_is_renewed() {
 }
 
 #[test]
-fn many_come_and_go_and_give_their_slots_back() {
+fn stored_owners_return_their_slots() {
     let manager = manager();
     let kept = stored(&manager);
     for _ in 0..5000 {

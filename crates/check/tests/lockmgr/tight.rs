@@ -169,7 +169,7 @@ fn run(seed: u64, keep_after: u32) {
 }
 
 #[test]
-fn what_is_held_is_held_in_a_full_region() {
+fn locks_stay_held_in_a_full_region() {
     for seed in 0..20 {
         run(seed, [1, 2, 8, 32][seed as usize % 4]);
     }

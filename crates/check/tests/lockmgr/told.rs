@@ -50,7 +50,7 @@ fn cycle_of(session: &Session, owners: usize, length: usize) -> Cycle {
 }
 
 #[test]
-fn a_cycle_is_told_whole_or_says_what_is_missing() {
+fn a_report_is_complete_or_says_how_much_is_missing() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     // Owners, length of a name, whether the report is whole, and how many links it lacks.

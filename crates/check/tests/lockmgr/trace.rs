@@ -132,7 +132,7 @@ fn a_wait_has_a_beginning_and_an_end() {
 }
 
 #[test]
-fn a_deadlock_is_told_with_its_whole_cycle() {
+fn a_deadlock_event_has_the_whole_cycle() {
     listen();
     let manager = manager();
     let session = manager.session().unwrap();
@@ -160,7 +160,7 @@ fn a_deadlock_is_told_with_its_whole_cycle() {
 }
 
 #[test]
-fn the_dead_and_the_orphaned_are_told() {
+fn sweeps_and_orphans_are_events() {
     listen();
     let options = latchwork_region::Options { limit: 8 << 20, ..Default::default() };
     let region = Region::<Native>::heap(&options).unwrap();
@@ -211,7 +211,7 @@ fn has_tracing(features: &str) -> bool {
 }
 
 #[test]
-fn who_does_not_ask_for_it_does_not_build_it() {
+fn tracing_is_built_only_with_its_feature() {
     assert!(!has_tracing(""));
     assert!(!has_tracing("points"));
     assert!(has_tracing("tracing"), "the check cannot fail");

@@ -6,7 +6,7 @@ use latchwork_lockmgr::{
 };
 
 #[test]
-fn a_lock_changes_hands_with_its_count() {
+fn a_lock_is_traded_with_its_count() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, b, other) =
@@ -36,7 +36,7 @@ fn a_lock_changes_hands_with_its_count() {
 }
 
 #[test]
-fn what_both_hold_becomes_one() {
+fn a_traded_lock_joins_the_receivers() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let parent = session.owner().unwrap();
@@ -53,7 +53,7 @@ fn what_both_hold_becomes_one() {
 }
 
 #[test]
-fn who_waits_for_it_is_asked_again() {
+fn a_trade_reconsiders_waiting_requests() {
     // A child does not wait for its parent's locks, and the parent receives the lock.
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
@@ -103,7 +103,7 @@ fn trades_that_are_refused_change_nothing() {
 }
 
 #[test]
-fn two_modes_do_not_make_one_that_a_third_owner_stops() {
+fn a_trade_whose_joined_mode_conflicts_is_refused() {
     // READ and IWRITE make WRITE. IREAD is compatible with both, but not with WRITE.
     let manager = latchwork_check::early::private(berkeley::modes()).unwrap();
     let session = manager.session().unwrap();

@@ -46,7 +46,7 @@ fn fill(manager: &Manager<Shared>) -> u64 {
 }
 
 #[test]
-fn who_looks_is_told_of_it_at_every_length() {
+fn a_view_reports_a_truncated_file_at_every_length() {
     let path = fresh("every");
     let manager = open(&path);
     let taken = fill(&manager);
@@ -88,7 +88,7 @@ fn who_looks_is_told_of_it_at_every_length() {
 }
 
 #[test]
-fn who_looks_on_and_on_never_dies_of_it() {
+fn a_view_survives_repeated_truncation() {
     let path = fresh("on");
     let manager = open(&path);
     fill(&manager);
@@ -133,7 +133,7 @@ fn child() {
 }
 
 #[test]
-fn the_control_dies_of_it() {
+fn a_process_with_a_truncated_mapping_is_killed() {
     let path = fresh("control");
     drop(open(&path));
     let mut command = latchwork_check::again(module_path!(), "child");

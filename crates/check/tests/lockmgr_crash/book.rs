@@ -170,7 +170,7 @@ impl Book {
 
 /// Conflicting locks are detected; those of a dead process count if its owners are kept.
 #[test]
-fn what_two_may_not_hold_is_found() {
+fn conflicting_grants_are_detected() {
     let path = std::env::temp_dir().join(format!("book-{}", std::process::id()));
     let _ = std::fs::remove_file(path.with_extension("book"));
     let book = |row| Book::open(&path, row);

@@ -250,7 +250,7 @@ fn lock_in_vain(manager: &Manager<Shared>) {
 /// A closing thread times out and dies while it removes the requests that it moved for living
 /// owners.
 #[test]
-fn what_a_closer_had_no_time_for_is_the_owners() {
+fn a_closing_thread_killed_after_its_timeout_leaves_the_owners_locks() {
     for nth in [1, 2, 100] {
         let path = PEERS.fresh("in-vain");
         let manager = open(&path);
@@ -277,7 +277,7 @@ fn what_a_closer_had_no_time_for_is_the_owners() {
 /// A closing thread dies between moving a weak lock and noting that it did. During the sweep, the
 /// lock's owner adopts the moved request, unlocks it and keeps it as its spare request.
 #[test]
-fn what_a_dead_closer_moved_is_the_owners() {
+fn the_owner_keeps_a_lock_moved_by_a_killed_thread() {
     let path = PEERS.fresh("adopted");
     let manager = open(&path);
     let session = manager.session().unwrap();
@@ -319,7 +319,7 @@ fn what_a_dead_closer_moved_is_the_owners() {
 }
 
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let manager = open(&path);
     assert!(PEERS.dies(&path, "request linked", 9, 3, FOR_EVER));

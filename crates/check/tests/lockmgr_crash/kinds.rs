@@ -244,25 +244,25 @@ fn with_all_kinds(count: u64) {
 }
 
 #[test]
-fn kills_among_all_kinds_harm_nobody() {
+fn kills_among_all_kinds_leave_sound_locks() {
     with_all_kinds(asked(120));
 }
 
 #[test]
-fn kills_in_a_full_region_harm_nobody() {
+fn kills_in_a_full_region_leave_sound_locks() {
     IS_TIGHT.set(true);
     with_all_kinds(asked(80));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills"]
-fn kills_among_all_kinds_harm_nobody_long() {
+fn kills_among_all_kinds_leave_sound_locks_long() {
     with_all_kinds(asked(100_000));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills"]
-fn kills_in_a_full_region_harm_nobody_long() {
+fn kills_in_a_full_region_leave_sound_locks_long() {
     IS_TIGHT.set(true);
     with_all_kinds(asked(100_000));
 }

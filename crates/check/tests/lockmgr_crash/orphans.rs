@@ -112,7 +112,7 @@ fn two_orphans_of_a_page_are_released_at_once() {
 /// One of the owners unlocks and locks again, in another entry of its page; that entry is moved
 /// into the same cell. The cell belongs to the second entry alone, so an adopter keeps the lock.
 #[test]
-fn what_was_moved_and_taken_back_is_no_entrys() {
+fn a_moved_request_belongs_to_one_entry() {
     let region = heap();
     let keeping = |region: Local| {
         let keep = Box::new(|_, _: &[u8]| false);
@@ -165,7 +165,7 @@ fn what_was_moved_and_taken_back_is_no_entrys() {
 /// As above, but the first thread has already seen that the page has no owner, and the page is in
 /// use by other orphans before that thread continues.
 #[test]
-fn a_page_that_came_back_is_not_freed() {
+fn a_reused_page_of_orphans_is_not_freed() {
     let region = heap();
     let manager = keeps(region.clone());
     let ids = dead(&region, &["a", "b"]);
@@ -303,7 +303,7 @@ fn an_orphan_is_adopted() {
 /// A child is kept as an orphan. Its parent, in another page, held nothing and is freed. A new
 /// owner in the parent's cell is unrelated to the child, so the child waits for its locks.
 #[test]
-fn an_adopted_child_waits_for_who_has_its_parents_place() {
+fn an_adopted_child_conflicts_with_the_new_owner_in_its_parents_cell() {
     let region = heap();
     let manager = keeps(region.clone());
     let dying = keeps(region.another().unwrap());
@@ -397,7 +397,7 @@ fn an_adopted_orphan_is_a_victim() {
 
 /// When the adopter's process dies, the owner is an orphan again and can be adopted again.
 #[test]
-fn an_adopter_dies() {
+fn an_owner_is_an_orphan_again_after_its_adopters_death() {
     let region = heap();
     let manager = keeps(region.clone());
     let ids = dead(&region, &["a", "b", "c"]);
@@ -518,7 +518,7 @@ fn reserves_and_dies(session: &Session<Shared>, step: &str) {
 /// A process dies while a name is being reserved for one of its owners, which is kept. The name is
 /// then reserved for another owner with the same bias value: the orphan's entry must not count.
 #[test]
-fn what_was_to_be_reserved_for_the_dead_is_anothers() {
+fn an_unfinished_reservation_of_an_orphan_is_void() {
     for step in ["entry made to be reserved", "bias reserved"] {
         let path = PEERS.fresh("reserved");
         let manager = keeps::<Shared>(deaths::region(&path));
@@ -547,7 +547,7 @@ fn what_was_to_be_reserved_for_the_dead_is_anothers() {
 
 /// A moved request of a lock that the killed owner had unlocked is removed when it is adopted.
 #[test]
-fn a_lock_that_was_given_back_is_not_left_behind() {
+fn adoption_removes_the_moved_request_of_a_released_lock() {
     let steps = ["weak lock given back, closed", "moved request noted", "request unlinked"];
     steps.into_iter().for_each(given_back_until);
 }
@@ -571,7 +571,7 @@ fn given_back_until(step: &str) {
 
 /// A moved request that is in the killed owner's list is released once.
 #[test]
-fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
+fn a_moved_request_in_an_orphans_list_is_released_once() {
     for kept in [false, true] {
         let path = PEERS.fresh("one-given-back");
         let options = Options { keep_after: 2, ..early() };
@@ -595,7 +595,7 @@ fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
 
 /// A sweep grants the lock to an owner that waits for a weak lock of a dead process.
 #[test]
-fn what_the_dead_held_weakly_is_granted() {
+fn a_sweep_grants_weak_locks_of_a_killed_process() {
     let region = heap();
     let (manager, dies) = (
         Manager::new(region.clone(), granular::modes(), early()).unwrap(),
@@ -618,7 +618,7 @@ fn what_the_dead_held_weakly_is_granted() {
 /// A request that a session noted and freed is not the spare request of the next session on its
 /// slot.
 #[test]
-fn a_retained_slot_has_no_spare_that_is_free() {
+fn a_retained_slot_has_no_freed_spare_request() {
     let region = heap();
     let manager = Manager::new(region.clone(), granular::modes(), early()).unwrap();
     let (session, beside) = (manager.session().unwrap(), manager.session().unwrap());
@@ -724,7 +724,7 @@ fn an_adoption_that_fails_leaves_an_orphan() {
 
 /// `health` reports dead threads before a sweep and orphans after it.
 #[test]
-fn health_tells_of_the_dead() {
+fn health_reports_dead_threads_and_orphans() {
     let region = heap();
     let manager = keeps(region.another().unwrap());
     let session = manager.session().unwrap();

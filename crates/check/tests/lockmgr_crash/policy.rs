@@ -121,7 +121,7 @@ fn can_be_had<M: ConstMachine>(manager: &Manager<M>) {
 
 /// A callback that accepts or refuses is asked about owners that another process kept.
 #[test]
-fn a_process_without_a_callback_keeps_the_dead_for_one_with() {
+fn dead_owners_are_kept_for_a_process_with_a_callback() {
     for releases in ["undo", "nobody"] {
         let path = PEERS.fresh(releases);
         let (manager, asked) = deciding(deaths::region(&path), releases);
@@ -166,7 +166,7 @@ fn the_policy_outlives_its_processes() {
 
 /// If no process ever had a callback, the locks of dead processes are released at once.
 #[test]
-fn without_a_callback_anywhere_the_dead_are_released() {
+fn dead_owners_are_released_if_no_process_has_a_callback() {
     let path = PEERS.fresh("nobody");
     let manager = plain(deaths::region(&path));
     killed(&path);
@@ -177,7 +177,7 @@ fn without_a_callback_anywhere_the_dead_are_released() {
 
 /// A thread that waits for a lock of a dead process also asks its process's callback.
 #[test]
-fn a_waiter_asks() {
+fn a_waiter_asks_its_callback() {
     let path = PEERS.fresh("waits");
     let (manager, asked) = deciding(deaths::region(&path), "undo");
     killed(&path);
@@ -195,7 +195,7 @@ fn a_waiter_asks() {
 /// A process is killed at each step between asking its callback and acting on the answer. The next
 /// process asks its own callback.
 #[test]
-fn one_that_asks_is_killed_at_every_step() {
+fn a_process_that_asks_its_callback_is_killed_at_every_step() {
     let steps = [
         "orphan about to be asked about",
         "latched",
@@ -231,7 +231,7 @@ fn one_that_asks_is_killed_at_every_step() {
 /// A process that keeps dead owners for other processes is killed before or after it has signalled
 /// them. The next process without a callback signals them instead.
 #[test]
-fn one_that_keeps_is_killed_at_every_step() {
+fn a_process_that_keeps_dead_owners_is_killed_at_every_step() {
     let steps =
         ["dead owner decided", "undecided owners about to be counted", "about to finish a sweep"];
     for step in steps {

@@ -234,7 +234,7 @@ fn killed_at_every_step() {
 }
 
 #[test]
-fn killed_as_the_first_of_all() {
+fn killed_while_creating_the_first_keyspace() {
     let path = PEERS.fresh("first");
     let manager = open(&path);
     let small = touch(&manager);
@@ -272,7 +272,7 @@ fn a_sweeper_killed_at_every_step() {
 }
 
 #[test]
-fn orphans_keep_their_ranges_and_lose_their_wishes() {
+fn orphans_keep_their_ranges_and_lose_their_requests() {
     let path = PEERS.fresh("orphans");
     let keep = Box::new(|_, _: &[u8]| false);
     let manager = Manager::with_recovery(
@@ -313,7 +313,7 @@ fn orphans_keep_their_ranges_and_lose_their_wishes() {
 }
 
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let (manager, data) = (open(&path), data_of(&path));
     let small = touch(&manager);

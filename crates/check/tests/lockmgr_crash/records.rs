@@ -137,7 +137,7 @@ fn killed_at_every_step_of_a_record() {
 }
 
 #[test]
-fn a_sweeper_of_records_killed_too() {
+fn a_sweeper_of_records_is_killed_at_every_step() {
     let usual = ["about to finish a sweep", "latched"];
     let mut cases: Vec<_> = STEPS.iter().flat_map(|death| usual.map(|s| (s, *death))).collect();
     cases.push(("dead one's deadlock freed", "deadlock in the history"));
@@ -155,7 +155,7 @@ fn a_sweeper_of_records_killed_too() {
 }
 
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let manager = open(&path);
     // The process dies after it has removed the older record from the history, before it frees it.

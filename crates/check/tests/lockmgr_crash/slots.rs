@@ -82,7 +82,7 @@ fn all_is_free(manager: &Manager<Shared>) {
 }
 
 #[test]
-fn a_session_is_had_when_the_dead_have_all_slots() {
+fn a_session_opens_when_dead_processes_hold_all_slots() {
     let path = PEERS.fresh("slots");
     let manager = manager(make(&path));
     for _ in 0..3 {
@@ -94,7 +94,7 @@ fn a_session_is_had_when_the_dead_have_all_slots() {
 }
 
 #[test]
-fn a_manager_is_made_when_the_dead_have_all_slots() {
+fn a_manager_opens_when_dead_processes_hold_all_slots() {
     let path = PEERS.fresh("bare");
     let region = make(&path);
     killed(&path, "bare");
@@ -105,7 +105,7 @@ fn a_manager_is_made_when_the_dead_have_all_slots() {
 
 /// Slots of living threads are not swept, so a further session is refused.
 #[test]
-fn the_living_keep_their_slots() {
+fn living_threads_keep_their_slots() {
     let path = PEERS.fresh("living");
     let manager = manager(make(&path));
     let sessions: Vec<_> = (0..SLOTS).map(|_| manager.session().unwrap()).collect();
@@ -135,7 +135,7 @@ fn sweepers_of_a_full_table_die_one_after_the_other() {
 
 /// A process that does not know the lock manager frees none of its slots.
 #[test]
-fn who_cannot_repair_frees_nothing() {
+fn a_process_that_cannot_repair_frees_no_slot() {
     let path = PEERS.fresh("stranger");
     let known = manager(make(&path));
     killed(&path, "");
@@ -161,7 +161,7 @@ fn who_cannot_repair_frees_nothing() {
 
 /// Creating a manager in a full region fails, in each attempt, without blocking the next one.
 #[test]
-fn a_manager_that_fails_is_tried_again() {
+fn a_manager_can_be_created_after_a_failure() {
     let options = latchwork_region::Options { limit: 4 << 20, ..Default::default() };
     let region = Region::<Native>::private(&options).unwrap();
     let full = Err(Error::Region(RegionError::Full(4 << 20)));
@@ -190,7 +190,7 @@ fn a_manager_that_fails_is_tried_again() {
 
 /// The control of [`killed`]: a child that reaches no step survives and leaves nothing behind.
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let manager = manager(make(&path));
     let mut child = PEERS.start(&path, "never reached", 1, 0, 0);

@@ -130,7 +130,7 @@ fn a_process_that_may_not_use_the_barrier() {
 }
 
 #[test]
-fn who_closes_in_a_sandbox_is_told() {
+fn closing_a_bias_without_the_barrier_fails() {
     if !Shared::heavy_barrier() {
         return eprintln!("skipped: this system has no barrier for all processes");
     }
@@ -149,7 +149,7 @@ fn who_closes_in_a_sandbox_is_told() {
 }
 
 #[test]
-fn who_sweeps_in_a_sandbox_leaves_it_to_others() {
+fn a_sweep_without_the_barrier_is_left_to_other_processes() {
     if !Shared::heavy_barrier() {
         return eprintln!("skipped: this system has no barrier for all processes");
     }
@@ -170,7 +170,7 @@ fn who_sweeps_in_a_sandbox_leaves_it_to_others() {
 }
 
 #[test]
-fn a_closer_died_and_there_is_no_room() {
+fn a_sweep_after_a_closing_threads_death_works_in_a_full_region() {
     let path = PEERS.fresh("no-room");
     let manager = open(&path).unwrap();
     let session = manager.session().unwrap();

@@ -270,7 +270,7 @@ fn in_both_children(region: &Region<Shared>, work: impl Fn()) {
 }
 
 #[test]
-fn every_call_of_the_child_says_forked() {
+fn every_call_in_a_forked_child_returns_forked() {
     let path = std::env::temp_dir().join(format!("lockmgr-fork-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let manager = open(&path);
@@ -385,7 +385,7 @@ fn copies_say_so<'o, 's, 'n>(
 
 /// The same in private memory; all objects are dropped at the child's end.
 #[test]
-fn a_child_may_drop_all_of_it() {
+fn a_forked_child_may_drop_all_objects() {
     let manager: Manager<Native> = Manager::private(shared::modes()).unwrap();
     let status = {
         let session = manager.session().unwrap();

@@ -181,7 +181,7 @@ fn thousands_of_owners_die_at_once() {
 /// A process in a time namespace whose monotonic clock is a day ahead: ages and timeouts still
 /// work, and a deadlock between both processes is found.
 #[test]
-fn clocks_of_other_namespaces_confuse_nobody() {
+fn clocks_of_time_namespaces_are_tolerated() {
     let file = File::new("clocks");
     let manager = file.manager();
     let session = manager.session().unwrap();

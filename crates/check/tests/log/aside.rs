@@ -50,7 +50,7 @@ fn fill(life: &Life, disk: &Simulated) {
 }
 
 #[test]
-fn what_one_that_died_had_taken_is_there_for_the_next() {
+fn reserved_space_taken_by_a_dead_thread_is_available_to_the_next() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let slot = life.session.slot();

@@ -18,7 +18,7 @@ use crate::stage::{
 };
 
 #[test]
-fn what_is_appended_is_read() {
+fn appended_records_are_read() {
     let life = begin(&Simulated::new()).unwrap();
     assert_eq!((life.log.end(), life.log.flushed()), (Lsn::FIRST, Lsn::FIRST));
     let lsns: Vec<_> = (0..200).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
@@ -69,7 +69,7 @@ fn a_slot_knows_its_transactions() {
 /// A reader of a slot's list finds a commit even if the whole list has been overwritten since it
 /// began.
 #[test]
-fn a_list_that_is_written_anew_under_a_reader_is_read_again() {
+fn an_overwritten_list_of_commits_is_read_again() {
     let life = begin(&Simulated::new()).unwrap();
     let (session, log) = (&life.session, &life.log);
     let commit = || {
@@ -93,7 +93,7 @@ fn a_list_that_is_written_anew_under_a_reader_is_read_again() {
 /// Private logs of one process share the table of waiting threads: the latch of one log must not be
 /// handed to a thread that waits for another log's.
 #[test]
-fn logs_of_one_process_do_not_call_each_others_waiters() {
+fn logs_of_one_process_do_not_wake_each_others_waiters() {
     let lives: Vec<_> = (0..3).map(|_| begin(&Simulated::new()).unwrap()).collect();
     std::thread::scope(|scope| {
         for Life { region, log, .. } in &lives {
@@ -116,7 +116,7 @@ fn logs_of_one_process_do_not_call_each_others_waiters() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     let life = begin(&Simulated::new()).unwrap();
     let session = &life.session;
     let mut record = session.build(&Head::default(), &[&[1; 5000]]).unwrap();
@@ -154,7 +154,7 @@ fn a_region_of_more_threads_than_latches_can_name_is_refused() {
 }
 
 #[test]
-fn each_mode_syncs_as_it_says() {
+fn each_mode_syncs_as_documented() {
     for (mode, syncs, behind) in
         // In `Full`, one more: the control file, for the first records after a redo point.
         [(Mode::Full, 11, false), (Mode::Write, 0, true), (Mode::None, 0, true)]
@@ -178,7 +178,7 @@ fn each_mode_syncs_as_it_says() {
 }
 
 #[test]
-fn segments_are_recycled_but_for_what_is_pinned() {
+fn pinned_segments_are_not_recycled() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let lsns: Vec<_> = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
@@ -214,7 +214,7 @@ fn segments_are_recycled_but_for_what_is_pinned() {
 /// A process reads in a segment and keeps it open while another one recycles it. Records that it
 /// would read there may be older than a missing record, so they count as gone as well.
 #[test]
-fn what_is_gone_is_gone_for_those_who_have_it_open() {
+fn recycled_records_are_gone_for_processes_with_the_segment_open() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let lsns: Vec<_> = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
@@ -398,7 +398,7 @@ fn dead_in_a_failed_sync(fault: Fault, seed: u64) -> (Simulated, Life) {
 /// A sync has failed and its thread, the only one to learn of it, has died: the data is written
 /// again.
 #[test]
-fn a_sync_whose_thread_died_is_not_believed() {
+fn a_failed_sync_of_a_dead_thread_is_repeated() {
     for seed in 0..8 {
         let (disk, life) = dead_in_a_failed_sync(Fault::Device, seed);
         // The first operation writes it again; later ones do not.
@@ -417,7 +417,7 @@ fn a_sync_whose_thread_died_is_not_believed() {
 
 /// If the system has dropped the data, it is written from the buffer.
 #[test]
-fn what_a_dead_thread_wrote_and_the_system_dropped_is_in_the_buffer() {
+fn dropped_writes_of_a_dead_thread_are_written_from_the_buffer() {
     for seed in 0..40 {
         let (disk, life) = dead_in_a_failed_sync(Fault::Dropped, seed);
         operate(&life, 3, Mode::Full).unwrap();
@@ -430,7 +430,7 @@ fn what_a_dead_thread_wrote_and_the_system_dropped_is_in_the_buffer() {
 /// If the data has also left the buffer, the bytes that are read are no record and are not written
 /// in its place: the log is broken, as it would be for a living thread.
 #[test]
-fn what_a_dead_thread_wrote_and_the_system_dropped_breaks_the_log() {
+fn dropped_writes_that_left_the_buffer_break_the_log() {
     let mut broken = 0;
     for seed in 0..40 {
         let (disk, life) = dead_in_a_failed_sync(Fault::Dropped, seed);
@@ -492,7 +492,7 @@ fn files_that_are_not_this_log_are_refused() {
 
 /// Records that are not in the files yet are read from the buffer, whatever followed them.
 #[test]
-fn what_is_not_written_is_read_from_the_buffer() {
+fn unwritten_records_are_read_from_the_buffer() {
     let life = begin(&Simulated::new()).unwrap();
     let (begun, mut places) = (life.log.end(), Vec::new());
     let bytes = [5; 1000];
@@ -513,7 +513,7 @@ fn what_is_not_written_is_read_from_the_buffer() {
 
 /// Four threads reserve the whole buffer and die: another thread continues without a sweep.
 #[test]
-fn credit_of_the_dead_is_taken_by_one_that_waits() {
+fn a_waiting_thread_takes_the_credit_of_dead_threads() {
     let (over, is_over) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let life = begin(&Simulated::new()).unwrap();
@@ -539,7 +539,7 @@ fn first_segment(at: Lsn) -> (std::path::PathBuf, u64) {
 /// Data that was written and not synced when all processes died may have been lost by the system
 /// without an error: it is written again before the next sync.
 #[test]
-fn what_the_system_lost_when_all_were_dead_is_in_the_buffer() {
+fn writes_lost_after_all_processes_died_are_written_again() {
     for seed in 0..8 {
         let disk = Simulated::with_seed(seed);
         let life = begin(&disk).unwrap();
@@ -561,7 +561,7 @@ fn what_the_system_lost_when_all_were_dead_is_in_the_buffer() {
 /// A copy of the files that was used separately has other records than the buffer after the
 /// position that was durable in both.
 #[test]
-fn files_that_went_on_by_themselves_are_not_its_own() {
+fn files_that_were_used_separately_are_refused() {
     let [one, other] = [1, 5].map(|second| {
         let disk = Simulated::new();
         let life = begin(&disk).unwrap();
@@ -609,7 +609,7 @@ fn a_header_that_cannot_be_read_breaks_nothing() {
 /// A process that creates the area and then fails leaves it with its own size. A process that needs
 /// a larger one is refused before it opens the log.
 #[test]
-fn an_area_that_is_too_small_is_told_before_the_log_is_opened() {
+fn an_area_too_small_is_refused_before_the_log_is_opened() {
     let (disk, region) = (Simulated::new(), region());
     prepare(&disk).unwrap();
     let (thread, own) = (region.thread().unwrap(), Arc::new(disk.clone()));

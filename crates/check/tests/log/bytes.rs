@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn changed_files_are_told(
+    fn changed_files_are_detected(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>(), prop::collection::vec(any::<u8>(), 1..20)), 1..6),
         low in any::<bool>(),
     ) {
@@ -59,7 +59,7 @@ fn looked_at(disk: &Simulated) -> Vec<Lsn> {
 }
 
 #[test]
-fn one_who_looks_passes_over_segments_that_are_missing() {
+fn a_reader_skips_missing_segments() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let last = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).last().unwrap();
@@ -85,7 +85,7 @@ fn one_who_looks_passes_over_segments_that_are_missing() {
 }
 
 #[test]
-fn damage_below_what_was_durable_is_no_end() {
+fn damage_before_the_durable_end_is_not_the_end() {
     let disk = written();
     let life = begin(&disk).unwrap();
     let (redo, end) = (life.log.recovered().redo, life.log.end());
@@ -103,7 +103,7 @@ fn damage_below_what_was_durable_is_no_end() {
 /// Operations that were made durable one by one, in the last segment: neither the control file nor
 /// a header shows that, but each record contains the durable position before it.
 #[test]
-fn damage_in_the_last_segment_is_told_by_the_records_behind() {
+fn damage_in_the_last_segment_is_detected_by_later_records() {
     let operations = 38;
     for (damaged, head) in (0..operations).flat_map(|n| [(n, false), (n, true)]) {
         let disk = Simulated::new();
@@ -137,7 +137,7 @@ fn damage_in_the_last_segment_is_told_by_the_records_behind() {
 
 /// The last segment, or one with others after it.
 #[test]
-fn a_segment_with_a_damaged_header_is_told() {
+fn a_segment_with_a_damaged_header_is_reported() {
     for last in [false, true] {
         let disk = written();
         let mut names = disk.list(folder()).unwrap();
@@ -152,7 +152,7 @@ fn a_segment_with_a_damaged_header_is_told() {
 /// A lost last segment takes with it the evidence that its records were durable. The control file
 /// has it for a segment's first records, and for all but the last eighth of a segment.
 #[test]
-fn a_last_segment_that_is_gone_or_blank_is_told() {
+fn a_missing_or_blank_last_segment_is_reported() {
     let segment = crate::stage::options().segment;
     // In the second case the previous segment is full to the last byte when it is flushed.
     for (end, full, left) in
@@ -191,7 +191,7 @@ fn a_last_segment_that_is_gone_or_blank_is_told() {
 /// The same for records since a checkpoint: the segment of the redo point must exist, whether any
 /// record was durable since or not.
 #[test]
-fn what_came_since_a_checkpoint_is_told() {
+fn missing_records_since_a_checkpoint_are_reported() {
     type Damage = fn(&Simulated, &std::path::Path, Lsn);
     let gone: Damage = |disk, path, _| disk.remove(path).unwrap();
     let blank: Damage =
@@ -213,7 +213,7 @@ fn what_came_since_a_checkpoint_is_told() {
 }
 
 #[test]
-fn a_segment_that_is_cut_off_is_told() {
+fn a_truncated_segment_is_reported() {
     let disk = written();
     let mut names = disk.list(folder()).unwrap();
     names.retain(|name| name.len() == 16);
@@ -225,7 +225,7 @@ fn a_segment_that_is_cut_off_is_told() {
 
 /// The durable position in a record is the last one before the record with the same low bits.
 #[test]
-fn what_was_durable_is_read_behind_64_gib() {
+fn the_durable_position_is_read_beyond_64_gib() {
     let (disk, segment) = (Simulated::new(), crate::stage::options().segment);
     let life = begin(&disk).unwrap();
     let places: Vec<_> = (0..20).map(|n| operate(&life, n, Mode::Full).unwrap()).collect();
@@ -253,7 +253,7 @@ fn what_was_durable_is_read_behind_64_gib() {
 /// After the end, a recycled segment has complete records of an earlier round with valid checksums;
 /// only their positions show that they do not belong here.
 #[test]
-fn an_old_record_is_no_new_one() {
+fn an_old_record_is_not_read_as_a_new_one() {
     let disk = written();
     let life = begin(&disk).unwrap();
     let (end, segment) = (life.log.end().0, crate::stage::options().segment);

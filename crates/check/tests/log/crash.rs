@@ -102,13 +102,13 @@ fn holds(fault: Fault, seeds: u64, at: fn(Operation) -> bool) {
 }
 
 #[test]
-fn a_crash_at_each_call_leaves_a_beginning() {
+fn a_crash_at_each_call_leaves_a_prefix() {
     holds(Fault::Crash, seeds(), |_| true);
 }
 
 #[test]
 #[ignore = "long: cargo test --release -p latchwork-check --test log -- --ignored"]
-fn a_crash_at_each_call_leaves_a_beginning_long() {
+fn a_crash_at_each_call_leaves_a_prefix_long() {
     holds(Fault::Crash, seeds().max(20), |_| true);
 }
 
@@ -138,7 +138,7 @@ fn failed_at(
 /// A file that was renamed without a sync of the folder may lose its name in a crash: the thread
 /// that finds the name makes it durable before it writes to the file.
 #[test]
-fn a_name_that_was_not_made_durable_is_before_it_counts() {
+fn a_segments_name_is_durable_before_its_records() {
     let calls = (0..).zip(history(Mode::Full)).filter(|(_, at)| *at == Operation::SyncFolder);
     let trials = calls.flat_map(|(number, _)| (1..24).map(move |more| (number, more)));
     for ((number, more), seed) in trials.flat_map(|trial| (0..8).map(move |seed| (trial, seed))) {
@@ -163,7 +163,7 @@ fn a_name_that_was_not_made_durable_is_before_it_counts() {
 /// After a failed sync the next open reads what the system has kept and reports it as durable, so
 /// it must write the data again.
 #[test]
-fn what_is_read_after_a_failed_sync_is_written_again() {
+fn records_read_after_a_failed_sync_are_written_again() {
     for fault in FAILS {
         let calls = (0..).zip(history(Mode::Full)).filter(|(_, at)| *at == Operation::Sync);
         let mut found = 0;
@@ -201,7 +201,7 @@ fn left_by_a_crash(seed: u64) -> Simulated {
 /// A recovery whose sync failed is not relied on by the next one while the machine continues: what
 /// it had cleared after the end may still be on disk.
 #[test]
-fn a_recovery_whose_sync_failed_is_made_again() {
+fn a_recovery_whose_sync_failed_is_repeated() {
     let mut trials = 0;
     for (fault, seed) in FAILS.into_iter().flat_map(|fault| (0..60).map(move |seed| (fault, seed)))
     {
@@ -230,7 +230,7 @@ fn a_recovery_whose_sync_failed_is_made_again() {
 }
 
 #[test]
-fn a_full_disk_at_each_call_is_told_and_may_pass() {
+fn a_full_disk_at_each_call_is_reported_and_may_pass() {
     holds(Fault::NoSpace, seeds(), |at| {
         matches!(at, Operation::Write | Operation::Open | Operation::Rename | Operation::Truncate)
     });
@@ -239,7 +239,7 @@ fn a_full_disk_at_each_call_is_told_and_may_pass() {
 /// A crash may keep a record without the one before it. After the earlier one is written again, the
 /// next open must not find the old later record.
 #[test]
-fn what_lies_behind_the_end_never_comes_back() {
+fn old_records_after_the_end_are_never_read_again() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let places: Vec<_> = (0..10).map(|n| operate(&life, n, Mode::Write).unwrap()).collect();
@@ -256,7 +256,7 @@ fn what_lies_behind_the_end_never_comes_back() {
 /// A process dies with unsynced records: the records that the next process finds count as durable
 /// and survive a crash of the machine.
 #[test]
-fn what_a_new_life_has_found_is_durable() {
+fn records_found_by_recovery_are_durable() {
     for seed in 0..20 {
         let disk = Simulated::new();
         let life = begin(&disk).unwrap();
@@ -274,14 +274,14 @@ fn what_a_new_life_has_found_is_durable() {
 
 /// The control: a disk that skips a sync is detected.
 #[test]
-fn a_skipped_sync_is_caught() {
+fn a_skipped_sync_is_detected() {
     let (count, failures) = trials(Mode::Full, Fault::LostSync, 4, |at| at == Operation::Sync);
     assert!(!failures.is_empty(), "none of {count} skipped syncs was detected");
 }
 
 /// The control: a disk that skips the sync of a folder is detected.
 #[test]
-fn a_skipped_sync_of_the_folder_is_caught() {
+fn a_skipped_sync_of_the_folder_is_detected() {
     let skipped = |at| at == Operation::SyncFolder;
     let (count, failures) = trials(Mode::Full, Fault::LostSync, 30, skipped);
     assert!(!failures.is_empty(), "none of {count} skipped syncs was detected");

@@ -107,7 +107,7 @@ fn the_buffer_is_doubled_under_appends_and_reads() {
 
 /// A crash of the machine at each disk call.
 #[test]
-fn a_crash_at_each_call_leaves_a_beginning_of_a_growing_log() {
+fn a_crash_at_each_call_leaves_a_prefix_of_a_growing_log() {
     let run = |disk: &Simulated, answered: &mut Answered| {
         let life = begin(disk)?;
         work(&life, (0, 300), Mode::Full, answered)

@@ -87,7 +87,7 @@ pub(crate) fn is_stopped(process: &Child) -> bool {
 
 /// Processes that are stopped with a place block no other, and complete when they are resumed.
 #[test]
-fn stopped_processes_that_have_a_place_stop_no_other() {
+fn stopped_processes_with_a_place_block_no_other() {
     let place = Place::new("stopped");
     let mut worker = Worker::new(&place);
     let mut stopped: Vec<_> = (1..5).map(|nth| start(&place, STOP, nth, 30)).collect();
@@ -151,7 +151,7 @@ fn dies_at(step: &str, nth: u32) {
 }
 
 #[test]
-fn a_death_at_each_step_stops_nobody() {
+fn a_death_at_each_step_blocks_no_other() {
     for (index, step) in STEPS.into_iter().enumerate() {
         dies_at(step, 1 + index as u32 % 3);
     }
@@ -161,7 +161,7 @@ fn a_death_at_each_step_stops_nobody() {
 /// latch. Another process naps until there is room: it takes the latch and the room from the dead
 /// process without a sweep.
 #[test]
-fn a_death_with_all_room_and_the_latch_stops_nobody() {
+fn a_death_with_all_room_and_the_latch_blocks_no_other() {
     let (over, is_over) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let place = Place::new("hoard");
@@ -217,13 +217,13 @@ fn asked(usual: u64) -> u64 {
 }
 
 #[test]
-fn kills_at_random_stop_nobody() {
+fn random_kills_block_no_other() {
     kills(asked(300));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills"]
-fn kills_at_random_stop_nobody_long() {
+fn random_kills_block_no_other_long() {
     kills(asked(100_000));
 }
 

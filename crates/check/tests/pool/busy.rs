@@ -84,7 +84,7 @@ fn writes_beside_changes(name: &str, work: impl Fn(&Handle<'_>)) -> u64 {
 }
 
 #[test]
-fn a_sync_ends_beside_a_thread_that_changes_a_page_without_a_pause() {
+fn a_sync_ends_while_a_thread_changes_a_page_continuously() {
     let writes = writes_beside_changes("busy-sync", |handle| {
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
     });
@@ -92,7 +92,7 @@ fn a_sync_ends_beside_a_thread_that_changes_a_page_without_a_pause() {
 }
 
 #[test]
-fn a_pool_becomes_smaller_beside_a_thread_that_changes_a_page_without_a_pause() {
+fn a_pool_shrinks_while_a_thread_changes_a_page_continuously() {
     let writes = writes_beside_changes("busy-resize", |handle| handle.resize(16).unwrap());
     assert!((1..Slow::MANY).contains(&writes), "{writes} writes of one page");
 }

@@ -142,7 +142,7 @@ fn a_disk_that_fails_once_costs_that_call_and_nothing_else() {
 }
 
 #[test]
-fn a_disk_that_lies_is_told_by_the_checksum() {
+fn the_checksum_detects_wrong_data_from_the_disk() {
     let calls = {
         let whole = disk();
         run(&whole);
@@ -170,7 +170,7 @@ fn a_disk_that_lies_is_told_by_the_checksum() {
 }
 
 #[test]
-fn a_failed_sync_is_final_and_told_to_everybody() {
+fn a_failed_sync_is_final_and_reported_to_every_thread() {
     [Fault::Device, Fault::NoSpace, Fault::Dropped].into_iter().for_each(sync_that_fails);
 }
 

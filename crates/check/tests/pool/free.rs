@@ -12,7 +12,7 @@ use latchwork_pool::{Error, FileSpec, Pool};
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 
 #[test]
-fn a_freed_page_is_nobodys_until_it_is_made_again() {
+fn a_freed_page_has_no_owner_until_it_is_created_again() {
     let scratch = Scratch::new("free");
     let region = region();
     let pool = pool(&region, &options(32));

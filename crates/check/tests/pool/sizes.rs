@@ -58,7 +58,7 @@ fn pages_of_the_largest_and_of_the_smallest_size_are_in_one_pool() {
 }
 
 #[test]
-fn a_pool_that_has_all_files_refuses_one_more_and_goes_on() {
+fn a_pool_with_all_files_refuses_another() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(std::path::Path::new("/data")).unwrap();

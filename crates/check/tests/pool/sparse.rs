@@ -155,7 +155,7 @@ fn threads_bring_a_page_in_once() {
 }
 
 #[test]
-fn what_a_sparse_file_cannot_is_said() {
+fn unsupported_calls_on_a_sparse_file_are_refused() {
     let (scratch, array) = (Scratch::new("sparse-cannot"), Scratch::new("array-beside"));
     let region = region();
     let pool = pool(&region, &options(16));

@@ -90,7 +90,7 @@ fn cached(disk: &Simulated) -> Arc<dyn Disk> {
 
 /// A file that cannot be opened with direct I/O is not registered: it can be opened in another way.
 #[test]
-fn a_file_without_direct_io_can_be_had_through_the_cache() {
+fn a_file_without_direct_io_is_used_through_the_cache() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(Path::new("/data")).unwrap();

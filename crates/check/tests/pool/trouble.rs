@@ -384,17 +384,17 @@ fn many(seeds: core::ops::Range<u64>) {
 }
 
 #[test]
-fn what_was_done_is_there_whatever_the_disk_does() {
+fn confirmed_changes_survive_disk_errors() {
     many(1..20);
 }
 
 #[test]
 #[ignore = "long"]
-fn what_was_done_is_there_whatever_the_disk_does_long() {
+fn confirmed_changes_survive_disk_errors_long() {
     many(1..500);
 }
 
 #[test]
-fn a_disk_that_lies_is_found_out() {
+fn lost_writes_are_detected() {
     assert!(!run(1, true).strange.is_empty(), "the comparison with the maps cannot fail");
 }

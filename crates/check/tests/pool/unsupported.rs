@@ -22,7 +22,7 @@ impl Between for Cannot {
 }
 
 #[test]
-fn pages_are_made_where_no_space_can_be_set_aside() {
+fn pages_are_created_without_preallocation() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(Path::new("/data")).unwrap();

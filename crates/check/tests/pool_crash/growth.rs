@@ -50,7 +50,7 @@ fn growing_child() {
 }
 
 #[test]
-fn a_pool_grows_on_after_the_death_of_a_process_that_made_it_grow() {
+fn a_pool_still_grows_after_a_growing_process_died() {
     let folder = Folder::new("growth");
     assert_eq!(fill(&folder.0, 1), FIRST);
     let ended = std::process::Command::new(std::env::current_exe().unwrap())

@@ -92,7 +92,7 @@ fn scaled(usual: u64) -> u64 {
 }
 
 #[test]
-fn a_death_at_every_step_harms_nobody() {
+fn a_death_at_every_step_loses_nothing() {
     deaths_at(&STEPS, "steps");
     deaths_at(&SPARSE_STEPS, "sparse-steps");
 }
@@ -138,7 +138,7 @@ fn deaths_at(steps: &[&str], name: &str) {
 }
 
 #[test]
-fn a_process_that_repairs_may_die_too() {
+fn a_repairing_process_is_killed_at_every_step() {
     let folder = Folder::new("repairers");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -164,7 +164,7 @@ fn a_process_that_repairs_may_die_too() {
 }
 
 #[test]
-fn a_rebuild_that_forgets_the_log_is_caught() {
+fn a_rebuild_that_ignores_the_log_is_detected() {
     let folder = Folder::new("forgets");
     let place = Place::open(&folder.0, true);
     let thread = place.region.thread().unwrap();
@@ -195,7 +195,7 @@ fn without_a_rebuild_that_page_alone_is_lost() {
 }
 
 #[test]
-fn a_log_that_lies_is_caught_at_the_disk() {
+fn a_log_that_is_not_durable_is_detected_at_the_disk() {
     let folder = Folder::new("lies");
     let place = Place::with_a_log_that_lies(&folder.0);
     let thread = place.region.thread().unwrap();
@@ -276,7 +276,7 @@ fn random_kills(kills: u64) {
 }
 
 #[test]
-fn kills_at_random_harm_nobody() {
+fn random_kills_lose_nothing() {
     random_kills(scaled(5_000));
 }
 
@@ -284,6 +284,6 @@ fn kills_at_random_harm_nobody() {
 /// `cargo test --release -p latchwork-check --test pool_crash -- --ignored`.
 #[test]
 #[ignore = "long"]
-fn many_kills_at_random_harm_nobody() {
+fn many_random_kills_lose_nothing() {
     random_kills(scaled(100_000));
 }

@@ -106,7 +106,7 @@ fn newcomer_keeps_its_page(
 }
 
 #[test]
-fn a_page_is_not_taken_from_who_has_a_dead_threads_slot() {
+fn a_page_is_not_taken_from_the_new_owner_of_a_dead_threads_slot() {
     let folder = Folder::new("meet-dead");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -120,7 +120,7 @@ fn a_page_is_not_taken_from_who_has_a_dead_threads_slot() {
 }
 
 #[test]
-fn a_page_is_not_taken_from_who_has_the_slot_of_one_that_forgot_it() {
+fn a_page_is_not_taken_from_the_new_owner_of_a_released_slot() {
     let folder = Folder::new("meet-forgot");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -184,7 +184,7 @@ fn a_page_that_a_living_thread_changes_is_not_poisoned_for_a_dead_one() {
 }
 
 #[test]
-fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
+fn a_write_is_not_taken_from_the_new_owner_of_a_dead_threads_slot() {
     let folder = Folder::new("meet-writer");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -223,7 +223,7 @@ fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
 }
 
 #[test]
-fn a_free_page_that_went_and_came_back_leads_elsewhere() {
+fn a_reused_free_page_does_not_corrupt_the_free_list() {
     let folder = Folder::new("meet-free");
     let place = Place::open(&folder.0, false);
     let (thread, other) = (place.region.thread().unwrap(), place.region.thread().unwrap());

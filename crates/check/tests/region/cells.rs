@@ -169,7 +169,7 @@ fn many_threads_allocate_and_free_each_others_cells() {
 }
 
 #[test]
-fn cells_wander_from_who_frees_to_who_allocates() {
+fn freed_cells_reach_other_threads() {
     let region = Region::private(&small()).unwrap();
     let (giver, taker) = (region.thread().unwrap(), region.thread().unwrap());
     let mut length = 0;
@@ -187,7 +187,7 @@ fn cells_wander_from_who_frees_to_who_allocates() {
 }
 
 #[test]
-fn a_thread_that_gave_its_slot_up_leaves_the_next_owner_alone() {
+fn a_thread_that_released_its_slot_does_not_affect_the_next_owner() {
     let region = Region::private(&small()).unwrap();
     let old = region.thread().unwrap();
     old.abandon();

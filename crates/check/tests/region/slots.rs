@@ -57,7 +57,7 @@ fn the_lowest_is_claimed() {
 }
 
 #[test]
-fn slots_of_the_dead_are_found() {
+fn slots_of_dead_threads_are_found() {
     let region = region();
     for round in 0..3 {
         let process = region.another().unwrap();

@@ -166,7 +166,7 @@ fn latches_in_cells_work_between_processes() {
 }
 
 #[test]
-fn the_kernel_says_who_lives() {
+fn the_kernel_reports_which_processes_live() {
     let path = Path::new("lives");
     let region = path.open();
     let twice = path.open();
@@ -275,7 +275,7 @@ fn another_pid_namespace_is_seen() {
 }
 
 #[test]
-fn the_child_of_a_fork_is_told() {
+fn calls_in_the_child_of_a_fork_fail() {
     let path = Path::new("fork");
     let region = path.open();
     let private = Region::private(&small()).unwrap();

@@ -149,7 +149,7 @@ fn kills(name: &str, rounds: u64) {
 
 /// Biased shares of a killed process: a writer waits until a sweep has withdrawn them.
 #[test]
-fn shares_of_the_killed_are_withdrawn() {
+fn shares_of_killed_processes_are_withdrawn() {
     let path = std::env::temp_dir().join(format!("region-readers-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let region = open(&path);
@@ -183,19 +183,19 @@ fn shares_of_the_killed_are_withdrawn() {
 }
 
 #[test]
-fn slots_of_the_killed_come_back() {
+fn slots_of_killed_processes_are_reclaimed() {
     kills("short", 60);
 }
 
 #[test]
 #[ignore = "long: 70,000 threads"]
-fn slots_of_the_killed_come_back_long() {
+fn slots_of_killed_processes_are_reclaimed_long() {
     kills("long", 70_000 / THREADS as u64 + 1);
 }
 
 /// The statuses in which a dead thread's slot is reclaimed: those in which nothing links to it.
 #[test]
-fn only_what_no_queue_leads_to_is_taken_back() {
+fn only_slots_outside_queues_are_reclaimed() {
     let all = [
         (status::FREE, true),
         (status::WAITING, false),
@@ -246,7 +246,7 @@ fn table() -> latchwork_machine::Attached<'static> {
 /// The action of a sweep of thread 5 on waiters in no queue. Thread 8 is also dead and belongs to
 /// another sweep; the others live.
 #[test]
-fn nothing_is_handed_to_the_dead_nor_by_them() {
+fn dead_threads_neither_give_nor_receive_a_latch() {
     let by = |thread: u32| status::HANDED | thread << status::BY_SHIFT;
     let (gone, all) = (status::GRANTED, true);
     for (state, waiter, then, done) in [
@@ -331,7 +331,7 @@ fn child_at_a_door() {
 /// A waiting thread died, and its number belongs to a new thread. The latch must not be handed to
 /// that number: the new thread would hold it without knowing.
 #[test]
-fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
+fn the_reused_number_of_a_dead_waiter_is_handed_nothing() {
     let path = std::env::temp_dir().join(format!("region-waiters-door-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let region = open(&path);
@@ -362,7 +362,7 @@ fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
 /// A thread that has waited keeps its slot. Threads that get none can still wait: for a writer, as
 /// readers, and past a deadline.
 #[test]
-fn threads_without_a_slot_wait_awake() {
+fn threads_without_a_slot_wait_by_spinning() {
     let path = std::env::temp_dir().join(format!("region-waiters-few-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let options =

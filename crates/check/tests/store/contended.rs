@@ -20,7 +20,7 @@ fn patience(ms: u64) -> TxnOptions {
 /// Two transactions have read a record and both write it: one is retried, and then reads the record
 /// for update.
 #[test]
-fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
+fn a_retry_reads_for_update_what_it_failed_to_write() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
     store.put(&ROWS, 2, 0).unwrap();
@@ -65,7 +65,7 @@ fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
 
 /// The same for tasks, whose waits end in another place.
 #[test]
-fn a_task_reads_what_it_could_not_write_to_write_it() {
+fn a_retried_task_reads_for_update_what_it_failed_to_write() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
     let lost = Cell::new(0);
@@ -94,7 +94,7 @@ fn a_task_reads_what_it_could_not_write_to_write_it() {
 
 /// The same for a range that many transactions have read, and into which each inserts a record.
 #[test]
-fn a_range_that_could_not_be_written_is_read_to_be_written_the_next_time() {
+fn a_retry_reads_for_update_a_range_it_failed_to_write() {
     [false, true].into_iter().for_each(many_write_in_a_range);
 }
 
@@ -134,7 +134,7 @@ fn many_write_in_a_range(last: bool) {
 
 /// The same for tasks, whose waits end in another place; their other reads are not for update.
 #[test]
-fn a_task_reads_a_range_that_it_could_not_write_to_write_it() {
+fn a_retried_task_reads_for_update_a_range_it_failed_to_write() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
     let lost = Cell::new(0);
@@ -167,7 +167,7 @@ fn a_task_reads_a_range_that_it_could_not_write_to_write_it() {
 
 /// Many threads on one record, and on two in either order: the sums are right, and each commits.
 #[test]
-fn many_change_what_they_have_read() {
+fn read_modify_write_transactions_lose_no_update() {
     const EACH: u64 = 300;
     for keys in [&[1][..], &[1, 2]] {
         for for_update in [false, true] {

@@ -51,7 +51,7 @@ fn idle(sizes: Sizes, work: fn(&Store<Native>, u64)) {
 
 /// Noted leaves that turn out not to be empty when they are checked.
 #[test]
-fn what_was_reserved_for_a_leaf_that_stays() {
+fn credit_of_a_kept_leaf_is_returned() {
     idle(sizes(Mode::None), |store, id| {
         put(store, id, 0..40);
         store.write(|tx| tx.remove_range(&ROWS, (id, 0)..(id, 40))).unwrap();
@@ -63,7 +63,7 @@ fn what_was_reserved_for_a_leaf_that_stays() {
 
 /// Splits reserve room for more full pages than they log.
 #[test]
-fn what_was_reserved_for_splits() {
+fn credit_of_splits_is_returned() {
     let sizes = Sizes { page: 8192, ..sizes(Mode::None) };
     idle(sizes, |store, id| (0..20).for_each(|some| put(store, id, some * 5..some * 5 + 5)));
 }
@@ -104,7 +104,7 @@ fn threads_that_split_do_not_wait_for_each_other() {
 
 /// Nested loads, each started by the rows of the previous one.
 #[test]
-fn what_a_load_keeps_while_its_rows_come() {
+fn nested_loads_keep_little_credit() {
     const NAMES: [&str; 24] = [
         "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
         "s", "t", "u", "v", "w", "x",
@@ -134,7 +134,7 @@ fn what_a_load_keeps_while_its_rows_come() {
 /// With many slots each reserves less than a page of the buffer. A table can still be created,
 /// although its page is taken from the catalog, which is written for that.
 #[test]
-fn a_table_is_made_where_a_slot_keeps_few_bytes() {
+fn a_table_is_created_with_little_credit_per_slot() {
     for threads in [48, 2000, 8000] {
         let store = begin_with(&Simulated::new(), Sizes { threads, ..sizes(Mode::None) }).unwrap();
         for number in 0..20 {

@@ -54,7 +54,7 @@ fn all(store: &Store<Native>) -> Result<u64, Error> {
 /// Random bytes, misplaced pages and flipped bits on pages while threads write: no call fails, and
 /// the store is sound in the end.
 #[test]
-fn damaged_pages_are_made_anew_while_others_run() {
+fn damaged_pages_are_rebuilt_while_others_run() {
     let (disk, store) = filled_with(whole_log());
     let (done, path) = (AtomicBool::new(false), Path::new("/home/store/data"));
     thread::scope(|scope| {
@@ -102,7 +102,7 @@ fn damaged_pages_are_made_anew_while_others_run() {
 
 /// The device fails to read a page, which is rebuilt from the log.
 #[test]
-fn a_page_that_cannot_be_read_is_made_anew() {
+fn an_unreadable_page_is_rebuilt() {
     let (disk, store) = filled_with(whole_log());
     let mut fired = 0;
     for round in 0..8 {
@@ -117,7 +117,7 @@ fn a_page_that_cannot_be_read_is_made_anew() {
 
 /// A page whose records have left the log cannot be rebuilt: the error names the page.
 #[test]
-fn what_the_log_has_no_more_is_an_error_of_that_page() {
+fn a_page_without_its_log_records_is_an_error() {
     let (disk, store) = filled_with(Sizes { history: 128 << 10, ..sizes(Mode::None) });
     store.checkpoint().unwrap();
     // Until the beginning of the log is recycled.
@@ -141,7 +141,7 @@ fn what_the_log_has_no_more_is_an_error_of_that_page() {
 /// After a snapshot older than its history, the log begins in the middle of a record. A page that
 /// has changed since the last checkpoint is still rebuilt.
 #[test]
-fn a_log_that_begins_anywhere_has_the_page() {
+fn a_page_is_rebuilt_from_a_log_that_begins_mid_record() {
     let (disk, store) = filled_with(Sizes { history: 128 << 10, ..sizes(Mode::None) });
     store
         .read(|_| {
@@ -178,7 +178,7 @@ fn a_log_that_begins_anywhere_has_the_page() {
 /// The class of an error about the disk depends neither on the layer that met it nor on the error
 /// that wraps it.
 #[test]
-fn damage_and_a_full_disk_are_told_whichever_part_met_them() {
+fn damage_and_a_full_disk_are_errors_of_every_call() {
     use latchwork_disk::Error::{Device, NoSpace, Permission};
     use latchwork_log::{Error as Log, Lsn};
     use latchwork_store::Refusal;

@@ -71,7 +71,7 @@ fn lost(mode: Mode, wait: Wait, fault: Option<u64>, seed: u64) -> u64 {
 }
 
 #[test]
-fn what_was_waited_for_is_there_after_a_crash() {
+fn an_awaited_commit_survives_a_crash() {
     for mode in MODES {
         for (seed, wait) in (1..25).zip([Wait::Thread, Wait::Task].into_iter().cycle()) {
             assert_eq!(lost(mode, wait, None, seed), 0, "{mode:?} {wait:?} {seed}");
@@ -87,7 +87,7 @@ fn what_was_waited_for_is_there_after_a_crash() {
 }
 
 #[test]
-fn nothing_is_synced_where_nothing_was_committed() {
+fn nothing_is_synced_without_commits() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     commit_and_wait(&store, Wait::Thread).unwrap();
@@ -108,7 +108,7 @@ fn nothing_is_synced_where_nothing_was_committed() {
 }
 
 #[test]
-fn a_sync_that_fails_is_told_and_takes_nothing_back() {
+fn a_failed_sync_is_an_error_and_undoes_nothing() {
     let fails = [Fault::Device, Fault::NoSpace, Fault::Dropped];
     for (wait, fault) in [Wait::Thread, Wait::Task].into_iter().flat_map(|w| fails.map(|f| (w, f)))
     {
@@ -126,7 +126,7 @@ fn a_sync_that_fails_is_told_and_takes_nothing_back() {
 }
 
 #[test]
-fn one_that_finds_no_room_is_made_again() {
+fn a_sync_that_found_no_room_is_repeated() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
@@ -177,7 +177,7 @@ fn a_new_table_shows_no_commit_of_others() {
 /// A transaction that fails waits for the commits of others, and not for its own changes or those
 /// of an open transaction.
 #[test]
-fn one_that_fails_waits_for_no_change_that_is_not_committed() {
+fn a_failing_transaction_waits_for_committed_changes_only() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
@@ -214,7 +214,7 @@ type Way<'w> = &'w dyn Fn(&Store<Native>) -> Result<(), Error>;
 
 /// The error of a failed transaction may reveal what it has read, so that is made durable as well.
 #[test]
-fn what_a_transaction_fails_for_is_durable() {
+fn a_failing_transaction_makes_the_commits_it_read_durable() {
     let poor = || Error::Rejected("poor".to_owned());
     let ways: [Way<'_>; 10] = [
         &|store| store.write(|tx| tx.insert(&ROWS, 0, 7)),
@@ -290,7 +290,7 @@ fn a_failed_log_is_reported_to_readers() {
 /// After the death of all threads that commit durably, a sweep makes their commits durable, so that
 /// snapshots see them as transactions do.
 #[test]
-fn a_sweep_makes_durable_what_the_dead_have_committed() {
+fn a_sweep_makes_commits_of_dead_threads_durable() {
     let disk = Simulated::new();
     let (region, store) = begun_in(&disk);
     assert_eq!(store.sweep(), Ok(0));

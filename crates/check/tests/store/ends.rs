@@ -66,7 +66,7 @@ fn step(
 
 /// A transaction finds the same records at the ends as a map does, after any writes and rollbacks.
 #[test]
-fn the_ends_are_as_a_map_says() {
+fn first_and_last_records_equal_a_map() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     let mut random = Random(0x5eed);
     for round in 0..400 {
@@ -98,7 +98,7 @@ fn the_ends_are_as_a_map_says() {
 /// No other transaction writes a record at an end that a transaction has emptied or read, before
 /// that transaction ends.
 #[test]
-fn nobody_writes_at_an_end_that_is_held() {
+fn no_other_writes_outside_a_locked_end() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     store.write(|tx| (10..40).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
     let hasty = TxnOptions { time: std::time::Duration::from_millis(20), ..TxnOptions::default() };
@@ -137,7 +137,7 @@ fn bound(random: &mut Random) -> Bound<u64> {
 /// A transaction holds each key of the ranges that it has read, also if they overlap, and no other
 /// key.
 #[test]
-fn what_was_read_is_held_and_nothing_else() {
+fn a_read_locks_its_records_and_no_others() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     let hasty = TxnOptions { time: std::time::Duration::from_micros(100), ..TxnOptions::default() };
     let mut random = Random(0xe2d5);
@@ -206,7 +206,7 @@ fn take_all(store: &Store<Native>, patience: &TxnOptions, back: bool) -> Vec<(u6
 /// Threads that take from one queue at the same time get each record once, with its last value,
 /// also where their level holds no range and the queue is sometimes empty.
 #[test]
-fn each_record_is_taken_by_one() {
+fn each_record_is_popped_once() {
     const EACH: u64 = 1500;
     for level in [Level::ReadCommitted, Level::Serializable] {
         let store = begin(&Simulated::default(), Mode::None).unwrap();
@@ -232,7 +232,7 @@ fn each_record_is_taken_by_one() {
 
 /// Two transactions that remove the same range concurrently count each record once.
 #[test]
-fn what_a_range_lost_is_counted_once() {
+fn records_of_a_removed_range_are_counted_once() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     for level in [Level::ReadCommitted, Level::Serializable] {
         let patience = TxnOptions { level, ..TxnOptions::default() };
@@ -307,7 +307,7 @@ fn a_range_is_removed_as_a_whole_or_not() {
 
 /// Space of a rollback, and space that a killed thread leaves, is used again.
 #[test]
-fn pages_of_what_is_rolled_back_are_used_again() {
+fn pages_of_rolled_back_changes_are_reused() {
     let disk = Simulated::default();
     let store = begin(&disk, Mode::None).unwrap();
     let pages = |round: u64| {
@@ -330,7 +330,7 @@ fn pages_of_what_is_rolled_back_are_used_again() {
 
 /// A prepared transaction has its locks again after a crash, or the open reports the limit.
 #[test]
-fn locks_of_a_prepared_one_that_have_no_room_are_told() {
+fn too_many_locks_of_a_prepared_transaction_are_an_error() {
     const MANY: u64 = 40_000;
     let disk = Simulated::default();
     let store = begin(&disk, Mode::Full).unwrap();
@@ -356,7 +356,7 @@ fn locks_of_a_prepared_one_that_have_no_room_are_told() {
 /// A record that cannot be read as the table's type is reported and stays; the transaction
 /// continues.
 #[test]
-fn what_cannot_be_read_is_not_removed() {
+fn an_unreadable_range_is_not_removed() {
     const RAW: Table<Raw, Raw> = Table::new("rows");
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 1).unwrap();

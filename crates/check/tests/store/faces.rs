@@ -190,7 +190,7 @@ fn crowd(mode: Mode, seed: u64) -> usize {
 }
 
 #[test]
-fn what_goes_from_thread_to_thread_is_serial() {
+fn transactions_moved_between_threads_are_serializable() {
     for (seed, mode) in (1..).zip([Mode::Full, Mode::None, Mode::None]) {
         let reads = crowd(mode, seed);
         assert!(reads > 200, "only {reads} reads were compared");
@@ -199,7 +199,7 @@ fn what_goes_from_thread_to_thread_is_serial() {
 
 /// A transaction that has written sees the ends as it left them.
 #[test]
-fn ends_are_as_the_transaction_left_them() {
+fn ends_reflect_the_transactions_own_changes() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.write(|tx| (1..4).try_for_each(|key| tx.put(&NUMBERS, key, key))).unwrap();
     let left = store.write(|tx| {
@@ -217,7 +217,7 @@ fn ends_are_as_the_transaction_left_them() {
 fn is_send<T: Send>() {}
 
 #[test]
-fn what_is_left_open_ends_with_its_object() {
+fn a_dropped_transaction_is_rolled_back() {
     is_send::<Transaction>();
     is_send::<KeptSnapshot>();
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -292,7 +292,7 @@ fn step_model(model: &BTreeMap<u64, u64>, at: &mut At, back: bool) -> Option<(u6
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 
 #[test]
-fn a_cursor_goes_where_a_map_says() {
+fn a_cursor_moves_as_in_a_map() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut random = Random(11);
     let mut model = BTreeMap::new();
@@ -427,7 +427,7 @@ fn take(store: &Store<Native>, threads: u64, each: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_sequence_gives_nothing_twice_even_after_crashes() {
+fn a_sequence_repeats_no_value_even_after_crashes() {
     let disk = Simulated::new();
     let mut given = BTreeSet::new();
     for life in 0..6 {
@@ -453,7 +453,7 @@ fn a_sequence_gives_nothing_twice_even_after_crashes() {
 
 /// Several threads take jobs from both ends while others add: each job is taken once.
 #[test]
-fn a_queue_loses_nothing_and_gives_nothing_twice() {
+fn a_queue_neither_loses_nor_repeats_an_element() {
     const JOBS: Table<u64, u64> = Table::new("jobs");
     const COUNT: u64 = 300;
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -500,7 +500,7 @@ fn lends<V: Value>(value: V::Of<'_>) {
 }
 
 #[test]
-fn values_that_came_back_are_given_again() {
+fn decoded_values_can_be_passed_to_calls() {
     lends::<u64>(7);
     lends::<f64>(0.5);
     lends::<&str>("text");

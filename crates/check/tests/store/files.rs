@@ -123,7 +123,7 @@ fn try_dump(store: &Store<Native>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> 
 }
 
 #[test]
-fn every_read_is_that_of_a_serial_run() {
+fn every_read_equals_that_of_a_serial_run() {
     let shapes = [Shape { keys: 6, longest: 40 }, Shape { keys: 300, longest: 2500 }];
     for (seed, (mode, shape)) in (1..).zip(MODES.into_iter().flat_map(|m| shapes.map(|s| (m, s)))) {
         let disk = Simulated::new();
@@ -323,7 +323,7 @@ fn trials_of_sync(seeds: u64) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn a_failed_sync_at_each_call_loses_nothing_that_was_answered() {
+fn a_failed_sync_at_each_call_loses_no_acknowledged_commit() {
     let (count, failures) = trials_of_sync(1);
     println!("{count} failed syncs");
     assert!(count > 100);
@@ -332,14 +332,14 @@ fn a_failed_sync_at_each_call_loses_nothing_that_was_answered() {
 
 #[test]
 #[ignore = "long: cargo test --release -p latchwork-check --test store -- --ignored"]
-fn a_failed_sync_at_each_call_loses_nothing_that_was_answered_long() {
+fn a_failed_sync_at_each_call_loses_no_acknowledged_commit_long() {
     let (count, failures) = trials_of_sync(20);
     println!("{count} failed syncs");
     assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
 }
 
 #[test]
-fn a_crash_at_each_call_loses_nothing_that_was_answered() {
+fn a_crash_at_each_call_loses_no_acknowledged_commit() {
     let (count, failures) = trials(Fault::Crash, 1, 1);
     println!("{count} crashes");
     assert!(count > 100);
@@ -348,7 +348,7 @@ fn a_crash_at_each_call_loses_nothing_that_was_answered() {
 
 #[test]
 #[ignore = "long: cargo test --release -p latchwork-check --test store -- --ignored"]
-fn a_crash_at_each_call_loses_nothing_that_was_answered_long() {
+fn a_crash_at_each_call_loses_no_acknowledged_commit_long() {
     let (count, failures) = trials(Fault::Crash, 1, 20);
     println!("{count} crashes");
     assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
@@ -356,14 +356,14 @@ fn a_crash_at_each_call_loses_nothing_that_was_answered_long() {
 
 /// The control: a disk that skips a sync is detected.
 #[test]
-fn a_skipped_sync_is_caught() {
+fn a_skipped_sync_is_detected() {
     let (count, failures) = trials(Fault::LostSync, 1, 1);
     assert!(!failures.is_empty(), "none of {count} was detected");
 }
 
 /// A thread that has used up its credit overwrites a record: it requests more credit once.
 #[test]
-fn what_a_write_takes_is_asked_for_once() {
+fn a_write_requests_credit_once() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let value = vec![7; 900];
@@ -383,7 +383,7 @@ fn what_a_write_takes_is_asked_for_once() {
 /// Whatever disk call fails, an error means that nothing was written or that the result is unknown.
 /// An error of a checkpoint must not be reported as an error of the write, which would be retried.
 #[test]
-fn a_write_that_fails_has_done_nothing() {
+fn a_failed_write_changes_nothing() {
     let key = |number: u64| number.to_be_bytes();
     let mut failed = 0;
     for call in 0..120 {

@@ -103,13 +103,13 @@ fn trial(step: u64) -> u64 {
 }
 
 #[test]
-fn all_that_is_open_is_rolled_back_on_a_full_disk() {
+fn all_open_transactions_are_rolled_back_on_a_full_disk() {
     let count: u64 = (0..24).map(trial).sum();
     assert!(count > 2000, "only {count} writes were undone");
 }
 
 #[test]
-fn the_dead_are_undone_on_a_full_disk() {
+fn dead_transactions_are_undone_on_a_full_disk() {
     let (disk, store) = filled();
     let damaged: Vec<_> =
         [(10, 2500), (50, 2600), (90, 2700)].map(|(a, b)| fails(&store, &disk, a, b)).into();
@@ -133,7 +133,7 @@ fn the_dead_are_undone_on_a_full_disk() {
 /// When there is no room for the next segment of the log, commits continue in the current one, and
 /// not every commit tries to create a segment.
 #[test]
-fn commits_go_on_where_the_next_segment_has_no_room() {
+fn commits_continue_where_the_next_segment_has_no_room() {
     let disk = Simulated::new();
     let wide = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };
     let store = begin_with(&disk, wide).unwrap();
@@ -180,7 +180,7 @@ fn a_checkpoint_makes_room_on_a_full_disk() {
 /// A transaction that keeps too much of the log is undone although the checkpoint, for which it has
 /// written the records, has no room.
 #[test]
-fn a_full_disk_keeps_no_transaction_that_is_too_old() {
+fn a_full_disk_does_not_keep_too_old_transactions_open() {
     let disk = Simulated::new();
     let store = begin_with(&disk, Sizes { log_budget: 4 << 20, ..sizes(Mode::None) }).unwrap();
     let put = |row: u64| store.put(&TABLE, &key(row % 4000), &[7; 300][..]);

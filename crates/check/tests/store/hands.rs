@@ -94,7 +94,7 @@ fn emptied(disk: &Simulated) -> (Region<Native>, Store<Native>) {
 
 /// A thread dies with a page of the free list in an intent word; the catalog says that it is free.
 #[test]
-fn a_page_that_was_taken_from_the_list_goes_back_there() {
+fn an_unused_page_returns_to_the_free_list() {
     let disk = Simulated::new();
     let (region, store) = emptied(&disk);
     let lines = Lines::of(&region, &store);
@@ -113,7 +113,7 @@ fn a_page_that_was_taken_from_the_list_goes_back_there() {
 
 /// A thread whose intent words are all used allocates no further page.
 #[test]
-fn full_hands_take_no_page() {
+fn a_full_page_cache_of_a_slot_takes_no_page() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     (0..20).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
@@ -154,7 +154,7 @@ fn the_catalog_can_be_split_with_four_pages_in_hand() {
 /// A thread that dies between marking a page and logging its change has logged nothing of that
 /// page: its newest record is of another page. The log is not searched any further.
 #[test]
-fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
+fn an_unlogged_page_of_a_dead_thread_is_not_searched() {
     const OTHER: Table<u64, &[u8]> = Table::new("other");
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, calm()).unwrap();
@@ -186,7 +186,7 @@ fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
 /// A thread does not wait forever for the owner that damaged memory names: in an unused slot, in an
 /// invalid slot, in its own slot.
 #[test]
-fn nobody_is_waited_for_whom_damaged_memory_names() {
+fn damaged_memory_causes_no_wait_for_its_holders() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     store.put(&ROWS, 0, &[1; 7]).unwrap();

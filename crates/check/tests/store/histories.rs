@@ -323,7 +323,7 @@ fn a_lower_level_has_anomalies() {
 
 /// Deliberate bugs in the engine in memory are detected; without one, no anomaly is.
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_detected() {
     for seed in 1..=4 {
         check(in_memory(Bug::None, Level::Serializable, seed))
             .unwrap_or_else(|why| panic!("{why}"));

@@ -51,7 +51,7 @@ fn fill(mode: Mode) -> (Simulated, Store<Native>) {
 }
 
 #[test]
-fn a_snapshot_that_is_held_does_not_keep_the_log() {
+fn a_held_snapshot_does_not_keep_the_log() {
     let (disk, store) = fill(Mode::None);
     let data = bytes_of_data(&disk);
     let held = store.read(|tx| {
@@ -82,7 +82,7 @@ enum Next {
 }
 
 #[test]
-fn a_transaction_that_is_open_does_not_keep_the_log() {
+fn an_open_transaction_does_not_keep_the_log() {
     use Next::{BackToSavepoint, Commit, Get, RollBack, Scan, Write};
     for next in [Write, Commit, RollBack, BackToSavepoint, Get, Scan] {
         let (disk, store) = fill(Mode::None);
@@ -150,7 +150,7 @@ fn a_transaction_that_is_open_does_not_keep_the_log() {
 /// So little history that transactions and snapshots become too old all the time. What they read is
 /// still that of a serial run.
 #[test]
-fn every_read_is_that_of_a_serial_run_with_hardly_any_history() {
+fn every_read_equals_that_of_a_serial_run_with_little_history() {
     let shape = Shape { keys: 40, longest: 700 };
     for seed in 1..4 {
         let disk = Simulated::new();

@@ -47,7 +47,7 @@ fn has_huge_pages() -> bool {
 }
 
 #[test]
-fn the_cache_lies_in_huge_pages() {
+fn the_cache_is_in_huge_pages() {
     if !fs::exists("/dev/shm").unwrap_or(false) || !has_huge_pages() {
         println!("SKIPPED: this system gives no huge pages of shared memory on request");
         return;

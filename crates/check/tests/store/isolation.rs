@@ -75,26 +75,26 @@ fn matrix(stage: &dyn Stage) -> (usize, usize) {
 }
 
 #[test]
-fn in_memory_each_level_excludes_what_it_says() {
+fn each_level_in_memory_excludes_its_anomalies() {
     let (performed, lowered) = matrix(&InMemory::new(Bug::None));
     assert!(performed >= 100 && lowered == performed, "{performed}, {lowered}");
 }
 
 #[test]
-fn on_files_each_level_excludes_what_it_says() {
+fn each_level_on_files_excludes_its_anomalies() {
     let (performed, lowered) = matrix(&OnFiles::new("threads", false));
     assert!(performed >= 110 && lowered >= 75, "{performed}, {lowered}");
 }
 
 #[test]
-fn between_processes_each_level_excludes_what_it_says() {
+fn each_level_between_processes_excludes_its_anomalies() {
     let (performed, lowered) = matrix(&OnFiles::new("processes", true));
     assert!(performed >= 110 && lowered >= 75, "{performed}, {lowered}");
 }
 
 /// The control: if writers ignore claims, phantoms appear at the highest level.
 #[test]
-fn writers_that_ignore_claims_are_noticed() {
+fn writers_that_ignore_claims_are_detected() {
     let stage = InMemory::new(Bug::ClaimsIgnored);
     let named = |of: &str| {
         dialogues().into_iter().filter(move |(name, _)| name.starts_with(of)).collect::<Vec<_>>()
@@ -143,7 +143,7 @@ const CELLS: Table<u64, u64> = Table::new("cells");
 /// ssi004: write skew from two threads, repeated. Each writes the other's row plus one: both
 /// writing 1 is not serializable.
 #[test]
-fn ssi004_no_write_skew_however_often() {
+fn ssi004_no_write_skew_in_many_runs() {
     let stage = OnFiles::new("skew", false);
     let store = stage.store();
     let (barrier, runs) = (Barrier::new(2), std::sync::Mutex::new(0));
@@ -193,7 +193,7 @@ fn ssi005_thousands_of_readers_leave_no_lock() {
 /// and its end frees everything. Memory keeps the size of its cells, so ranges and sessions have as
 /// much room as before.
 #[test]
-fn ssi007_without_room_for_locks_the_store_goes_on() {
+fn ssi007_the_store_works_without_room_for_locks() {
     let mut small = options();
     small.sizes.locks = 64 << 20;
     let stage = OnFiles::with("bound", false, &small);
@@ -228,7 +228,7 @@ fn ssi007_without_room_for_locks_the_store_goes_on() {
 /// ssi008: a process that dies in a transaction leaves no lock, and later transactions show no
 /// skew.
 #[test]
-fn ssi008_after_a_death_no_lock_is_stale() {
+fn ssi008_no_lock_is_stale_after_a_death() {
     let stage = OnFiles::new("death", true);
     stage.set();
     let mut victim = stage.enter('v', dialogue::Level::Serializable);
@@ -293,7 +293,7 @@ fn get(txn: &mut Txn<'_, Memory>, row: u8) -> Result<Option<u8>, Error> {
 }
 
 #[test]
-fn savepoints_take_back_what_came_after() {
+fn a_savepoint_undoes_later_changes() {
     let scene = Scene::new();
     let session = scene.session();
     let mut txn = scene.begin(&session, 1, Level::Serializable);

@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn unsigned_ones_too(a: u64, b: u64) {
+    fn unsigned_integers_keep_their_order(a: u64, b: u64) {
         prop_assert_eq!(a.cmp(&b), bytes::<u64>(&a).cmp(&bytes::<u64>(&b)));
         prop_assert_eq!(u64::decode(&bytes::<u64>(&a)), Ok(a));
     }
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn so_do_tuples_of_each_length(
+    fn tuples_of_each_length_keep_their_order(
         a in (blobs(), wide(), proptest::option::of(texts()), any::<[u8; 2]>()),
         b in (blobs(), wide(), proptest::option::of(texts()), any::<[u8; 2]>()),
     ) {
@@ -147,7 +147,7 @@ proptest! {
 
     /// As in FoundationDB's tuple encoding, for any length: several bytes are escaped at a time.
     #[test]
-    fn bytes_are_escaped_one_by_one(
+    fn each_byte_is_escaped_separately(
         blob in vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..140),
     ) {
         let mut escaped = vec![1];
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_of_all_types_are_read_without_knowing_them(
+    fn keys_of_all_types_are_decoded_without_their_type(
         (text, number, blob) in (texts(), wide(), blobs()), is: Option<bool>, float: f64,
     ) {
         type Of = ((&'static str, i128, (Option<bool>,)), &'static [u8], f64);
@@ -226,7 +226,7 @@ proptest! {
 
 /// The examples of FoundationDB's specification.
 #[test]
-fn the_codes_are_foundationdbs() {
+fn codes_equal_those_of_foundationdb() {
     assert_eq!(bytes::<(Option<u8>,)>(&(None,)), b"\x00");
     assert_eq!(bytes::<&[u8]>(&b"foo\x00bar".as_slice()), b"\x01foo\x00\xffbar\x00");
     assert_eq!(bytes::<&str>(&"F\u{d4}O\0bar"), b"\x02F\xc3\x94O\x00\xffbar\x00");
@@ -245,7 +245,7 @@ fn the_codes_are_foundationdbs() {
 }
 
 #[test]
-fn keys_of_any_type_are_told_to_people() {
+fn keys_of_any_type_are_printed() {
     let told = |bytes: &[u8]| AnyKey::decode(bytes).unwrap().to_string();
     assert_eq!(told(&bytes::<&str>(&"pear")), "pear");
     assert_eq!(told(&bytes::<(&str, u64)>(&("ann", 8))), "(ann, 8)");
@@ -271,7 +271,7 @@ fn keys_of_any_type_are_told_to_people() {
 }
 
 #[test]
-fn wrong_bytes_are_told() {
+fn wrong_bytes_are_an_error() {
     assert_eq!(i64::decode(b""), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x16\x01"), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x16\x00\x01"), Err(KeyError::Unusual));

@@ -65,7 +65,7 @@ fn undone(store: &Store<Native>) -> (u64, u64) {
 }
 
 #[test]
-fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
+fn a_store_opens_before_undo_and_hides_open_transactions() {
     let disk = Simulated::new();
     let store = filled(&disk, 900);
     let mut open = [store.begin().unwrap(), store.begin().unwrap(), store.begin().unwrap()];
@@ -108,7 +108,7 @@ fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
 /// A serializable transaction that reads a range with their writes waits for the rollback, and so
 /// does one that inserts a key which they inserted.
 #[test]
-fn ranges_and_new_keys_wait_for_them() {
+fn ranges_and_new_keys_wait_for_open_transactions() {
     let by: [fn(&mut WriteTxn<'_, '_, Native>) -> bool; 3] = [
         |tx| tx.range(&TABLE, &key(0)[..]..&key(100)[..]).unwrap().count() == 100,
         |tx| tx.insert(&TABLE, &[key(2), b"x".to_vec()].concat(), b"mine").is_ok(),
@@ -131,7 +131,7 @@ fn ranges_and_new_keys_wait_for_them() {
 /// Repeated crashes before the rollback has ended, which a small log budget starts and a failing
 /// disk interrupts.
 #[test]
-fn crashes_one_after_the_other_leave_what_the_first_one_left() {
+fn repeated_crashes_leave_the_same_open_transactions() {
     for seed in 0..12 {
         let (disk, mut random) = (Simulated::new(), Random(seed));
         let mut store = filled(&disk, 600);
@@ -165,7 +165,7 @@ fn crashes_one_after_the_other_leave_what_the_first_one_left() {
 /// Transactions that cannot wait are undone at open: their slot no longer exists, their locks have
 /// no room, or they were creating a table.
 #[test]
-fn what_cannot_wait_is_undone_at_once() {
+fn transactions_that_cannot_wait_are_undone_at_once() {
     let fewer = Sizes { threads: 4, ..calm() };
     for (seed, (next, room)) in [(fewer, 64 << 20), (calm(), 2 << 20)].into_iter().enumerate() {
         let disk = Simulated::new();
@@ -208,7 +208,7 @@ fn what_cannot_wait_is_undone_at_once() {
 
 /// The shortest transactions are left, as many as leave slots and locks for new ones.
 #[test]
-fn so_many_are_left_and_no_more() {
+fn only_as_many_are_left_as_slots_and_locks_allow() {
     let disk = Simulated::new();
     let store = filled(&disk, 1);
     let mut open: Vec<_> = (0..20).map(|_| store.begin().unwrap()).collect();
@@ -242,7 +242,7 @@ fn so_many_are_left_and_no_more() {
 
 /// A record of a long value is restored before the value's pieces: a range read waits for them.
 #[test]
-fn a_range_waits_for_the_pieces_of_what_is_undone() {
+fn a_range_waits_for_the_pieces_of_an_undone_value() {
     const LONG: Table<u64, &[u8]> = Table::new("long");
     let large = Sizes { cache: 32 << 20, log_buffer: 1 << 20, ..calm() };
     let disk = Simulated::new();
@@ -288,7 +288,7 @@ fn at_record(number: u32, then: Box<dyn FnOnce()>) {
 
 /// A table that was being created leaves no page behind, at whichever record the log ends.
 #[test]
-fn a_table_that_was_being_made_leaves_no_page() {
+fn an_unfinished_table_leaves_no_page() {
     latchwork_log::set_point_hook(at_step);
     let made = Table::<u64, u64>::new("made");
     let (mut lost, mut there) = (0, 0);
@@ -324,7 +324,7 @@ fn a_table_that_was_being_made_leaves_no_page() {
 /// A long value that was being removed is restored before any read, at whichever record the log
 /// ends: only the last one names it.
 #[test]
-fn a_long_value_that_was_being_removed_is_whole() {
+fn a_long_value_whose_removal_is_undone_is_complete() {
     const LONG: Table<u64, &[u8]> = Table::new("long");
     latchwork_log::set_point_hook(at_step);
     let old = vec![1; 12_000];

@@ -63,7 +63,7 @@ fn bytes(disk: &Simulated) -> usize {
 
 /// The last page of a level has no upper fence, so prefix truncation is not used there.
 #[test]
-fn keys_that_begin_alike_are_loaded_however_many_they_are() {
+fn any_number_of_keys_with_one_prefix_is_loaded() {
     for count in (100..1500).step_by(7).chain([9000, 20_000]) {
         let store = begin(&Simulated::new(), Mode::None).unwrap();
         let key = |n: u64| format!("a beginning that all of them have, and it is long:{n:012}");
@@ -77,7 +77,7 @@ fn keys_that_begin_alike_are_loaded_however_many_they_are() {
 /// A loaded table is visible to all later transactions, whatever its session commits afterwards and
 /// whichever transactions are open.
 #[test]
-fn a_table_is_there_beside_what_is_open() {
+fn a_table_is_loaded_while_transactions_are_open() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     let mut open = store.begin().unwrap();
@@ -103,7 +103,7 @@ fn a_table_is_there_beside_what_is_open() {
 
 /// Trees of one page to three levels.
 #[test]
-fn pages_of_a_load_that_fails_are_used_again() {
+fn pages_of_a_failed_load_are_reused() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut pages = 0;
     for round in 0..12 {
@@ -162,7 +162,7 @@ fn a_full_disk_in_a_load_loses_no_page() {
 /// root, above a page that is now a live leaf. A thread that allocates it for a new table and
 /// cannot write it must free this page alone.
 #[test]
-fn a_root_that_is_not_written_leads_to_no_page() {
+fn an_unwritten_root_refers_to_no_page() {
     let disk = Simulated::new();
     let calm = Sizes {
         cache: 4 << 20,
@@ -216,7 +216,7 @@ fn a_root_that_is_not_written_leads_to_no_page() {
 }
 
 #[test]
-fn what_is_loaded_is_there() {
+fn loaded_rows_are_read() {
     for (count, seed) in [(0, 1), (1, 2), (2, 3), (3, 4), (40, 5), (300, 6), (9000, 7)] {
         let disk = Simulated::new();
         let store = begin(&disk, Mode::Full).unwrap();
@@ -284,7 +284,7 @@ fn loaded_pages_are_full() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_not_there() {
+fn a_refused_load_leaves_no_rows() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let mut rows = rows(2000, 9);
@@ -340,7 +340,7 @@ fn a_crash_leaves_all_of_a_load_or_nothing() {
 
 /// The limit on a table's name is that of other calls.
 #[test]
-fn a_load_makes_no_table_that_nobody_could_use() {
+fn a_load_creates_no_unusable_table() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     for length in [900, 901] {
         let table: Table<u64, u64> = Table::named(&"n".repeat(length));
@@ -356,7 +356,7 @@ fn a_load_makes_no_table_that_nobody_could_use() {
 /// A table that is being loaded counts as locked: a transaction waits for it within its time, and
 /// gets the error of a lock.
 #[test]
-fn a_table_that_is_loaded_is_waited_for_as_a_lock_is() {
+fn waiting_for_a_load_equals_waiting_for_a_lock() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let rows = std::iter::from_fn({
         let (store, mut left) = (&store, 1);
@@ -409,7 +409,7 @@ fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
 
 /// A task waits for a table that is loaded without blocking its thread.
 #[test]
-fn a_task_waits_for_a_load_without_its_thread() {
+fn a_task_waits_for_a_load_without_blocking_its_thread() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     beside_a_load(&store, false, |end| {
         let held = &mut [store.begin_async(), store.begin_async()].map(|tx| block_on(tx).unwrap());
@@ -438,7 +438,7 @@ fn a_task_waits_for_a_load_without_its_thread() {
 
 /// After a failed load the tasks that waited for it create the table.
 #[test]
-fn tasks_make_the_table_that_a_load_did_not() {
+fn tasks_create_the_table_after_a_failed_load() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     beside_a_load(&store, true, |end| {
         let store = &store;

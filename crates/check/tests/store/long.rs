@@ -172,7 +172,7 @@ fn values_of_every_length_are_written_read_and_removed() {
 }
 
 #[test]
-fn the_length_that_makes_a_value_long_is_no_border_for_readers() {
+fn values_around_the_long_length_are_read_as_written() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut model = Model::new();
     for more in 1..80 {
@@ -185,7 +185,7 @@ fn the_length_that_makes_a_value_long_is_no_border_for_readers() {
 }
 
 #[test]
-fn a_snapshot_sees_the_long_values_of_its_time() {
+fn a_snapshot_reads_the_long_values_of_its_time() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let (mut random, mut model) = (Random(5), Model::new());
     for _ in 0..30 {
@@ -208,7 +208,7 @@ fn a_snapshot_sees_the_long_values_of_its_time() {
 
 /// Threads write two values of one length in a transaction while others read them.
 #[test]
-fn nobody_sees_a_part_of_a_long_value() {
+fn no_reader_sees_a_part_of_a_long_value() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let write = |id: u64| {
         let mut random = Random(id + 1);
@@ -267,7 +267,7 @@ fn run(disk: &Simulated) -> (Model, Model) {
 }
 
 #[test]
-fn a_crash_leaves_a_long_value_whole_or_the_one_before() {
+fn a_crash_leaves_the_new_or_the_previous_long_value() {
     let disk = Simulated::new();
     run(&disk);
     let calls = disk.history().len() as u64;
@@ -288,7 +288,7 @@ fn a_crash_leaves_a_long_value_whole_or_the_one_before() {
 
 /// Four long values have their records on one page, and the cache is too small for all pieces.
 #[test]
-fn a_scan_reads_the_pieces_of_what_it_gives_out() {
+fn a_scan_reads_only_pieces_of_values_it_returns() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for row in 0..4 {
@@ -319,7 +319,7 @@ fn a_scan_reads_the_pieces_of_what_it_gives_out() {
 }
 
 #[test]
-fn what_cannot_be_a_long_value_is_refused() {
+fn too_long_values_are_refused() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let too_long = vec![1; VALUE_MAX + 1];
     let why = store.put(&TABLE, 1, &too_long).unwrap_err();

@@ -90,7 +90,7 @@ fn wrong_versions_and_types_are_refused() {
 }
 
 #[test]
-fn a_migration_that_fails_is_gone_on_with() {
+fn a_failed_migration_is_continued() {
     let store = stage(2300);
     let failed = store.migrate(
         &OLD,
@@ -125,7 +125,7 @@ fn a_migration_that_fails_is_gone_on_with() {
 }
 
 #[test]
-fn two_rows_of_one_new_key_are_told() {
+fn two_rows_with_one_new_key_are_an_error() {
     let store = stage(3);
     let one: Table<u64, u64> = Table::new("rows").with_version(1);
     let done = store.migrate(&OLD, &one, |row, _| Ok((row / 2, 0)), &mut |_| {});
@@ -135,7 +135,7 @@ fn two_rows_of_one_new_key_are_told() {
 }
 
 #[test]
-fn a_crash_leaves_a_migration_that_is_gone_on_with() {
+fn a_migration_is_continued_after_a_crash() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     let put = |row| store.put(&OLD, row, &value(row));
@@ -168,7 +168,7 @@ fn a_crash_leaves_a_migration_that_is_gone_on_with() {
 /// Threads read and write the old table until they get an error. All that they have written is
 /// migrated, and they never see a part of it.
 #[test]
-fn what_others_write_until_it_begins_is_migrated() {
+fn rows_written_until_a_migration_begins_are_migrated() {
     for _ in 0..4 {
         let store = stage(1200);
         let (begun, written) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -222,7 +222,7 @@ fn what_others_write_until_it_begins_is_migrated() {
 
 /// A transaction has looked up the table before the migration and writes after it.
 #[test]
-fn a_transaction_from_before_does_not_write_to_the_old_tree() {
+fn an_earlier_transaction_does_not_write_to_the_old_tree() {
     let store = stage(3);
     let mut by_hand = store.begin().unwrap();
     assert_eq!(by_hand.get(&Table::<u64, u64>::new("others"), 1), Ok(None));
@@ -265,7 +265,7 @@ fn a_transaction_may_begin_with_a_savepoint() {
 /// A transaction's last write is deferred to its commit. A call in between looks up the tables
 /// again, and the write is still to the old table.
 #[test]
-fn a_write_that_is_put_off_is_not_lost() {
+fn a_deferred_write_is_not_lost() {
     let others: Table<u64, u64> = Table::new("others");
     let store = stage(3);
     store.put(&others, 1, 1).unwrap();

@@ -12,7 +12,7 @@ use crate::stage::begin;
 const ROWS: Table<u64, u64> = Table::new("rows");
 
 #[test]
-fn ten_thousand_tables_of_one_name_are_one() {
+fn ten_thousand_handles_of_one_name_are_one_table() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
     for number in 1..10_000u64 {
@@ -36,7 +36,7 @@ fn ten_thousand_tables_of_one_name_are_one() {
 
 /// The child of a fork creates names, whatever the parent's threads were doing at the fork.
 #[test]
-fn the_child_of_a_fork_makes_names() {
+fn the_child_of_a_fork_creates_names() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -63,7 +63,7 @@ fn the_child_of_a_fork_makes_names() {
 }
 
 #[test]
-fn names_and_keys_that_are_too_long_are_told() {
+fn too_long_names_and_keys_are_an_error() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let longest: Table<u64, u64> = Table::named(&"n".repeat(NAME_MAX));
     store.put(&longest, 1, 2).unwrap();
@@ -112,7 +112,7 @@ fn many_tables_of_many_threads_are_kept_apart() {
 }
 
 #[test]
-fn multimaps_and_kept_transactions_have_them() {
+fn multimaps_and_owned_transactions_take_computed_names() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let tags: Multi<&str, u64> = Multi::named(&["ta", "gs"].concat());
     let mut txn = store.begin().unwrap();

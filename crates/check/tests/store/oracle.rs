@@ -171,7 +171,7 @@ fn look(memory: &Memory, slot: u16, random: &mut Random, keys: u64) -> Done {
 }
 
 #[test]
-fn every_read_is_that_of_a_serial_run() {
+fn every_read_equals_that_of_a_serial_run() {
     let mut again = 0;
     for seed in 1..=4 * scale() {
         let outcome = crowd(Bug::None, Level::Serializable, 4, 400, seed);
@@ -189,13 +189,13 @@ fn found(bug: Bug, level: Level) -> bool {
 }
 
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_detected() {
     for bug in [Bug::UndoKeepsValue, Bug::ClaimsIgnored, Bug::LowTooHigh, Bug::NoOldVersions] {
         assert!(found(bug, Level::Serializable), "{bug:?} passed");
     }
 }
 
 #[test]
-fn a_lower_level_is_found() {
+fn a_lower_level_is_detected() {
     assert!(found(Bug::None, Level::ReadCommitted), "read committed looks serializable");
 }

@@ -146,7 +146,7 @@ fn a_transaction_that_another_thread_called_last_is_waited_for() {
 /// A transaction with a time limit waits, because another thread may end the first transaction;
 /// the error says whose the lock was.
 #[test]
-fn a_timeout_says_that_the_lock_was_the_threads_own() {
+fn a_timeout_reports_that_the_thread_held_the_lock_itself() {
     let store = store();
     let mut first = store.begin_with(&labelled("first", 20)).unwrap();
     first.put(&ROWS, 1, 1).unwrap();

@@ -88,7 +88,7 @@ fn deadlock(makes: Makes) -> (u32, String) {
 }
 
 #[test]
-fn of_a_deadlock_the_caller_sees_nothing() {
+fn a_deadlock_is_retried_without_an_error() {
     for makes in [Makes::Mine, Makes::Refused, Makes::Nothing] {
         let (runs, told) = deadlock(makes);
         assert_eq!(runs, 3, "{makes:?}");
@@ -101,7 +101,7 @@ fn of_a_deadlock_the_caller_sees_nothing() {
 }
 
 #[test]
-fn the_callers_own_error_rolls_back_and_comes_back_as_it_is() {
+fn the_callers_error_rolls_back_and_is_returned_unchanged() {
     let store = filled();
     let boxed = Box::new(7);
     let place: *const u64 = &raw const *boxed;
@@ -121,7 +121,7 @@ fn the_callers_own_error_rolls_back_and_comes_back_as_it_is() {
 }
 
 #[test]
-fn what_is_not_retryable_becomes_the_callers() {
+fn other_errors_are_converted_to_the_callers_type() {
     let store = filled();
     let mut runs = 0;
     let ended = store.write_as(|tx| {
@@ -141,7 +141,7 @@ fn what_is_not_retryable_becomes_the_callers() {
 }
 
 #[test]
-fn tasks_have_it_too() {
+fn tasks_return_their_own_errors() {
     let store = filled();
     let mut runs = 0;
     // Its first attempts meet a lock, until the deadline; each error is returned as the caller's.

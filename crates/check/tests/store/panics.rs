@@ -78,7 +78,7 @@ fn panics_in(change: u32, work: impl FnOnce()) -> bool {
 /// A write whose record is logged before the panic is undone with the others. If it was the last
 /// write, it has committed the transaction.
 #[test]
-fn a_write_that_panics_behind_its_record_is_no_half() {
+fn a_write_that_panics_after_its_record_is_undone() {
     for (first, last) in [(true, false), (false, false), (false, true)] {
         let store = filled();
         let panicked = panics_in(if first { 1 } else { 2 }, || {
@@ -103,7 +103,7 @@ fn a_write_that_panics_behind_its_record_is_no_half() {
 /// A thread undoes another's transaction that keeps too much of the log, and panics. The owner of
 /// the transaction undoes the rest.
 #[test]
-fn a_panic_in_undoing_for_another_leaves_the_rest_to_it() {
+fn a_panic_in_undoing_for_another_leaves_the_rest_to_that_thread() {
     for change in 1.. {
         let store = filled();
         let mut old = store.begin().unwrap();
@@ -140,7 +140,7 @@ fn a_panic_in_rolling_back_a_prepared_transaction_leaves_it_to_a_sweep() {
 }
 
 #[test]
-fn half_of_a_closure_is_not_committed() {
+fn a_panicking_closure_commits_nothing() {
     for half in [half, half_last] {
         let store = filled();
         let mut txn = store.begin().unwrap();
@@ -159,7 +159,7 @@ fn half_of_a_closure_is_not_committed() {
 }
 
 #[test]
-fn begun_anew_it_goes_on() {
+fn a_transaction_restarted_after_a_panic_commits() {
     let store = filled();
     let mut txn = store.begin().unwrap();
     panics(|| txn.with(half));
@@ -175,7 +175,7 @@ fn begun_anew_it_goes_on() {
 }
 
 #[test]
-fn a_task_commits_no_half_either() {
+fn a_panicking_task_commits_nothing() {
     let store = filled();
     let mut txn = block_on(store.begin_async()).unwrap();
     block_on(txn.put(&ROWS, 2, 1)).unwrap();
@@ -187,7 +187,7 @@ fn a_task_commits_no_half_either() {
 }
 
 #[test]
-fn closures_of_the_store_and_of_a_record_change_nothing() {
+fn panicking_closures_of_a_store_or_a_record_change_nothing() {
     let store = filled();
     panics(|| store.write(half));
     panics(|| store.write_as(half));
@@ -231,7 +231,7 @@ fn ends(store: &Store<Native>, call: Call, change: u32) -> Option<Result<(), Err
 
 /// A closure that catches the panic of such a call and returns commits no part of the call.
 #[test]
-fn half_of_a_call_is_not_committed() {
+fn a_panicking_call_commits_nothing() {
     let calls: [(Call, &[(u64, u64)]); 3] = [
         (|tx| tx.put(&LONG, 0, &[1; 100_000]), &BEFORE),
         (|tx| tx.remove_range(&ROWS, ..2).map(drop), &BEFORE),

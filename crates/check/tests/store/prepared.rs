@@ -76,7 +76,7 @@ fn two_prepared(disk: &Simulated, mode: Mode) -> Store<Native> {
 /// A handle remembers where transactions are prepared, and another handle has decided these and
 /// prepared others under the same ids. The first handle decides the transactions that exist now.
 #[test]
-fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
+fn the_slot_of_a_prepared_transaction_may_be_reused() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     let same: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -111,7 +111,7 @@ fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
 /// A thread takes over the transaction of a dead thread and dies before it has checked whether that
 /// is prepared. Nothing is decided.
 #[test]
-fn what_is_prepared_is_not_undone_for_a_dead_thread_that_had_taken_it() {
+fn a_prepared_transaction_is_not_undone_with_its_dead_decider() {
     let (region, store) = begin_in(&Simulated::new(), sizes(Mode::None)).unwrap();
     let mut tx = store.begin().unwrap();
     put(&mut tx, "a", b"new");
@@ -130,7 +130,7 @@ fn what_is_prepared_is_not_undone_for_a_dead_thread_that_had_taken_it() {
 }
 
 #[test]
-fn prepared_ones_are_not_seen_and_hold_their_locks_until_they_are_decided() {
+fn prepared_transactions_are_invisible_and_locked_until_decided() {
     for crash in [false, true] {
         let disk = Simulated::new();
         let mut store = two_prepared(&disk, Mode::Full);
@@ -198,7 +198,7 @@ fn a_range_is_held_over_a_crash() {
 }
 
 #[test]
-fn an_id_is_of_one_and_is_decided_once() {
+fn an_id_names_one_transaction_and_is_decided_once() {
     let disk = Simulated::new();
     let mut store = two_prepared(&disk, Mode::Full);
     for _ in 0..2 {
@@ -232,7 +232,7 @@ fn an_id_is_of_one_and_is_decided_once() {
 }
 
 #[test]
-fn of_two_that_decide_one_does() {
+fn one_of_two_concurrent_decisions_succeeds() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     store.put(&TABLE, b"k", b"old").unwrap();
@@ -268,7 +268,7 @@ fn of_two_that_decide_one_does() {
 /// A thread that decides a transaction is stopped while its slot names a record that is not in the
 /// log yet. A second thread that decides waits for it; a listing of prepared transactions does not.
 #[test]
-fn one_that_is_just_being_decided_is_waited_for() {
+fn a_decision_waits_for_a_concurrent_one() {
     latchwork_log::set_point_hook(at_step);
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
@@ -305,7 +305,7 @@ fn one_that_is_just_being_decided_is_waited_for() {
 
 /// All thread slots but one, then all, have prepared transactions: the next one gets an error.
 #[test]
-fn a_hundred_are_prepared_and_slots_run_out() {
+fn preparing_fails_when_slots_run_out() {
     let disk = Simulated::new();
     let many = Sizes { threads: 100, ..sizes(Mode::None) };
     let store = begin_with(&disk, many).unwrap();
@@ -354,7 +354,7 @@ fn a_hundred_are_prepared_and_slots_run_out() {
 
 /// A prepared transaction keeps the log beyond the bound on history and is not undone for that.
 #[test]
-fn one_that_waits_for_long_is_not_too_old() {
+fn a_prepared_transaction_is_never_too_old() {
     let disk = Simulated::new();
     let small = Sizes { history: 1 << 20, ..sizes(Mode::None) };
     let store = begin_with(&disk, small).unwrap();
@@ -488,7 +488,7 @@ fn judge(
 }
 
 #[test]
-fn a_crash_at_each_call_loses_none_that_is_prepared() {
+fn a_crash_at_each_call_loses_no_prepared_transaction() {
     let mut listed = 0;
     for mode in MODES {
         let calm = Simulated::new();
@@ -557,7 +557,7 @@ fn refused_on_a_full_disk(names: u64) -> u32 {
 }
 
 #[test]
-fn one_that_cannot_be_prepared_leaves_nothing_on_a_full_disk() {
+fn failing_to_prepare_on_a_full_disk_leaves_nothing() {
     let logged = (0..50).map(refused_on_a_full_disk).sum::<u32>();
     assert!(logged > 4, "{logged}");
 }
@@ -565,7 +565,7 @@ fn one_that_cannot_be_prepared_leaves_nothing_on_a_full_disk() {
 /// Random transactions are prepared after savepoint rollbacks, some are decided, and the machine
 /// crashes.
 #[test]
-fn what_is_prepared_is_decided_right_in_a_random_life() {
+fn random_runs_decide_prepared_transactions_correctly() {
     // Each part runs every fourth seed.
     let lives = |first: u64| (first..40).step_by(4).map(random_life).sum::<usize>();
     let recovered: usize = side_by_side(1..5, lives).into_iter().sum();
@@ -702,7 +702,7 @@ fn take(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, wrote: Wrote) {
 
 /// Writes that a prepared transaction had rolled back are not undone again after a crash.
 #[test]
-fn what_is_undone_takes_no_room_again() {
+fn undoing_twice_takes_no_additional_room() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     let mut tx = store.begin().unwrap();

@@ -202,7 +202,7 @@ fn reader() {
 }
 
 #[test]
-fn snapshots_store_nothing_but_their_own_line() {
+fn snapshots_write_only_their_own_cache_line() {
     let path = std::env::temp_dir().join(format!("latchwork-readonly-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
     let store = Store::open_with(&path, &sizes()).unwrap();

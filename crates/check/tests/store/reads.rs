@@ -57,7 +57,7 @@ answer!(of_snapshot, &ReadTxn<'_, Native>);
 answer!(of_transaction, &mut WriteTxn<'_, '_, Native>);
 
 #[test]
-fn a_transaction_reads_what_a_snapshot_of_it_would() {
+fn a_transaction_reads_like_its_snapshot() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut random = Random(5);
     for _ in 0..60 {
@@ -97,7 +97,7 @@ fn may_write(store: &Store<Native>, row: Key) -> bool {
 }
 
 #[test]
-fn what_was_read_is_held_and_nothing_else() {
+fn a_read_locks_its_records_and_no_others() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.write(|tx| NAMES.iter().try_for_each(|name| tx.put(&ROWS, (name, 5), 0))).unwrap();
     store
@@ -161,7 +161,7 @@ fn agrees(
 /// A scan of records as they lie on the page, with others among them: removed, changed since, long;
 /// and with keys that share prefixes of all lengths.
 #[test]
-fn a_scan_gives_what_a_range_does() {
+fn a_scan_returns_the_rows_of_a_range() {
     const TABLES: [(Mixed, usize); 4] = [
         (Table::new("none"), 0),
         (Table::new("few"), 5),
@@ -197,7 +197,7 @@ fn a_scan_gives_what_a_range_does() {
 /// Reversed after any number of records, an iterator returns the others, each once. A page with at
 /// most about three times the batch size is read in one batch.
 #[test]
-fn rows_are_turned_round_in_the_middle() {
+fn a_scan_changes_direction_in_the_middle() {
     let turned = |rows: Rows<'_, Key, u64>, (all, taken, few): (u64, usize, usize), back: bool| {
         let mut rows = if back { rows.rev() } else { rows };
         let numbers = |rows: &mut Rows<'_, Key, u64>, count: usize| {

@@ -71,7 +71,7 @@ fn left(open: bool, makes: bool, seed: u64) -> (Simulated, Rows) {
 /// A write of a page by recovery may be torn, also if the log had nothing of the page since the
 /// last checkpoint.
 #[test]
-fn a_crash_at_each_call_of_recovery_leaves_what_there_was() {
+fn a_crash_at_each_call_of_recovery_changes_no_data() {
     for (open, makes) in [(false, false), (true, false), (true, true)] {
         let (disk, rows) = left(open, makes, 1);
         let before = disk.calls().total() as usize;
@@ -100,7 +100,7 @@ fn a_crash_at_each_call_of_recovery_leaves_what_there_was() {
 /// A failed sync makes recovery fail, and the machine continues: what the next recovery reads may
 /// not be on disk.
 #[test]
-fn a_sync_of_recovery_that_fails_is_not_believed_by_the_next_one() {
+fn a_failed_sync_of_recovery_is_repeated_by_the_next() {
     let mut failed = 0;
     for (seed, fault) in (0..6).flat_map(|seed| FAILS.map(|fault| (seed, fault))) {
         let (open, makes) = (seed % 3 > 0, seed % 3 > 1);
@@ -136,7 +136,7 @@ fn a_sync_of_recovery_that_fails_is_not_believed_by_the_next_one() {
 /// The system keeps what it could not write and reports it as written. So what the next open reads
 /// and acknowledges may not be on disk; it is written again.
 #[test]
-fn what_is_read_after_a_failed_sync_is_made_durable() {
+fn data_read_after_a_failed_sync_is_made_durable() {
     let mut failed = 0;
     for call in 0..60 {
         for (seed, fault) in (0..4).flat_map(|seed| FAILS.map(|fault| (seed, fault))) {

@@ -16,7 +16,7 @@ use crate::stuck::{key, value};
 /// writes again and commits. The machine crashes at the checkpoint's end: the transaction must be
 /// complete or absent.
 #[test]
-fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
+fn a_commit_during_a_checkpoint_is_complete_after_a_crash() {
     latchwork_log::set_point_hook(at_step);
     const LAST: u64 = 300;
     for seed in 0..8 {
@@ -72,7 +72,7 @@ fn crashed(disk: &Simulated, store: Store<Native>, seed: u64) -> Result<Store<Na
 /// They are changed after it, and are free when the checkpoint writes pages. On disk they are still
 /// as before.
 #[test]
-fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
+fn a_free_page_may_be_older_than_redo_expects() {
     for (seed, written) in (0..8).zip([false, true].into_iter().cycle()) {
         let disk = Simulated::new();
         let store = filled(&disk);
@@ -107,7 +107,7 @@ fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
 
 /// A lost write of a linked page is detected.
 #[test]
-fn a_lost_write_of_a_linked_page_is_told() {
+fn a_lost_write_of_a_linked_page_is_an_error() {
     let disk = Simulated::new();
     let store = filled(&disk);
     let data = || disk.peek(Path::new("/home/store/data")).unwrap();
@@ -131,7 +131,7 @@ fn a_lost_write_of_a_linked_page_is_told() {
 
 /// Pages are redone independently: several threads produce the same result as one.
 #[test]
-fn several_threads_redo_all_that_was_committed() {
+fn several_threads_redo_all_commits() {
     for lanes in [1, 2, 5, 8] {
         let disk = Simulated::new();
         let calm = Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::Full) };
@@ -169,7 +169,7 @@ fn several_threads_redo_all_that_was_committed() {
 /// Open transactions whose thread slots exceed the thread count of the next open: it is refused,
 /// and an open with enough threads undoes them.
 #[test]
-fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
+fn too_few_threads_for_the_open_transactions_are_refused() {
     let disk = Simulated::new();
     let with = |threads| begin_with(&disk, Sizes { threads, ..sizes(Mode::Full) });
     let store = with(200).unwrap();
@@ -212,7 +212,7 @@ fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
 /// More log than one piece, more pages than the cache holds, and a disk that fails at a call of
 /// recovery: recovery returns an error, and the next attempt succeeds.
 #[test]
-fn redo_by_several_threads_that_fails_is_told_and_begun_again() {
+fn a_failed_redo_by_several_threads_is_an_error_and_is_repeated() {
     // First with one thread, to count the calls.
     let disk = written_and_crashed();
     let before = disk.calls().total();

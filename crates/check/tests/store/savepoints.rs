@@ -10,7 +10,7 @@ use latchwork_store::{Error, Mode, Sizes};
 use crate::stage::{TABLE, begin, begin_with, sizes};
 
 #[test]
-fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
+fn a_savepoint_after_a_rolled_back_one_is_invalid() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store
         .write(|tx| {
@@ -47,7 +47,7 @@ fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
 
 /// A deferred write that fails must not be missing from a committed transaction.
 #[test]
-fn a_last_write_that_cannot_be_done_fails_its_transaction() {
+fn a_failing_deferred_write_fails_its_transaction() {
     let small = Sizes { page: 4096, ..sizes(Mode::None) };
     let store = begin_with(&Simulated::new(), small).unwrap();
     // Fits on a page of 8 KiB, but not on these.
@@ -70,7 +70,7 @@ fn a_last_write_that_cannot_be_done_fails_its_transaction() {
 
 /// Each call of a transaction that was undone because it kept too much of the log says so.
 #[test]
-fn a_savepoint_of_what_was_undone_is_none() {
+fn a_savepoint_of_an_undone_transaction_is_an_error() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut tx = store.begin().unwrap();
     tx.put(&TABLE, b"a", b"1").unwrap();
@@ -87,7 +87,7 @@ fn a_savepoint_of_what_was_undone_is_none() {
 /// The record of each undo links to the write before the savepoint and skips what was already
 /// undone; otherwise each rollback would walk over all of that.
 #[test]
-fn undoing_to_one_savepoint_again_and_again_is_no_walk() {
+fn repeated_rollbacks_to_a_savepoint_take_constant_time() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     store.put(&TABLE, b"a", b"0").unwrap();

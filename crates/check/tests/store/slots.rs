@@ -20,7 +20,7 @@ fn nested(store: &Store<Native>, depth: u32) -> Result<u32, Error> {
 
 /// Slots that a thread or a pooled session no longer needs are available to others.
 #[test]
-fn thread_slots_are_there_for_those_that_need_them() {
+fn unneeded_thread_slots_are_available_to_others() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&TABLE, b"a", b"1").unwrap();
     assert_eq!(nested(&store, 40), Ok(40));
@@ -41,7 +41,7 @@ fn thread_slots_are_there_for_those_that_need_them() {
 
 /// Pooled sessions of idle processes leave slots to others.
 #[test]
-fn idle_processes_leave_slots() {
+fn idle_processes_leave_slots_to_others() {
     let disk = Simulated::new();
     let (region, first) = begin_in(&disk, sizes(Mode::None)).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -62,7 +62,7 @@ fn idle_processes_leave_slots() {
 }
 
 #[test]
-fn it_is_told_that_no_slot_is_left() {
+fn a_missing_slot_is_an_error() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut held = Vec::new();
     let full = loop {

@@ -93,7 +93,7 @@ fn the_file_of_a_queue_is_bounded_where_pages_are_long() {
 }
 
 #[test]
-fn what_ranges_had_that_were_removed_is_used_again() {
+fn pages_of_removed_ranges_are_reused() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let fill = |round: u64| {
@@ -126,7 +126,7 @@ fn what_ranges_had_that_were_removed_is_used_again() {
 /// A slot says that its idle thread holds pages, or has held some, as after a failure to free them
 /// or a death. It keeps the log.
 #[test]
-fn what_is_left_in_hand_is_given_back_later() {
+fn unused_reserved_pages_are_returned_later() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     for row in 0..100 {
@@ -163,7 +163,7 @@ fn what_is_left_in_hand_is_given_back_later() {
 /// Names so long that a page of the catalog holds four: the catalog is split repeatedly, and each
 /// page that it takes is one that it lists as free.
 #[test]
-fn the_catalog_grows_by_pages_that_were_used() {
+fn the_catalog_grows_into_reused_pages() {
     for seed in 0..6 {
         let (disk, mut random) = (Simulated::new(), Random(seed + 1));
         let store = begin(&disk, Mode::None).unwrap();
@@ -218,7 +218,7 @@ fn crowd(store: &Store<Native>, seed: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_unlink_and_split_meet() {
+fn threads_unlink_and_split_neighbouring_pages() {
     for seed in 0..6 {
         let disk = Simulated::new();
         let store = begin(&disk, Mode::None).unwrap();
@@ -347,7 +347,7 @@ fn trial(mode: Mode, number: u64, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn a_crash_at_each_call_gives_each_page_back() {
+fn a_crash_at_each_call_returns_each_page() {
     let (mut count, mut failures) = (0, Vec::new());
     for mode in [Mode::Full, Mode::Write, Mode::None] {
         let disk = Simulated::new();

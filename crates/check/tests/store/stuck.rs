@@ -115,7 +115,7 @@ fn fill(store: &Store<Native>) {
 }
 
 #[test]
-fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
+fn a_failed_rollback_blocks_no_other_and_keeps_its_locks() {
     let (disk, store) = filled();
     let one = fails(&store, &disk, 10, 2500);
     let two = fails(&store, &disk, 50, 2600);
@@ -164,7 +164,7 @@ fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
 /// A sweep continues after the changes that an earlier sweep has undone, and does not log them
 /// again.
 #[test]
-fn a_sweep_goes_on_where_one_has_failed() {
+fn a_sweep_continues_after_a_failed_rollback() {
     let (disk, store) = filled();
     let one = fails(&store, &disk, 10, 150);
     store.checkpoint().unwrap();
@@ -184,7 +184,7 @@ fn a_sweep_goes_on_where_one_has_failed() {
 /// A transaction that can neither commit nor be undone is not retried: a retry would be a second
 /// transaction in a slot that still has the first one.
 #[test]
-fn what_cannot_commit_nor_be_undone_is_not_run_again() {
+fn a_transaction_whose_rollback_failed_is_not_retried() {
     let (disk, store) = filled();
     let (held, over) = (Barrier::new(2), Barrier::new(2));
     let damaged = thread::scope(|scope| {
@@ -227,7 +227,7 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
 /// An old transaction that one checkpoint could not undo is retried by the next one: its own thread
 /// may never return, and it keeps the log.
 #[test]
-fn an_old_one_that_could_not_be_undone_is_tried_again() {
+fn a_failed_rollback_of_an_old_transaction_is_retried() {
     let (disk, store) = filled_with(Sizes { history: 1 << 20, ..sizes(Mode::None) });
     let mut old = store.begin().unwrap();
     let first = store.log_end();
@@ -254,7 +254,7 @@ fn an_old_one_that_could_not_be_undone_is_tried_again() {
 
 /// A transaction that another process has undone in the meantime is no longer reported.
 #[test]
-fn what_another_process_undid_is_not_stuck() {
+fn a_transaction_undone_by_another_process_is_not_stuck() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     fill(&store);
@@ -272,7 +272,7 @@ fn what_another_process_undid_is_not_stuck() {
 
 /// A stuck transaction keeps its thread slot; the error says that no other slot is free.
 #[test]
-fn a_transaction_that_is_stuck_changes_no_error() {
+fn a_stuck_transaction_changes_no_error() {
     let (disk, store) = filled();
     let page = fails(&store, &disk, 10, 2500);
     let mut held = Vec::new();
@@ -292,7 +292,7 @@ fn a_transaction_that_is_stuck_changes_no_error() {
 /// transaction is prepared. The transaction is reported as not undone, and other transactions can
 /// be decided.
 #[test]
-fn a_last_record_that_cannot_be_read_stops_no_other() {
+fn an_unreadable_last_record_blocks_no_other() {
     let (disk, store) = filled_with(Sizes { log_segment: 4 << 20, ..sizes(Mode::None) });
     let mut prepared = store.begin().unwrap();
     prepared.put(&TABLE, &key(500), b"prepared").unwrap();

@@ -74,7 +74,7 @@ fn a_thousand_tasks_of_one_thread_move_money() {
 
 /// A call whose future is leaked stops waiting: the transaction continues and commits.
 #[test]
-fn a_call_that_is_forgotten_keeps_nothing() {
+fn a_leaked_call_leaves_nothing() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ACCOUNTS, 0, 100).unwrap();
     for (commits, again) in [(true, false), (true, true), (false, false)] {
@@ -254,7 +254,7 @@ fn a_transaction_outlives_a_call_that_was_dropped() {
 }
 
 #[test]
-fn one_that_waits_too_long_says_so() {
+fn a_call_that_waits_too_long_times_out() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let mut holder = store.begin().unwrap();
@@ -277,7 +277,7 @@ fn one_that_waits_too_long_says_so() {
 
 /// At read committed, a read that has waited keeps no lock.
 #[test]
-fn read_committed_lets_go_of_what_it_waited_for() {
+fn read_committed_releases_a_lock_it_waited_for() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for level in [Level::ReadCommitted, Level::Serializable] {
@@ -301,7 +301,7 @@ fn read_committed_lets_go_of_what_it_waited_for() {
 
 /// A failed sync is reported to each task that waited for it, and to later ones.
 #[test]
-fn a_sync_that_fails_is_told() {
+fn a_failed_sync_is_an_error() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     store.put(&ACCOUNTS, 0, 0).unwrap();
@@ -361,7 +361,7 @@ fn a_turn_is_never_lost() {
 
 /// Keeping a transaction beyond its closure is an error of that task alone.
 #[test]
-fn a_closure_cannot_keep_its_transaction() {
+fn a_closure_cannot_return_its_transaction() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let keeps = std::cell::RefCell::new(None);
@@ -432,7 +432,7 @@ fn a_task_moves_between_threads() {
 /// A closure that meets a lock is undone to its start and run again. It must not roll back to a
 /// savepoint from before it; that is refused whether a lock is met or not.
 #[test]
-fn a_closure_undoes_nothing_from_before_it() {
+fn a_closure_undoes_only_its_own_changes() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for waits in [true, false] {
@@ -465,7 +465,7 @@ fn a_closure_undoes_nothing_from_before_it() {
 
 /// The same for a closure, and for a call that fails or is dropped at its second lock.
 #[test]
-fn read_committed_lets_go_whatever_the_call_comes_to() {
+fn read_committed_releases_locks_on_success_and_error() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for how in 0..3 {
@@ -503,7 +503,7 @@ fn read_committed_lets_go_whatever_the_call_comes_to() {
 
 /// A closure that fails without waiting, because of a task of the same thread.
 #[test]
-fn a_task_that_runs_again_lets_others_go_on() {
+fn a_retried_task_lets_others_run() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let held = Cell::new(false);
@@ -560,7 +560,7 @@ fn a_slot_that_is_swept_is_waited_for() {
 
 /// In the child of a fork no transaction begins, and none waits for an admission of the parent.
 #[test]
-fn the_child_of_a_fork_has_no_turn() {
+fn the_child_of_a_fork_commits_nothing() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let mut all: Vec<_> = (0..12).map(|_| block_on(store.begin_async()).unwrap()).collect();

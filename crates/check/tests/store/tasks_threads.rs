@@ -62,7 +62,7 @@ fn few_slots_are_enough() {
 
 /// A process in which no thread can be started, because each would need a stack of 2^50 bytes.
 #[test]
-fn no_thread_is_needed() {
+fn tasks_commit_without_a_thread() {
     let mut child = again(module_path!(), "tasks_commit_where_no_thread_begins");
     assert!(child.env(NO_THREAD, "1").env("RUST_MIN_STACK", STACK).status().unwrap().success());
 }

@@ -51,7 +51,7 @@ impl Wake for Panics {
 }
 
 #[test]
-fn one_that_panics_stops_no_other_task() {
+fn a_panicking_waker_stops_no_other_task() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::Full).unwrap();
         let panics = Arc::new(Panics(AtomicBool::new(false)));
@@ -96,7 +96,7 @@ impl Over {
 }
 
 #[test]
-fn one_that_drops_its_task_in_the_flusher() {
+fn a_waker_may_drop_its_task_in_the_flusher() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::Full).unwrap();
         loop {
@@ -114,7 +114,7 @@ fn one_that_drops_its_task_in_the_flusher() {
 /// Each dropped task passes its admission to the next one, 20,000 times: recursion would overflow
 /// the stack.
 #[test]
-fn ones_that_drop_their_tasks_pass_turns_on() {
+fn wakers_that_drop_their_tasks_pass_turns_on() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::None).unwrap();
         let all = || (0..12).map(|_| block_on(store.begin_async()).unwrap()).collect::<Vec<_>>();
@@ -141,7 +141,7 @@ impl Wake for Inline {
 }
 
 #[test]
-fn the_last_handle_of_a_store_goes_in_its_flusher() {
+fn the_flusher_may_drop_the_last_handle_of_a_store() {
     ends(|| {
         for _ in 0..20 {
             let store = begin(&Simulated::new(), Mode::Full).unwrap();
@@ -165,7 +165,7 @@ fn the_last_handle_of_a_store_goes_in_its_flusher() {
 
 /// The waker of a waiting lock request is the last owner of a task in which another request waits.
 #[test]
-fn one_that_keeps_a_task_is_dropped() {
+fn a_waker_that_keeps_a_task_is_dropped() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::None).unwrap();
         let mut holder = store.begin().unwrap();

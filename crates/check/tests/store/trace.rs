@@ -123,7 +123,7 @@ impl Between for SlowSync {
 }
 
 #[test]
-fn a_slow_commit_and_a_failed_sync_are_told() {
+fn a_slow_commit_and_a_failed_sync_are_events() {
     let simulated = Simulated::new();
     let store = begin(&simulated, Mode::Full).unwrap();
     store.put(&TABLE, b"key", b"value").unwrap();

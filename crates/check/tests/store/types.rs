@@ -68,7 +68,7 @@ fn other_types_are_refused_by_every_call_and_change_nothing() {
 }
 
 #[test]
-fn tasks_are_refused_too() {
+fn other_types_are_refused_by_every_call_of_tasks() {
     let store = stage();
     store.put(&FRUIT, "pear", 3).unwrap();
     let mut tx = block_on(store.begin_async()).unwrap();
@@ -171,7 +171,7 @@ fn the_first_typed_write_records_types() {
 }
 
 #[test]
-fn of_two_that_name_a_new_table_with_different_types_one_is_refused() {
+fn one_of_two_different_types_of_a_new_table_is_refused() {
     for round in 0..50 {
         let store = stage();
         let raw: Table<Raw, Raw> = Table::new("fruit");
@@ -208,7 +208,7 @@ fn types_outlive_the_memory() {
 
 /// Two names in one string: a prefix of a table's name is another table.
 #[test]
-fn a_part_of_a_name_is_another_table() {
+fn the_prefix_of_a_name_is_another_table() {
     let store = stage();
     let whole: &'static str = "fruits";
     let (short, long): (Table<&str, u64>, Table<&str, u64>) =

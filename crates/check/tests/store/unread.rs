@@ -69,7 +69,7 @@ fn read(
 }
 
 #[test]
-fn a_commit_that_cannot_be_read_is_told() {
+fn an_unreadable_commit_is_an_error() {
     let disk = Simulated::new();
     let large = Sizes { log_budget: 16 << 20, history: 64 << 20, threads: 64, ..sizes(Mode::None) };
     let store = begin_with(&disk, large).unwrap();
@@ -93,7 +93,7 @@ fn a_commit_that_cannot_be_read_is_told() {
 
 /// A kept snapshot has learned the state when it was created and reads no disk.
 #[test]
-fn a_kept_snapshot_knows_what_was_committed() {
+fn a_held_snapshot_reads_the_commits_before_it() {
     let disk = Simulated::new();
     let large = Sizes { log_budget: 16 << 20, history: 64 << 20, threads: 64, ..sizes(Mode::None) };
     let store = begin_with(&disk, large).unwrap();

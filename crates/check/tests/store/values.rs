@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn tuples_and_options_come_back(
+    fn tuples_and_options_are_read_as_written(
         fixed in (any::<u128>(), any::<(bool, [u8; 3])>(), any::<i64>(), Just(())),
         mixed in (".{0,3}", of(any::<u16>()), (vec(any::<u8>(), 0..4), of(".{0,3}")), any::<bool>()),
         wide in any::<i128>(),
@@ -64,7 +64,7 @@ proptest! {
 }
 
 #[test]
-fn widths_are_those_of_all_parts() {
+fn a_width_covers_all_parts() {
     assert_eq!((Fixed::WIDTH, Mixed::WIDTH), (Some(16 + 1 + 3 + 8), None));
     assert_eq!((<(u64, i64)>::WIDTH, <()>::WIDTH, <Option<u8>>::WIDTH), (Some(16), Some(0), None));
     // No length is stored where the width is fixed, nor before the last part.
@@ -74,7 +74,7 @@ fn widths_are_those_of_all_parts() {
 }
 
 #[test]
-fn wrong_bytes_are_told() {
+fn wrong_bytes_are_an_error() {
     let length = |found, wanted| ValueError::Length { found, wanted };
     assert_eq!(Option::<u8>::decode(b""), Err(length(0, 1)));
     assert_eq!(Option::<u8>::decode(b"\0\0"), Err(length(2, 1)));
@@ -89,7 +89,7 @@ fn wrong_bytes_are_told() {
 
 /// Values in a table, where a range follows the keys' order.
 #[test]
-fn a_table_has_them() {
+fn a_table_stores_typed_values() {
     type Key = (Option<i128>, [u8; 2]);
     type Entry = (&'static str, Option<u64>, bool);
     const ENTRIES: Table<Key, Entry> = Table::new("entries");

@@ -33,7 +33,7 @@ pub(crate) fn steps() -> Vec<String> {
 
 /// One of several processes dies at each step that it reaches in time; the others continue.
 #[test]
-fn a_death_at_each_step_stops_nobody() {
+fn a_death_at_each_step_blocks_no_other() {
     let steps = steps();
     assert!(steps.len() > 30, "{steps:?}");
     let place = Place::new("steps");
@@ -139,18 +139,18 @@ fn a_death_at_each_record_of_a_queue_loses_no_page() {
 }
 
 #[test]
-fn kills_at_random_stop_nobody() {
+fn random_kills_block_no_other() {
     kills(asked(5_000));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills, 25 minutes"]
-fn kills_at_random_stop_nobody_long() {
+fn random_kills_block_no_other_long() {
     kills(asked(100_000));
 }
 
 #[test]
-fn pages_are_used_again_over_kills_at_random() {
+fn pages_are_reused_despite_random_kills() {
     crate::pages::kills(asked(40));
 }
 

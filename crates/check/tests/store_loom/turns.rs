@@ -203,6 +203,6 @@ models! {
 
 /// A thread that only checks changes nothing, so no order of stores matters.
 #[test]
-fn loom_looker_dies() {
-    explore("loom_looker_dies", 3, commits(Dies::Looking));
+fn loom_turn_survives_a_dead_looker() {
+    explore("loom_turn_survives_a_dead_looker", 3, commits(Dies::Looking));
 }

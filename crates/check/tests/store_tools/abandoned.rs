@@ -64,7 +64,7 @@ fn exchange(place: &Place) {
 
 /// A folder whose parent is another folder than before may not be mounted.
 #[test]
-fn memory_of_a_folder_that_may_be_elsewhere_stays() {
+fn memory_of_a_possibly_moved_folder_is_kept() {
     let place = Place::new("elsewhere");
     let at = left(&place);
     fs::create_dir(place.at("unmounted")).unwrap();
@@ -100,7 +100,7 @@ fn opens_a_store_where_the_other_is_hidden() {
 }
 
 #[test]
-fn memory_of_a_removed_folder_stays_while_a_process_has_it() {
+fn memory_of_a_removed_folder_is_kept_while_a_process_uses_it() {
     let place = Place::new("alive");
     let store = Store::open_with(place.at("one"), &in_memory()).unwrap();
     let at = memory(&place.at("one"));

@@ -19,7 +19,7 @@ use crate::stage::{
 /// A finished copy whose creator died before it removed the mark is not mistaken for an unfinished
 /// copy of the name next to it.
 #[test]
-fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
+fn a_copy_with_the_name_of_an_unfinished_one_is_not_removed() {
     let place = Place::new("named");
     let store = open(place.at("one"));
     fill(&store, 50);
@@ -51,7 +51,7 @@ fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
 /// Several processes create copies of one name while an unfinished copy exists: one succeeds and
 /// its copy is complete; the others get errors and remove nothing.
 #[test]
-fn copies_of_one_name_at_once_do_not_meet() {
+fn concurrent_copies_of_one_name_do_not_mix() {
     let place = Place::new("crowd");
     let store = open(place.at("one"));
     fill(&store, 300);
@@ -87,7 +87,7 @@ fn copies_of_one_name_at_once_do_not_meet() {
 }
 
 #[test]
-fn a_copy_is_a_store_of_its_own() {
+fn a_copy_is_an_independent_store() {
     let place = Place::new("copy");
     let store = open(place.at("one"));
     fill(&store, 2000);
@@ -119,7 +119,7 @@ fn a_copy_is_a_store_of_its_own() {
 
 /// A copy that was never opened lacks the lock files; reading creates them.
 #[test]
-fn a_copy_that_is_read_is_opened_by_nobody() {
+fn a_copy_being_read_is_not_opened() {
     let place = Place::new("read");
     let store = open(place.at("one"));
     fill(&store, COUNT);
@@ -139,7 +139,7 @@ fn a_copy_that_is_read_is_opened_by_nobody() {
 /// Threads write and checkpoints are made during copies: each copy has a correct sum and everything
 /// that was acknowledged before it began.
 #[test]
-fn a_copy_made_while_others_write_is_whole() {
+fn a_copy_made_during_writes_is_consistent() {
     let place = Place::new("while");
     let mut small = options();
     small.sizes.cache = 1 << 20;
@@ -200,7 +200,7 @@ fn copies_until_it_is_killed() {
 }
 
 #[test]
-fn a_copy_that_is_killed_is_none() {
+fn a_killed_copy_is_not_a_store() {
     let place = Place::new("killed");
     let store = open(place.at("one"));
     fill(&store, 3000);
@@ -272,7 +272,7 @@ fn flip(path: &Path, at: u64) {
 }
 
 #[test]
-fn a_damaged_page_or_copy_is_told() {
+fn a_damaged_page_or_copy_is_an_error() {
     let place = Place::new("damaged");
     let store = open(place.at("one"));
     fill(&store, 1000);
@@ -378,7 +378,7 @@ fn some(store: &Store<Native>, seed: u64) {
 /// At each disk call in turn, the disk is full, a write or sync fails, or the machine stops: the
 /// copy is complete or no store, and the original continues.
 #[test]
-fn a_disk_that_fails_at_any_call_leaves_no_half_copy() {
+fn a_disk_failure_at_any_call_leaves_no_partial_copy() {
     let copy_on = |from: &Store<Native>, disk: &Simulated| {
         disk.make_folder(Path::new("/copy"))?;
         disk.sync_folder(Path::new("/"))?;
@@ -432,7 +432,7 @@ fn all_of(store: &Store<Native>) -> latchwork_check::dump_bytes::Tables {
 
 /// A copy's log begins in the middle of a segment: without its control file it is not a new log.
 #[test]
-fn a_copy_that_has_lost_its_control_file_is_refused_as_it_is() {
+fn a_copy_without_its_control_file_is_refused_unchanged() {
     let place = Place::new("uncontrolled");
     let store = open(place.at("one"));
     fill(&store, 50);

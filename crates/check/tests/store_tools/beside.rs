@@ -59,7 +59,7 @@ fn a_copy_in_the_place_of_memory_is_not_joined() {
 /// A user's file in the folder of the memory is kept, by the close of the store and by discarding
 /// the memory.
 #[test]
-fn what_a_user_has_put_into_the_folder_stays() {
+fn files_of_a_user_in_the_folder_are_kept() {
     let place = Place::new("notes");
     let notes = place.at("one/memory/region.notes");
     let theirs = Refusal::NotMemory { name: "region.notes".into() };

@@ -54,7 +54,7 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
 
 /// A snapshot keeps the records that it sees and their pages; clearing again frees them.
 #[test]
-fn what_a_snapshot_has_kept_goes_when_it_is_cleared_again() {
+fn records_kept_for_a_snapshot_are_cleared_later() {
     let place = Place::new("clear-kept");
     let store = open(place.at("one"));
     fill(&store, 5000);
@@ -73,7 +73,7 @@ fn what_a_snapshot_has_kept_goes_when_it_is_cleared_again() {
 
 /// Clearing ends although a writer appends records all the time.
 #[test]
-fn clearing_ends_beside_a_writer_that_appends() {
+fn clearing_ends_despite_a_writer_that_appends() {
     let place = Place::new("clear-append");
     let store = open(place.at("one"));
     let (stop, appended) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -116,7 +116,7 @@ fn a_table_without_records_is_in_no_dump() {
 /// Others insert records before and after the current position: each acknowledged record is removed
 /// and counted, or still exists.
 #[test]
-fn others_write_while_it_is_emptied() {
+fn others_write_during_clearing() {
     const BUSY: Table<u64, u64> = Table::new("busy");
     let place = Place::new("clear-busy");
     let store = open(place.at("one"));

@@ -63,7 +63,7 @@ fn locker() {
 
 /// Each request gives up before it looks for dead processes; the lock is soon granted nevertheless.
 #[test]
-fn a_lock_of_the_dead_goes_though_nobody_waits_for_it() {
+fn a_lock_of_a_dead_process_is_released_without_a_waiter() {
     type Try = fn(&Store) -> Result<(), Error>;
     let tries: [Try; 3] = [
         |store| {
@@ -102,7 +102,7 @@ fn checkpointer() {
 }
 
 #[test]
-fn a_checkpoint_that_nobody_ends_does_not_stop_others() {
+fn an_unfinished_checkpoint_does_not_block_others() {
     let place = Place::new("checkpoints");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -157,7 +157,7 @@ fn copier() {
 }
 
 #[test]
-fn a_copy_that_nobody_ends_keeps_no_log() {
+fn an_unfinished_copy_keeps_no_log() {
     let place = Place::new("copies");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -170,7 +170,7 @@ fn a_copy_that_nobody_ends_keeps_no_log() {
 }
 
 #[test]
-fn what_is_asked_for_begins_behind_a_transaction_of_the_dead() {
+fn a_requested_checkpoint_moves_redo_past_a_dead_transaction() {
     let place = Place::new("behind");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -182,7 +182,7 @@ fn what_is_asked_for_begins_behind_a_transaction_of_the_dead() {
 }
 
 #[test]
-fn a_snapshot_of_the_dead_keeps_no_removed_records() {
+fn a_snapshot_of_a_dead_process_keeps_no_removed_records() {
     let place = Place::new("snapshots");
     let store = open(place.at("one"));
     fill(&store, 20);

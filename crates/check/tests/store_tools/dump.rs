@@ -14,7 +14,7 @@ fn load(store: &latchwork_store::Store, text: &[u8], options: &Load) -> Result<u
 }
 
 #[test]
-fn a_store_comes_out_of_its_dump_as_it_was() {
+fn a_loaded_dump_equals_the_store() {
     let place = Place::new("again");
     let store = open(place.at("one"));
     fill(&store, 3000);
@@ -40,7 +40,7 @@ fn a_store_comes_out_of_its_dump_as_it_was() {
 }
 
 #[test]
-fn a_dump_is_one_instant_while_others_write() {
+fn a_dump_during_writes_is_one_snapshot() {
     let place = Place::new("instant");
     let store = open(place.at("one"));
     fill(&store, 400);
@@ -66,7 +66,7 @@ fn a_dump_is_one_instant_while_others_write() {
 }
 
 #[test]
-fn a_table_with_records_is_loaded_into_only_if_that_is_said() {
+fn a_table_with_records_is_loaded_into_only_by_option() {
     let place = Place::new("merge");
     let store = open(place.at("one"));
     fill(&store, 10);
@@ -88,7 +88,7 @@ fn a_table_with_records_is_loaded_into_only_if_that_is_said() {
 }
 
 #[test]
-fn a_writer_that_fails_leaves_no_whole_dump() {
+fn a_failing_output_leaves_no_complete_dump() {
     /// Has room for this many bytes.
     struct Full(Vec<u8>, usize);
     impl std::io::Write for Full {
@@ -140,7 +140,7 @@ fn loads_until_it_is_killed() {
 }
 
 #[test]
-fn a_load_that_is_killed_has_loaded_a_beginning_and_goes_on() {
+fn a_killed_load_has_loaded_a_prefix_and_is_continued() {
     let place = Place::new("killed");
     let store = open(place.at("one"));
     fill(&store, 4000);

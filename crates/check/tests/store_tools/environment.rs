@@ -73,7 +73,7 @@ fn opens_a_store_where_shm_denies_folders() {
 }
 
 #[test]
-fn memory_lies_beside_the_data_where_shm_denies_folders() {
+fn memory_is_next_to_the_data_where_shm_denies_folders() {
     let place = Place::new("denied");
     in_namespace(&place, "environment::opens_a_store_where_shm_denies_folders");
 }

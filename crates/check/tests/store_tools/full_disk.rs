@@ -115,7 +115,7 @@ fn creation_on_a_full_disk_is_finished_with_room() {
 /// A process found no room for the name in the mark of a copy, or the machine crashed before the
 /// mark was durable: the next copy of this name replaces the folder.
 #[test]
-fn copy_whose_mark_was_cut_short_is_made_again() {
+fn copy_with_a_truncated_mark_is_made_again() {
     let place = Place::new("mark");
     put(&place.at("one")).unwrap();
     for mark in ["", "co", "copy"] {

@@ -97,7 +97,7 @@ fn writes_beside_until_it_is_killed() {
 /// Memory on a disk is joined if its file system stayed mounted, and not if it was unmounted and
 /// mounted again: then some of its pages are older than others.
 #[test]
-fn memory_beside_the_data_is_of_one_mount() {
+fn memory_next_to_the_data_belongs_to_one_mount() {
     for again in [false, true] {
         let place = Place::new("mount");
         killed_in(&place, "left::writes_beside_until_it_is_killed");
@@ -149,7 +149,7 @@ fn cannot_join_what_was_left() {
 
 /// Memory is kept if it cannot be joined for an unrelated reason.
 #[test]
-fn memory_is_not_thrown_away_because_it_cannot_be_joined_now() {
+fn memory_that_cannot_be_joined_now_is_kept() {
     let place = Place::new("limit");
     killed(&place);
     let bounded =
@@ -180,7 +180,7 @@ fn memory_that_was_not_recovered_is_not_joined() {
 
 /// Memory of a removed store is found and removed; memory that a store needs is not.
 #[test]
-fn memory_that_nobody_needs_is_taken_away() {
+fn unneeded_memory_is_removed() {
     let place = Place::new("left");
     killed(&place);
     let of =
@@ -215,7 +215,7 @@ fn memory_that_nobody_needs_is_taken_away() {
 /// A process died after it had created a folder for memory. The folder is removed once no living
 /// process can be about to record its owner.
 #[test]
-fn a_folder_without_memory_is_taken_away_when_it_is_old() {
+fn an_old_folder_without_memory_is_removed() {
     let name = format!("latchwork-{:032x}-{:016x}", std::process::id(), 7);
     let at = Path::new("/dev/shm").join(name);
     for begun in [None, Some("/tmp/of-a-stor")] {
@@ -270,7 +270,7 @@ fn memory_that_lacks_a_part_is_not_joined() {
 
 /// Closing a store removes no other folder, whatever `region` names.
 #[test]
-fn a_place_that_is_no_memory_of_the_store_is_not_taken_away() {
+fn a_folder_that_is_not_the_stores_memory_is_kept() {
     let place = Place::new("strange");
     let store = open(place.at("one"));
     let at = memory(&place.at("one"));
@@ -342,7 +342,7 @@ fn memory_of_an_earlier_time_is_not_joined() {
 /// A process that died during recovery has no memory and releases its locks one after the other. It
 /// is waited for, and not mistaken for a process of another container.
 #[test]
-fn one_that_is_dying_without_memory_is_waited_for() {
+fn opening_waits_for_a_dying_process_without_memory() {
     let place = Place::new("dying");
     let one = place.at("one");
     drop(open(one.clone()));
@@ -416,7 +416,7 @@ fn memory_of_a_later_time_than_the_files_is_not_joined() {
 /// A copy of a file system layer at the same path in another container: no process has it open, and
 /// the memory belongs to living processes of the first container.
 #[test]
-fn memory_of_the_living_is_not_another_folders() {
+fn memory_in_use_is_not_joined_by_another_folder() {
     let place = Place::new("living");
     let one = place.at("one");
     let store = open(one.clone());
@@ -520,7 +520,7 @@ fn writes_long_values_beside_a_snapshot() {
 
 /// One transaction empties more leaves than its thread can note.
 #[test]
-fn a_value_of_very_many_pieces_gives_its_pages_back() {
+fn a_value_of_very_many_pieces_returns_its_pages() {
     let place = Place::new("leaves");
     let mut options = latchwork_store::Options::default();
     options.sizes.mode = Mode::None;

@@ -24,7 +24,7 @@ fn leaves_one_open() {
 }
 
 #[test]
-fn all_that_sweep_wait_for_the_thread_that_undoes() {
+fn all_sweepers_wait_for_the_undoing_thread() {
     let place = Place::new("left-open");
     place.start("left_open::leaves_one_open").wait().unwrap();
     discard_shared_memory(place.at("one")).unwrap();

@@ -142,7 +142,7 @@ fn few_threads_are_errors() {
 /// With a process in each slot of the shared memory, the next open is refused and the error gives
 /// the number of slots. A view needs no slot, and the slot of an ended process is free again.
 #[test]
-fn one_process_more_than_there_are_slots_is_refused() {
+fn a_process_without_a_slot_is_refused() {
     let place = Place::new("slots");
     let path = place.at("one");
     let store = Store::open_with(&path, &options()).unwrap();

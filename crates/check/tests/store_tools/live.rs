@@ -34,7 +34,7 @@ fn move_pages(store: &Store, thread: u64, round: u64, random: &mut Random) -> Re
 }
 
 #[test]
-fn it_is_sound_while_others_move_pages_from_table_to_table() {
+fn verify_succeeds_while_pages_move_between_tables() {
     let place = Place::new("live");
     let mut small = options();
     (small.sizes.page, small.sizes.cache) = (4096, 1 << 20);

@@ -71,7 +71,7 @@ fn a_stopped_process_that_holds_a_lock_is_named() {
 }
 
 #[test]
-fn a_range_that_is_not_granted_is_named_by_its_ends() {
+fn a_refused_range_is_named_by_its_ends() {
     let place = Place::new("lock-errors");
     let store = Store::open_with(place.at("one"), &options()).unwrap();
     store.put(&ACCOUNTS, 5, 0).unwrap();
@@ -99,7 +99,7 @@ fn a_range_that_is_not_granted_is_named_by_its_ends() {
 }
 
 #[test]
-fn a_deadlock_names_the_transaction_that_was_waited_for() {
+fn a_deadlock_error_names_the_blocking_transaction() {
     let place = Place::new("lock-errors");
     let store = Store::open_with(place.at("one"), &options()).unwrap();
     let long = |label| TxnOptions { time: Duration::from_secs(30), ..patience(label) };

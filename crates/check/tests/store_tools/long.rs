@@ -28,7 +28,7 @@ fn a_long_value_takes_little_more_than_its_bytes() {
 
 /// A value that is overwritten repeatedly reuses the pages of its earlier versions.
 #[test]
-fn a_long_value_that_is_overwritten_uses_its_pages_again() {
+fn an_overwritten_long_value_reuses_its_pages() {
     for (length, times, most) in [(30_000, 600, 400), (100_000, 200, 1500), (1 << 20, 60, 8000)] {
         let place = Place::new("long-again");
         let store = Store::open_with(place.at("one"), &options()).unwrap();

@@ -55,7 +55,7 @@ fn a_log_has_what_transactions_did() {
 
 /// Segments that are freed while the log is read are not reported as damage.
 #[test]
-fn a_log_that_goes_on_is_read() {
+fn a_growing_log_is_read() {
     let place = Place::new("goes-on");
     let mut small = options();
     (small.sizes.log_budget, small.sizes.history) = (16 << 20, 32 << 20);
@@ -141,7 +141,7 @@ fn pages_are_counted() {
 
 /// The short form of the fuzz target `log_files`.
 #[test]
-fn files_that_are_anything_are_a_log_or_none() {
+fn files_of_any_bytes_are_a_log_or_an_error() {
     let sound = latchwork_check::log_bytes::sound();
     let records = latchwork_check::log_bytes::exercise(&sound);
     assert_eq!(records, 40);
@@ -168,7 +168,7 @@ fn files_that_are_anything_are_a_log_or_none() {
 
 /// The first fault in a table does not hide faults of other tables.
 #[test]
-fn faults_of_all_tables_are_found() {
+fn faults_of_all_tables_are_reported() {
     let place = Place::new("faults");
     let store = open(place.at("one"));
     fill(&store, 50);

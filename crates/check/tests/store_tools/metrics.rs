@@ -9,7 +9,7 @@ use crate::stage::{ACCOUNTS, Place, ROWS, open, transfer};
 
 /// Counters grow with the work of this test's store.
 #[test]
-fn what_is_done_is_counted() {
+fn operations_are_counted() {
     let place = Place::new("metrics");
     let store = open(place.at("one"));
     store.put(&ACCOUNTS, 1, 100).unwrap();

@@ -39,7 +39,7 @@ fn migrates_until_it_is_killed() {
 
 /// The process that abandons the migration.
 #[test]
-fn takes_it_back_until_it_is_killed() {
+fn reverts_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
     let store = open(place.at("one"));
     die_after(std::env::var("STEP").unwrap().parse().unwrap());
@@ -58,7 +58,7 @@ fn is_old(store: &Store, what: &str) {
 /// A migration whose function fails for a record leaves the table in migration. It is abandoned,
 /// even if the process that does so is killed.
 #[test]
-fn a_migration_that_cannot_succeed_is_taken_back() {
+fn an_impossible_migration_is_reverted() {
     let (mut killed, mut in_the_middle) = (0, 0);
     for step in [1, 60, 400, 2500, 6000, 12_000, 20_000, 60_000] {
         let place = Place::new("abandon");
@@ -77,7 +77,7 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
         let wrong = store.abandon_migration(&OLD, &other, back, &mut |_| {});
         assert!(matches!(wrong, Err(Error::TableType { .. })), "{wrong:?}");
         let line = format!("STEP={step} exec \"$0\" \"$@\"");
-        let mut child = place.start_by(&line, "migrate::takes_it_back_until_it_is_killed");
+        let mut child = place.start_by(&line, "migrate::reverts_until_it_is_killed");
         let status = child.wait().unwrap();
         killed += u32::from(status.signal() == Some(9));
         store.sweep().unwrap();
@@ -107,7 +107,7 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
 
 /// A migration that runs while another thread abandons it fails without harm.
 #[test]
-fn a_migration_under_way_is_taken_back() {
+fn a_migration_in_progress_is_reverted() {
     let place = Place::new("both");
     let store = open(place.at("one"));
     store.load_sorted(&OLD, (0..ROWS).map(|row| (row, 7 * row))).unwrap();
@@ -125,7 +125,7 @@ fn a_migration_under_way_is_taken_back() {
 /// This process has looked up the table before and keeps the store open: it reads all old rows, all
 /// new rows, or gets an error.
 #[test]
-fn a_killed_migration_is_gone_on_with_by_the_next_process() {
+fn a_killed_migration_is_continued_by_the_next_process() {
     let (mut killed, mut refused) = (0, 0);
     for step in [1, 40, 300, 1500, 4000, 9000, 14_000, 20_000, 27_000, 35_000] {
         let place = Place::new("migrate");

@@ -66,7 +66,7 @@ fn opening_has_a_deadline() {
 /// Closing the last handle of the last process removes the memory. If that fails, `close` returns
 /// the error and nothing is lost.
 #[test]
-fn closing_tells_whether_it_was_the_last_and_what_went_wrong() {
+fn close_reports_errors_and_whether_it_was_the_last() {
     let place = Place::new("close");
     let (path, is_left) = (place.at("one"), || place.at("one/region").exists());
     let (store, other) = (open(path.clone()), open(path.clone()));
@@ -122,7 +122,7 @@ fn a_store_has_one_name() {
 }
 
 #[test]
-fn what_is_no_folder_of_a_store_is_refused() {
+fn folders_without_a_store_are_refused() {
     let place = Place::new("foreign");
     fs::write(place.at("file"), "a diary").unwrap();
     assert_eq!(refused(place.at("file")), Refusal::NotAFolder);
@@ -159,7 +159,7 @@ fn what_is_no_folder_of_a_store_is_refused() {
 
 /// A folder `memory` in a store that is no shared memory belongs to the user.
 #[test]
-fn a_folder_of_a_users_is_not_taken_for_memory() {
+fn a_users_folder_is_not_treated_as_memory() {
     let place = Place::new("theirs");
     drop(open(place.at("one")));
     fs::create_dir(place.at("one/memory")).unwrap();
@@ -197,7 +197,7 @@ fn a_folder_of_a_users_is_not_taken_for_memory() {
 
 /// No call blocks on a pipe without a writer.
 #[test]
-fn pipes_in_place_of_files_are_told() {
+fn pipes_in_place_of_files_are_an_error() {
     let place = Place::new("pipes");
     drop(open(place.at("one")));
     let make = |name: &str| {
@@ -245,7 +245,7 @@ fn many_stores_are_open_at_once() {
 /// A process with an open store writes into the folder that it opened, whatever has the path in the
 /// meantime, and closes that folder.
 #[test]
-fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
+fn an_open_folder_may_be_moved() {
     let place = Place::new("moved");
     let mut small = options();
     (small.sizes.log_segment, small.sizes.log_buffer) = (1 << 20, 1 << 20);
@@ -276,7 +276,7 @@ fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
 }
 
 #[test]
-fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
+fn a_nested_store_is_not_treated_as_memory() {
     let place = Place::new("inner");
     open(place.at("one")).put(&ROWS, 1, b"outer").unwrap();
     open(place.at("one/memory")).put(&ROWS, 1, b"inner").unwrap();
@@ -291,7 +291,7 @@ fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
 }
 
 #[test]
-fn paths_that_no_store_can_have_are_refused_before_anything_is_made() {
+fn impossible_paths_are_refused_before_anything_is_created() {
     use std::os::unix::ffi::OsStrExt;
 
     let place = Place::new("paths");
@@ -307,7 +307,7 @@ fn paths_that_no_store_can_have_are_refused_before_anything_is_made() {
 /// Memory of killed processes belongs to the folder that they had open. A copy by `cp` has other
 /// files, and a moved folder has another path.
 #[test]
-fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
+fn a_copied_folder_does_not_join_the_originals_memory() {
     let place = Place::new("copied");
     killed(&place);
     copy(&place.at("one"), &place.at("two"));
@@ -335,7 +335,7 @@ fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
 }
 
 #[test]
-fn what_goes_on_is_counted() {
+fn activity_is_counted() {
     let place = Place::new("activity");
     let store = open(place.at("one"));
     fill(&store, 100);
@@ -373,7 +373,7 @@ fn what_goes_on_is_counted() {
 
 /// A thread keeps no resources of a store after the store is closed.
 #[test]
-fn threads_live_longer_than_stores() {
+fn threads_outlive_stores() {
     let place = Place::new("longer");
     let (give, take) = mpsc::channel::<Store>();
     let (done, wait) = mpsc::channel();
@@ -440,7 +440,7 @@ fn children_keep_no_store_locked() {
 
 /// The child of a fork that outlives its parent does not keep the store open.
 #[test]
-fn children_of_the_dead_keep_no_store_open() {
+fn children_of_dead_processes_keep_no_store_open() {
     let place = Place::new("orphan");
     let mut ends = [0; 2];
     // SAFETY: an array for two descriptors.
@@ -498,13 +498,13 @@ fn hoarder() {
 /// The error says that this process has too many handles and does not advise discarding the memory.
 /// Runs in its own process, because no other test could open a store at the same time.
 #[test]
-fn too_many_handles_of_a_process_are_its_own_matter() {
+fn too_many_handles_of_a_process_affect_no_other() {
     let place = Place::new("handles");
     assert!(place.start("open::hoarder").wait().unwrap().success());
 }
 
 #[test]
-fn options_that_make_no_sense_leave_no_folder() {
+fn invalid_options_leave_no_folder() {
     let place = Place::new("senseless");
     let with = |change: fn(&mut Options)| {
         let mut options = options();
@@ -524,7 +524,7 @@ fn options_that_make_no_sense_leave_no_folder() {
 
 /// Slots that a process holds through another `open` of the store count as its own.
 #[test]
-fn all_opens_of_a_process_are_it() {
+fn all_opens_of_a_process_share_one_store() {
     let place = Place::new("opens");
     let mut few = options();
     few.sizes.threads = 8;

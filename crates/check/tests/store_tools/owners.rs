@@ -49,7 +49,7 @@ fn memory_of(path: &Path) -> PathBuf {
 
 /// Root may write to another user's store, but the owner could not open the files it would create.
 #[test]
-fn a_store_of_another_user_is_left_alone() {
+fn a_store_of_another_user_is_refused_unchanged() {
     let place = Place::new("another");
     let path = place.at("one");
     let store = open(path.clone());
@@ -98,7 +98,7 @@ fn each_memory_has_a_new_name() {
 
 /// A process may be killed before its store records where the memory is.
 #[test]
-fn memory_that_no_store_names_is_forgotten_by_its_path() {
+fn unreferenced_memory_is_removed_by_its_path() {
     let place = Place::new("unnamed");
     let path = place.at("one");
     drop(open(path.clone()));
@@ -112,7 +112,7 @@ fn memory_that_no_store_names_is_forgotten_by_its_path() {
 
 /// If a store's record of its memory is damaged, the memory may still be needed.
 #[test]
-fn memory_is_kept_that_its_store_cannot_tell_of() {
+fn memory_of_an_unreadable_store_is_kept() {
     let place = Place::new("untold");
     let path = place.at("one");
     let at = memory_of(&path);
@@ -128,7 +128,7 @@ fn memory_is_kept_that_its_store_cannot_tell_of() {
 
 /// A folder may be removed before the last process has closed the store.
 #[test]
-fn the_memory_of_a_removed_folder_goes_with_its_last_process() {
+fn the_memory_of_a_removed_folder_is_removed_by_its_last_process() {
     let place = Place::new("removed");
     let path = place.at("one");
     let in_memory = Options { place: Memory::Memory, ..options() };
@@ -155,7 +155,7 @@ fn the_memory_of_a_removed_folder_goes_with_its_last_process() {
 
 /// A store without its identity file is reported as damaged, not as missing.
 #[test]
-fn a_lost_identity_is_told() {
+fn a_lost_identity_is_an_error() {
     let place = Place::new("identity");
     let path = place.at("one");
     let store = open(path.clone());

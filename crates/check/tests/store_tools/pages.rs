@@ -41,7 +41,7 @@ fn closed_twice(place: &Place) -> Vec<u8> {
 /// After a clean close nothing is redone: missing pages, or pages of another time, must not be
 /// opened as a store with fewer or other records.
 #[test]
-fn pages_that_are_not_those_of_the_log_are_refused() {
+fn pages_of_another_log_are_refused() {
     let place = Place::new("pages");
     let data = place.at("one/data");
     let early = closed_twice(&place);
@@ -107,7 +107,7 @@ fn pages_are_not_counted_past_a_damaged_one() {
 
 /// With many tables the signature is not on the first page.
 #[test]
-fn pages_of_many_tables_that_are_cut_off_are_refused() {
+fn truncated_pages_of_many_tables_are_refused() {
     let place = Place::new("pages-many");
     let store = open(place.at("one"));
     fill(&store, 300);
@@ -129,7 +129,7 @@ fn pages_of_many_tables_that_are_cut_off_are_refused() {
 /// After a crash, redo rewrites the signature, because its leaf has changed since the checkpoint.
 /// With memory of killed processes nothing is redone.
 #[test]
-fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
+fn old_pages_are_refused_after_a_crash_and_with_left_memory() {
     for crash in [true, false] {
         let place = Place::new("pages-crash");
         let data = place.at("one/data");
@@ -150,7 +150,7 @@ fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
 /// As above, without a checkpoint that would show it: pages newer than the log are refused when
 /// they are read.
 #[test]
-fn a_page_that_is_newer_than_the_log_is_not_read() {
+fn a_page_newer_than_the_log_is_not_read() {
     let place = Place::new("ahead");
     let mut options = options();
     options.sizes.log_budget = 1 << 30;
@@ -179,7 +179,7 @@ fn a_page_that_is_newer_than_the_log_is_not_read() {
 /// An older log with newer pages, as after a partial restore of a copy: the log lacks what the
 /// pages contain.
 #[test]
-fn pages_that_are_newer_than_the_log_are_refused() {
+fn pages_newer_than_the_log_are_refused() {
     for more in [10, 500] {
         let place = Place::new("newer");
         drop(closed_twice(&place));
@@ -203,7 +203,7 @@ fn pages_that_are_newer_than_the_log_are_refused() {
 
 /// The pieces of all long values are in one tree; each table is charged for its own.
 #[test]
-fn long_values_are_counted_for_the_table_that_has_them() {
+fn long_values_are_counted_for_their_table() {
     const PICTURES: Table<u64, &[u8]> = Table::new("pictures");
     const LETTERS: Table<u64, &[u8]> = Table::new("letters");
     let place = Place::new("pages-long");

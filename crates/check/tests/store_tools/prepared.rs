@@ -190,7 +190,7 @@ fn a_death_at_each_step_of_preparing_leaves_it_prepared_or_undone() {
 }
 
 #[test]
-fn a_death_at_each_step_of_deciding_is_decided_or_not() {
+fn a_death_at_each_step_of_deciding_leaves_it_decided_or_prepared() {
     let lefts = [Left::Another, Left::Memory, Left::Files];
     let cases = lefts.into_iter().flat_map(|left| [(left, true), (left, false)]);
     side_by_side(cases, |(left, commits)| {
@@ -217,7 +217,7 @@ fn sweeper() {
 
 /// A prepared transaction of a dead thread is listed, also while a stopped process is sweeping it.
 #[test]
-fn one_that_is_being_swept_is_listed() {
+fn a_prepared_transaction_being_swept_is_listed() {
     let place = Place::new("swept");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -244,7 +244,7 @@ fn one_that_is_being_swept_is_listed() {
 /// Without a change to undo, only the end record of a rollback shows the decision. The result must
 /// be the same with living memory and after reading the log.
 #[test]
-fn one_that_wrote_nothing_is_decided_for_a_crash_as_for_the_living() {
+fn a_prepared_transaction_without_writes_is_decided_durably() {
     for step in 1.. {
         let place = Place::new("prepared-empty");
         let store = open(place.at("one"));
@@ -267,7 +267,7 @@ fn one_that_wrote_nothing_is_decided_for_a_crash_as_for_the_living() {
 
 /// All processes end, or they are killed and their memory is lost.
 #[test]
-fn one_waits_while_nobody_has_the_store_open() {
+fn a_prepared_transaction_survives_closing() {
     let place = Place::new("waits");
     let store = open(place.at("one"));
     fill(&store, 300);

@@ -129,7 +129,7 @@ fn a_live_store_is_read_while_it_is_written() {
 }
 
 #[test]
-fn what_is_no_store_is_not_made_one() {
+fn reading_creates_no_store() {
     let place = Place::new("none");
     assert_eq!(why(read(place.at("one")).map(drop).unwrap_err()), Refusal::NoStore);
     fs::create_dir(place.at("one")).unwrap();

@@ -26,7 +26,7 @@ fn has_rows(store: &Store, rows: u64) {
 }
 
 #[test]
-fn a_file_whose_tables_have_shrunk_takes_less_of_the_disk() {
+fn a_file_with_shrunk_tables_uses_less_disk() {
     let place = Place::new("reclaim");
     let store = open(place.at("one"));
     fill(&store, MANY);
@@ -81,7 +81,7 @@ fn reclaim_until_killed() {
 }
 
 #[test]
-fn a_process_that_is_killed_as_it_reclaims_loses_nothing() {
+fn a_process_killed_while_reclaiming_loses_nothing() {
     let place = Place::new("reclaim-killed");
     let store = open(place.at("one"));
     fill(&store, MANY / 2);

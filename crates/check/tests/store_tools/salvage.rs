@@ -88,7 +88,7 @@ fn segments(place: &Place) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_sound_store_is_salvaged_whole() {
+fn a_sound_store_is_salvaged_completely() {
     let place = Place::new("sound");
     let store = open(place.at("one"));
     fill(&store, 800);
@@ -104,7 +104,7 @@ fn a_sound_store_is_salvaged_whole() {
 }
 
 #[test]
-fn what_the_log_has_is_done_again_and_what_it_did_not_commit_is_taken_back() {
+fn salvage_redoes_the_log_and_undoes_uncommitted_changes() {
     let place = crashed("redone");
     let (found, there) = again(&place);
     assert!(found.is_whole() && found.undone >= 1, "{found:?}");
@@ -116,7 +116,7 @@ fn what_the_log_has_is_done_again_and_what_it_did_not_commit_is_taken_back() {
 }
 
 #[test]
-fn a_damaged_log_is_told_and_the_rest_is_there() {
+fn a_damaged_log_is_reported_and_the_rest_is_salvaged() {
     let place = crashed("log");
     let segment = &segments(&place)[0];
     let used = fs::read(segment).unwrap().iter().rposition(|byte| *byte != 0).unwrap() as u64;
@@ -155,7 +155,7 @@ fn a_log_without_its_control_file_is_read() {
 
 /// A missing part of the log after the redo point is reported, even if it is the beginning.
 #[test]
-fn a_log_without_its_beginning_is_told() {
+fn a_log_without_its_beginning_is_reported() {
     let place = Place::new("beginning");
     let source = open(place.at("source"));
     fill(&source, 200);
@@ -181,7 +181,7 @@ fn a_log_without_its_beginning_is_told() {
 
 /// Memory that may contain more than the files is reported as missing.
 #[test]
-fn memory_that_is_not_known_is_told() {
+fn unknown_memory_is_reported() {
     let place = Place::new("memory");
     fill(&open(place.at("one")), 100);
     fs::write(place.at("one/region"), "").unwrap();
@@ -196,7 +196,7 @@ fn memory_that_is_not_known_is_told() {
 }
 
 #[test]
-fn a_lost_page_costs_its_own_records_alone() {
+fn a_lost_page_loses_only_its_own_records() {
     let place = Place::new("page");
     let store = open(place.at("one"));
     fill(&store, 1500);
@@ -242,7 +242,7 @@ fn a_lost_page_costs_its_own_records_alone() {
 /// A store without an identity cannot be opened with the memory of its processes: the memory is not
 /// read, and this is reported.
 #[test]
-fn memory_of_a_store_without_an_identity_is_told() {
+fn memory_of_a_store_without_an_identity_is_reported() {
     for spoilt in ["identity", "region"] {
         let place = Place::new("nameless");
         killed(&place);
@@ -262,7 +262,7 @@ fn memory_of_a_store_without_an_identity_is_told() {
 
 /// If no page shows its size, the default size is assumed: the log matches it.
 #[test]
-fn pages_of_which_none_is_sound_have_the_size_of_most() {
+fn a_file_without_a_sound_page_has_the_default_page_size() {
     let place = crashed("sizeless");
     let (_, expected) = again(&place);
     fs::remove_file(place.at("one/identity")).unwrap();
@@ -273,7 +273,7 @@ fn pages_of_which_none_is_sound_have_the_size_of_most() {
 
 /// Random bytes of any files are changed: every salvaged record has existed once.
 #[test]
-fn any_damage_is_borne() {
+fn salvage_survives_any_damage() {
     let place = crashed("any");
     let files: Vec<_> = segments(&place)
         .into_iter()

@@ -56,7 +56,7 @@ fn a_store_with_one_record_is_small_and_grows_with_use() {
 
 /// A tool that opens a store first does not limit the cache of a later program.
 #[test]
-fn the_process_that_asks_for_most_decides_how_large_the_cache_is() {
+fn the_largest_requested_cache_size_is_used() {
     let place = Place::new("larger");
     let mut options = Options::default();
     options.sizes.cache = 2 << 20;
@@ -107,7 +107,7 @@ fn grows_until_there_is_no_memory() {
 }
 
 #[test]
-fn without_memory_to_grow_a_store_goes_on_with_what_it_has() {
+fn a_store_works_when_its_cache_cannot_grow() {
     let place = Place::new("no-memory");
     in_namespace(&place, "small::grows_until_there_is_no_memory");
 }

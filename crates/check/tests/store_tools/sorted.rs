@@ -106,7 +106,7 @@ fn sweeper() {
 
 /// When one thread dies while freeing pages, another continues.
 #[test]
-fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
+fn deaths_while_pages_of_a_load_are_returned_lose_no_page() {
     let place = Place::new("given back");
     let store = open(place.at("one"));
     fill(&store, 20);

@@ -87,7 +87,7 @@ fn meets_it() {
 
 /// The process closes the store, is killed later, or is killed during the sync.
 #[test]
-fn pages_that_could_not_be_made_durable_are_written_by_the_next() {
+fn pages_that_failed_to_sync_are_written_by_the_next() {
     for step in [1, 2, 3] {
         let place = Place::new("unsynced");
         let line = format!("STEP={step} exec \"$0\" \"$@\"");

@@ -176,7 +176,7 @@ fn a_page_is_rebuilt_from_the_log() {
 
 /// The controls: a log that lacks a record, and a damaged one, are detected.
 #[test]
-fn a_chain_that_is_broken_is_told() {
+fn a_broken_chain_is_an_error() {
     let mut history = run(3);
     let page = *history
         .pages

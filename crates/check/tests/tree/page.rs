@@ -177,7 +177,7 @@ proptest! {
 
 /// The longest keys and records that are promised, in each size of page: a full page can be split.
 #[test]
-fn two_of_the_longest_always_fit() {
+fn two_records_of_the_greatest_length_fit() {
     for words in [64, 128, 256, 512, 1024, 2048, 8192] {
         let limits = Limits::of(words);
         let long = |front: u8| [&[front][..], &vec![b'x'; limits.key - 1]].concat();
@@ -210,7 +210,7 @@ fn two_of_the_longest_always_fit() {
 
 /// A record that becomes shorter and longer again stays where it is: undo needs no room.
 #[test]
-fn a_value_comes_back_in_place() {
+fn a_value_is_restored_in_place() {
     let mut page = vec![0; 64];
     edit::format(&mut page, Kind::Leaf, 0, Fences::ALL, 0).unwrap();
     for number in 0..3 {

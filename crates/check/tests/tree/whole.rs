@@ -241,7 +241,7 @@ fn ascending_keys_leave_full_pages() {
 
 /// Threads write their own keys into the same leaves and read them back while another thread scans.
 #[test]
-fn threads_lose_nothing() {
+fn threads_lose_no_record() {
     let house = House::new("threads", 300);
     let root =
         house.with(9, |handle, file, scribe| Tree::create(handle, file, scribe).unwrap().root());
@@ -297,7 +297,7 @@ fn threads_lose_nothing() {
 /// The journal refuses records, so a split ends after any of its steps. The tree stays correct, and
 /// the next thread that visits it completes the split.
 #[test]
-fn a_split_that_stops_between_its_steps_is_finished() {
+fn an_interrupted_split_is_finished() {
     let (mut stopped, mut unfinished) = (0, 0);
     for step in 1..40 {
         let house = House::new("steps", 200);
@@ -390,7 +390,7 @@ fn undo_finds_its_keys_again() {
 
 /// A half-changed page is rebuilt from the log, and the tree can be used.
 #[test]
-fn a_half_changed_page_is_made_anew() {
+fn a_half_changed_page_is_rebuilt() {
     let house = House::new("anew", 200);
     house.with(2, |handle, file, scribe| {
         let tree = Tree::create(handle, file, scribe).unwrap();
@@ -413,7 +413,7 @@ fn a_half_changed_page_is_made_anew() {
 
 /// A leaf whose damaged memory says that it is an inner page: an impossible change is not logged.
 #[test]
-fn a_change_that_cannot_be_done_is_not_logged() {
+fn an_impossible_change_is_not_logged() {
     let house = House::new("kind", 200);
     house.with(2, |handle, file, scribe| {
         let tree = Tree::create(handle, file, scribe).unwrap();
