@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     };
     for cpu in 0..nodes * each {
         let pinned = pin(cpu);
-        // A call or two late, where asking is dear.
+        // A call or two late, where asking is expensive.
         let place = (0..64).fold(Native::place(), |_, _| Native::place());
         let right = pinned && place.node() as usize == cpu / each && place.core() as usize <= cpu;
         expect(format!("cpu {cpu}: {place:?}"), right);

@@ -222,8 +222,8 @@ fn survivors_in(copy: &Copy, mutations: &[&Mutation]) -> Vec<String> {
         fs::write(&path, text).unwrap();
         let built = !String::from_utf8_lossy(&output.stderr).contains("could not compile");
         assert!(built, "{} does not build", mutation.name);
-        let verdict = if passed(&output) { "SURVIVED" } else { "caught" };
-        println!("{verdict}: {} ({})", mutation.name, mutation.test);
+        let result = if passed(&output) { "SURVIVED" } else { "caught" };
+        println!("{result}: {} ({})", mutation.name, mutation.test);
         if passed(&output) {
             survivors.push(mutation.name.clone());
         }

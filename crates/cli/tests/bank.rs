@@ -136,14 +136,14 @@ fn the_text_output_has_lines_and_a_table() {
 
 #[test]
 fn misuse_is_an_error() {
-    for args in [["--accounts", "1"], ["--processes", "1"], ["--seconds", "0"], ["--seat", "1"]] {
+    for args in [["--accounts", "1"], ["--processes", "1"], ["--seconds", "0"], ["--member", "1"]] {
         let output = bank(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(output.stdout.is_empty());
     }
     assert_eq!(bank(&["--dir", "/nonexistent"]).status.code(), Some(2));
     let help = text(&bank(&["--help"]).stdout);
-    assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
+    assert!(help.contains("Examples:") && !help.contains("--member"), "{help}");
 }
 
 /// The child processes of a process.

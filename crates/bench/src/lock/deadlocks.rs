@@ -40,7 +40,7 @@ fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
     thread::scope(|threads| {
         for place in 0..ring {
             let (line, broken, victims) = (&line, &broken, &victims);
-            let deed = move |owner: &T::Owner<'_>| {
+            let action = move |owner: &T::Owner<'_>| {
                 owner.lock(&name(Kind::Ring, 0, place), true)?;
                 line.wait();
                 if place == ring - 1 {
@@ -59,7 +59,7 @@ fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
                 owner.release_all()
             };
             threads.spawn(move || {
-                let end = table.with_owner(deed);
+                let end = table.with_owner(action);
                 end.unwrap_or_else(|stop| child::fail(&format!("in a ring: {stop:?}")));
             });
         }
@@ -85,7 +85,7 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
                 let (stop, victims, asked) = (&stop, &victims, &asked);
                 // The same order in both owners gives no deadlocks; opposite orders give them.
                 let first = if detecting { place } else { 0 };
-                let deed = move |owner: &T::Owner<'_>| {
+                let action = move |owner: &T::Owner<'_>| {
                     owner.lock(&name(Kind::Ring, 0, first), true)?;
                     thread::sleep(PAUSE);
                     match owner.lock(&name(Kind::Ring, 0, 1 - first), true) {
@@ -100,7 +100,7 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
                 };
                 threads.spawn(move || {
                     while !stop.load(Relaxed) {
-                        let end = table.with_owner(deed);
+                        let end = table.with_owner(action);
                         end.unwrap_or_else(|stop| child::fail(&format!("in a ring: {stop:?}")));
                         thread::sleep(PAUSE);
                     }

@@ -42,8 +42,8 @@ laws! {
     coming_back, coming_back_long: those_who_come_back;
     intentions, intentions_long: intents_and_conversions;
     upgrades, upgrades_long: upgrades_that_clash;
-    rings, rings_long: ring_has_one_victim;
-    rings_at_once, rings_at_once_long: one_wait_closes_rings;
+    cycles, cycles_long: cycle_has_one_victim;
+    cycles_at_once, cycles_at_once_long: one_wait_closes_cycles;
     in_any_order, in_any_order_long: names_in_any_order;
     giving_up, giving_up_long: some_give_up;
     by_age, by_age_long: the_older_goes_first;
@@ -166,9 +166,9 @@ fn upgrades_that_clash(schedule: Schedule) -> Result<(), String> {
 }
 
 /// Each holds its own object and requests the next one's: exactly one is refused.
-fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
+fn cycle_has_one_victim(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
-    let names = (0..plan.owners).map(|name| format!("ring {name}").into_bytes()).collect();
+    let names = (0..plan.owners).map(|name| format!("cycle {name}").into_bytes()).collect();
     let plan = Plan { names, ..plan };
     let owners = plan.owners;
     let book = plan.run(|life| {
@@ -184,13 +184,13 @@ fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
     })?;
     match book.victims.get() {
         1 => Ok(()),
-        victims => Err(format!("a ring of {owners}, {victims} victims")),
+        victims => Err(format!("a cycle of {owners}, {victims} victims")),
     }
 }
 
 /// All but one read an object that the last one requests to write, and request the object that it
 /// holds: its wait closes a cycle with each of them, and all are broken at once, not much later.
-fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
+fn one_wait_closes_cycles(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
     let book = plan.run(|life| {
         let (has, mode, wants) = if life.me == 0 { (0, X, 1) } else { (1, S, 0) };

@@ -239,7 +239,7 @@ fn child() {
     let manager = open(&PathBuf::from(path));
     let step = std::env::var("LOCKMGR_STEP").unwrap_or_default();
     if step == "notifiers made" {
-        set_point_hook(die_at_bells);
+        set_point_hook(die_at_notifications);
     }
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -258,7 +258,7 @@ fn child() {
     }
 }
 
-fn die_at_bells(step: &'static str) {
+fn die_at_notifications(step: &'static str) {
     if step == "notifiers made" {
         // SAFETY: signals this very process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };

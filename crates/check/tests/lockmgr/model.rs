@@ -28,7 +28,7 @@ pub(crate) enum Flaw {
     /// An inherited lock loses its count.
     InheritLoses,
     /// An aborted owner may continue.
-    DoomForgotten,
+    AbortForgotten,
     /// A cancelled request still blocks others.
     CancelUnseen,
     /// Younger owners do not die.
@@ -46,7 +46,7 @@ impl Flaw {
         Self::NoSavepoints,
         Self::SavepointsKeepModes,
         Self::InheritLoses,
-        Self::DoomForgotten,
+        Self::AbortForgotten,
         Self::CancelUnseen,
         Self::Immortal,
     ];
@@ -82,7 +82,7 @@ struct Hold {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct Request {
     owner: usize,
     want: Mode,
     mark: u32,
@@ -91,8 +91,8 @@ struct Wish {
 #[derive(Clone, Debug, Default)]
 struct Object {
     holds: BTreeMap<usize, Hold>,
-    converting: Vec<Wish>,
-    waiting: Vec<Wish>,
+    converting: Vec<Request>,
+    waiting: Vec<Request>,
 }
 
 /// An owner's last savepoint: the number of locks it had taken, and for each name requested since,
@@ -164,20 +164,20 @@ impl Model {
     }
 
     /// The holders that block a request.
-    fn stoppers(&self, object: &Object, wish: &Wish) -> BTreeSet<usize> {
-        let stops = |hold: &Hold| self.modes.conflicts(hold.mode, wish.want);
+    fn stoppers(&self, object: &Object, request: &Request) -> BTreeSet<usize> {
+        let stops = |hold: &Hold| self.modes.conflicts(hold.mode, request.want);
         let all = object.holds.iter();
-        all.filter(|(who, hold)| stops(hold) && !self.kin(**who, wish.owner))
+        all.filter(|(who, hold)| stops(hold) && !self.kin(**who, request.owner))
             .map(|(who, _)| *who)
             .collect()
     }
 
     /// Returns whether `owner` passes a waiting request because it or an ancestor blocks that
     /// request.
-    fn passes(&self, object: &Object, owner: usize, wish: &Wish) -> bool {
+    fn passes(&self, object: &Object, owner: usize, request: &Request) -> bool {
         self.people[owner].parent.is_some()
             && object.holds.iter().any(|(who, hold)| {
-                self.kin(*who, owner) && self.modes.conflicts(hold.mode, wish.want)
+                self.kin(*who, owner) && self.modes.conflicts(hold.mode, request.want)
             })
     }
 
@@ -185,41 +185,41 @@ impl Model {
     fn behind<'a>(
         &self,
         object: &Object,
-        wish: &Wish,
-        earlier: impl Iterator<Item = &'a Wish>,
+        request: &Request,
+        earlier: impl Iterator<Item = &'a Request>,
     ) -> BTreeSet<usize> {
         earlier
             .filter(|other| {
-                other.owner != wish.owner
-                    && self.clash(other.want, wish.want)
-                    && !self.passes(object, wish.owner, other)
+                other.owner != request.owner
+                    && self.clash(other.want, request.want)
+                    && !self.passes(object, request.owner, other)
             })
             .map(|other| other.owner)
             .collect()
     }
 
     /// The position in the queue of a new request.
-    fn place(&self, object: &Object, wish: &Wish) -> usize {
-        let goes_before = |other: &Wish| {
-            self.clash(other.want, wish.want) && self.passes(object, wish.owner, other)
+    fn place(&self, object: &Object, request: &Request) -> usize {
+        let goes_before = |other: &Request| {
+            self.clash(other.want, request.want) && self.passes(object, request.owner, other)
         };
         object.waiting.iter().position(goes_before).unwrap_or(object.waiting.len())
     }
 
     /// The owners that a request waits for. The request need not be in the queue yet.
-    fn blockers(&self, object: &Object, wish: &Wish) -> BTreeSet<usize> {
-        let mut found = self.stoppers(object, wish);
-        if object.holds.contains_key(&wish.owner) {
+    fn blockers(&self, object: &Object, request: &Request) -> BTreeSet<usize> {
+        let mut found = self.stoppers(object, request);
+        if object.holds.contains_key(&request.owner) {
             if self.flaw == Flaw::ConversionsQueue {
-                found.extend(self.behind(object, wish, object.waiting.iter()));
+                found.extend(self.behind(object, request, object.waiting.iter()));
             }
             return found;
         }
-        let place = object.waiting.iter().position(|other| other.owner == wish.owner);
-        let place = place.unwrap_or_else(|| self.place(object, wish));
+        let place = object.waiting.iter().position(|other| other.owner == request.owner);
+        let place = place.unwrap_or_else(|| self.place(object, request));
         let earlier = object.converting.iter().chain(&object.waiting[..place]);
         if self.flaw != Flaw::Overtakes {
-            found.extend(self.behind(object, wish, earlier));
+            found.extend(self.behind(object, request, earlier));
         }
         found
     }
@@ -229,7 +229,7 @@ impl Model {
         if self.waits(owner) {
             return Outcome::Busy;
         }
-        if let Some(why) = self.people[owner].abort.filter(|_| self.flaw != Flaw::DoomForgotten) {
+        if let Some(why) = self.people[owner].abort.filter(|_| self.flaw != Flaw::AbortForgotten) {
             return Outcome::Aborted(why);
         }
         self.note_hold(owner, name);
@@ -256,11 +256,11 @@ impl Model {
     ) -> (Outcome, BTreeSet<usize>) {
         let held = object.holds.get(&owner).copied();
         let want = held.map_or(mode, |hold| self.modes.convert(hold.mode, mode));
-        let wish = Wish { owner, want, mark: self.people[owner].marks + 1 };
+        let request = Request { owner, want, mark: self.people[owner].marks + 1 };
         let same = held.is_some_and(|hold| hold.mode == want);
-        let blockers = if same { BTreeSet::new() } else { self.blockers(object, &wish) };
+        let blockers = if same { BTreeSet::new() } else { self.blockers(object, &request) };
         if blockers.is_empty() {
-            self.hold(object, &wish);
+            self.hold(object, &request);
             return (Outcome::Granted, BTreeSet::new());
         }
         let rank = |who: usize| (self.people[who].age, who);
@@ -274,25 +274,26 @@ impl Model {
             _ => {}
         }
         if held.is_some() {
-            object.converting.push(wish);
+            object.converting.push(request);
         } else {
             self.people[owner].marks += 1;
-            let place = self.place(object, &wish);
-            object.waiting.insert(place, wish);
+            let place = self.place(object, &request);
+            object.waiting.insert(place, request);
         }
         self.people[owner].waits_for = Some(name.to_vec());
         (Outcome::Waiting, if how == How::Wound { younger } else { BTreeSet::new() })
     }
 
-    fn hold(&mut self, object: &mut Object, wish: &Wish) {
-        let person = &mut self.people[wish.owner];
-        match object.holds.get_mut(&wish.owner) {
-            Some(hold) => (hold.mode, hold.count) = (wish.want, hold.count + 1),
+    fn hold(&mut self, object: &mut Object, request: &Request) {
+        let person = &mut self.people[request.owner];
+        match object.holds.get_mut(&request.owner) {
+            Some(hold) => (hold.mode, hold.count) = (request.want, hold.count + 1),
             None => {
-                person.marks = person.marks.max(wish.mark);
-                object
-                    .holds
-                    .insert(wish.owner, Hold { mode: wish.want, count: 1, mark: wish.mark });
+                person.marks = person.marks.max(request.mark);
+                object.holds.insert(
+                    request.owner,
+                    Hold { mode: request.want, count: 1, mark: request.mark },
+                );
             }
         }
     }
@@ -308,17 +309,17 @@ impl Model {
         let Some(mut object) = self.objects.remove(name) else { return };
         for converting in [true, false] {
             let mut at = 0;
-            while let Some(wish) =
+            while let Some(request) =
                 if converting { &object.converting } else { &object.waiting }.get(at).copied()
             {
-                if self.blockers(&object, &wish).is_empty() {
+                if self.blockers(&object, &request).is_empty() {
                     if converting {
                         object.converting.remove(at);
                     } else {
                         object.waiting.remove(at);
                     }
-                    self.hold(&mut object, &wish);
-                    self.end_wait(wish.owner, Ok(()));
+                    self.hold(&mut object, &request);
+                    self.end_wait(request.owner, Ok(()));
                 } else {
                     at += 1;
                 }
@@ -336,8 +337,8 @@ impl Model {
     fn withdraw(&mut self, owner: usize, told: Option<Reason>) {
         let Some(name) = self.people[owner].waits_for.take() else { return };
         if let Some(object) = self.objects.get_mut(&name) {
-            object.converting.retain(|wish| wish.owner != owner);
-            object.waiting.retain(|wish| wish.owner != owner);
+            object.converting.retain(|request| request.owner != owner);
+            object.waiting.retain(|request| request.owner != owner);
         }
         if let Some(why) = told {
             self.end_wait(owner, Err(why));
@@ -383,10 +384,10 @@ impl Model {
     pub(crate) fn waits_for(&self, owner: usize) -> BTreeSet<usize> {
         let Some(name) = &self.people[owner].waits_for else { return BTreeSet::new() };
         let object = &self.objects[name];
-        let wishes = object.converting.iter().chain(&object.waiting);
-        wishes
-            .filter(|wish| wish.owner == owner)
-            .flat_map(|wish| self.blockers(object, wish))
+        let requests = object.converting.iter().chain(&object.waiting);
+        requests
+            .filter(|request| request.owner == owner)
+            .flat_map(|request| self.blockers(object, request))
             .collect()
     }
 

@@ -58,13 +58,14 @@ impl Naive {
         let modes = &self.modes;
         let list = self.names.entry(name.to_vec()).or_default();
         let own = list.iter().position(|entry| entry.owner == owner);
-        let wish = own.and_then(|at| list[at].held).map_or(mode, |held| modes.convert(held, mode));
+        let wanted =
+            own.and_then(|at| list[at].held).map_or(mode, |held| modes.convert(held, mode));
         let stopped = match own {
-            Some(at) if list[at].held == Some(wish) => false,
-            Some(_) => Self::stopped(modes, list, owner, wish),
+            Some(at) if list[at].held == Some(wanted) => false,
+            Some(_) => Self::stopped(modes, list, owner, wanted),
             None => {
-                Self::stopped(modes, list, owner, wish)
-                    || list.iter().filter_map(|e| e.want).any(|w| Self::clash(modes, w, wish))
+                Self::stopped(modes, list, owner, wanted)
+                    || list.iter().filter_map(|e| e.want).any(|w| Self::clash(modes, w, wanted))
             }
         };
         if stopped && !wait {
@@ -77,10 +78,10 @@ impl Naive {
         let entry = &mut list[at];
         if stopped {
             self.turns += 1;
-            (entry.want, entry.turn) = (Some(wish), self.turns);
+            (entry.want, entry.turn) = (Some(wanted), self.turns);
             return Outcome::Waiting;
         }
-        (entry.held, entry.count) = (Some(wish), entry.count + 1);
+        (entry.held, entry.count) = (Some(wanted), entry.count + 1);
         Outcome::Granted
     }
 

@@ -17,7 +17,7 @@ fn never(owner: &Owner<'_>, range: KeyRange<'_>, kind: RangeKind) -> Result<(), 
     owner.lock_range(SPACE, range, kind, Wait::Never)
 }
 
-fn wish<'o, 's>(
+fn range_request<'o, 's>(
     owner: &'o Owner<'s>,
     range: KeyRange<'_>,
     kind: RangeKind,
@@ -178,7 +178,7 @@ fn families_share_ranges_and_pass_them_on() {
     let (child, sibling) = (parent.child().unwrap(), parent.child().unwrap());
     never(&child, KeyRange::key(b"k"), Insert).unwrap();
     assert_eq!(never(&sibling, KeyRange::key(b"k"), WriteRecord), Err(Error::NotGranted));
-    let waits = wish(&sibling, KeyRange::key(b"k"), WriteRecord);
+    let waits = range_request(&sibling, KeyRange::key(b"k"), WriteRecord);
     child.inherit().unwrap();
     assert_eq!(child.held(), Ok(0));
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
@@ -207,8 +207,10 @@ fn two_inserters(modes: latchwork_lockmgr::Modes) {
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
     never(&a, KeyRange::between(b"10", b"20"), Gap).unwrap();
     never(&b, KeyRange::between(b"10", b"20"), Gap).unwrap();
-    let (from_a, from_b) =
-        (wish(&a, KeyRange::key(b"15"), Intention), wish(&b, KeyRange::key(b"16"), Intention));
+    let (from_a, from_b) = (
+        range_request(&a, KeyRange::key(b"15"), Intention),
+        range_request(&b, KeyRange::key(b"16"), Intention),
+    );
     assert_eq!(session.detect(), Ok(1));
     // The younger owner is the victim; its report names who waits for which gap.
     let Ok(Some(Err(Error::Deadlock(cycle)))) = from_b.poll() else { panic!("no victim") };
@@ -236,10 +238,10 @@ fn a_cycle_through_ranges_and_objects_is_found() {
     never(&owners[0], KeyRange::half_open(b"a", b"m"), WriteNext).unwrap();
     never(&owners[1], KeyRange::half_open(b"m", b"z"), WriteNext).unwrap();
     owners[2].lock(b"object", granular::X).unwrap();
-    let first = wish(&owners[0], KeyRange::half_open(b"l", b"n"), ReadRecord);
+    let first = range_request(&owners[0], KeyRange::half_open(b"l", b"n"), ReadRecord);
     owners[1].request(b"object", granular::S, Wait::Detect).unwrap();
     assert_eq!(session.detect(), Ok(0));
-    let last = wish(&owners[2], KeyRange::key(b"b"), Insert);
+    let last = range_request(&owners[2], KeyRange::key(b"b"), Insert);
     assert_eq!(session.detect(), Ok(1));
     let Ok(Some(Err(Error::Deadlock(cycle)))) = last.poll() else { panic!("no victim") };
     let who: Vec<_> = cycle.iter().map(|link| link.owner).collect();
@@ -259,11 +261,11 @@ fn there_are_no_phantoms() {
     let (scan, insert) = (session.owner().unwrap(), session.owner().unwrap());
     never(&scan, KeyRange::half_open(b"b", b"d"), ReadNext).unwrap();
     never(&insert, KeyRange::key(b"d"), Insert).unwrap();
-    let waits = wish(&insert, KeyRange::key(b"c"), Insert);
+    let waits = range_request(&insert, KeyRange::key(b"c"), Insert);
     scan.release_all().unwrap();
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
     // A key that was inserted and may be rolled back cannot be scanned.
-    let waits = wish(&scan, KeyRange::half_open(b"b", b"d"), ReadNext);
+    let waits = range_request(&scan, KeyRange::half_open(b"b", b"d"), ReadNext);
     insert.release_all().unwrap();
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
 }
@@ -275,10 +277,10 @@ fn requests_keep_their_order() {
     let owner = || session.owner().unwrap();
     let (reader, writer, late, apart) = (owner(), owner(), owner(), owner());
     never(&reader, KeyRange::half_open(b"a", b"c"), ReadRecord).unwrap();
-    let writes = wish(&writer, KeyRange::half_open(b"b", b"d"), WriteRecord);
+    let writes = range_request(&writer, KeyRange::half_open(b"b", b"d"), WriteRecord);
     // Later readers do not starve the writer. Requests for other keys pass, and so does the
     // request of an owner that the writer waits for.
-    let reads = wish(&late, KeyRange::key(b"c"), ReadRecord);
+    let reads = range_request(&late, KeyRange::key(b"c"), ReadRecord);
     assert_eq!(never(&apart, KeyRange::key(b"a"), ReadRecord), Ok(()));
     assert_eq!(never(&reader, KeyRange::key(b"b"), ReadRecord), Ok(()));
     reader.release_all().unwrap();
@@ -295,11 +297,11 @@ fn a_deadlock_through_a_waiting_range_is_solved_by_reordering() {
     let (reader, writer, late) = (owner(), owner(), owner());
     never(&reader, KeyRange::key(b"k"), ReadRecord).unwrap();
     late.lock(b"object", granular::X).unwrap();
-    let writes = wish(&writer, KeyRange::key(b"k"), WriteRecord);
+    let writes = range_request(&writer, KeyRange::key(b"k"), WriteRecord);
     reader.request(b"object", granular::X, Wait::Detect).unwrap();
     // The youngest waits for the writer's request, the writer for the reader, the reader for the
     // youngest.
-    let reads = wish(&late, KeyRange::key(b"k"), ReadRecord);
+    let reads = range_request(&late, KeyRange::key(b"k"), ReadRecord);
     assert_eq!(session.detect(), Ok(1));
     assert_eq!(reads.poll(), Ok(Some(Ok(()))));
     late.release_all().unwrap();
@@ -315,14 +317,14 @@ fn a_dropped_range_request_is_withdrawn() {
     let owner = || session.owner().unwrap();
     let (a, b, c) = (owner(), owner(), owner());
     never(&a, KeyRange::key(b"k"), ReadRecord).unwrap();
-    let waits = wish(&b, KeyRange::all(), WriteNext);
+    let waits = range_request(&b, KeyRange::all(), WriteNext);
     assert_eq!(b.lock(b"x", granular::S), Err(Error::Waiting));
     assert_eq!(never(&c, KeyRange::key(b"k"), ReadRecord), Err(Error::NotGranted));
     drop(waits);
     assert_eq!(b.held(), Ok(0));
     assert_eq!(never(&c, KeyRange::key(b"k"), ReadRecord), Ok(()));
     // Dropped after it was granted the ticket, before it was polled.
-    let waits = wish(&b, KeyRange::all(), WriteNext);
+    let waits = range_request(&b, KeyRange::all(), WriteNext);
     a.release_all().unwrap();
     c.release_all().unwrap();
     drop(waits);
@@ -342,7 +344,7 @@ fn a_dropped_range_request_is_withdrawn() {
     let end = c.request_range(SPACE, KeyRange::all(), ReadNext, Wait::Die).map(|r| r.step());
     assert_eq!(end, Err(Error::Died(b.id())));
     assert_eq!(c.held(), Ok(1));
-    let waits = wish(&b, KeyRange::key(b"b"), Intention);
+    let waits = range_request(&b, KeyRange::key(b"b"), Intention);
     session.kill(b.id()).unwrap();
     assert!(matches!(waits.poll(), Ok(Some(Err(Error::Aborted(_))))));
     drop(waits);
@@ -357,7 +359,7 @@ fn ranges_are_visible_in_snapshots() {
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
     never(&a, KeyRange::between(b"b", b"d"), Gap).unwrap();
-    let waits = wish(&b, KeyRange::key(b"c"), Insert);
+    let waits = range_request(&b, KeyRange::key(b"c"), Insert);
     let view = View::new(manager.region().clone()).unwrap().unwrap();
     let picture = view.look().unwrap();
     let named =
@@ -462,7 +464,7 @@ fn reading_ranges_are_released_with_the_reads() {
     // While the owner waits, it releases nothing.
     let b = session.owner().unwrap();
     never(&b, KeyRange::key(b"d"), ReadNext).unwrap();
-    let request = wish(&b, KeyRange::key(b"c"), WriteRecord);
+    let request = range_request(&b, KeyRange::key(b"c"), WriteRecord);
     assert_eq!(b.release_reads(), Err(Error::Waiting));
     drop(request);
     b.release_reads().unwrap();
@@ -507,7 +509,7 @@ fn a_wait_cancelled_by_the_owner_releases_no_other_range() {
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
     let range = KeyRange::half_open(b"b", b"d");
     never(&holder, range, WriteNext).unwrap();
-    let request = wish(&waiter, range, WriteNext);
+    let request = range_request(&waiter, range, WriteNext);
     assert_eq!(waiter.cancel(), Ok(true));
     assert_eq!(request.poll(), Ok(None), "the request was not repeated");
     assert_eq!(holder.holds_range(SPACE, range, WriteNext), Ok(Some(1)));
@@ -529,7 +531,7 @@ fn a_failed_request_stays_failed() {
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
     let range = KeyRange::half_open(b"b", b"d");
     never(&holder, range, WriteNext).unwrap();
-    let request = wish(&waiter, range, WriteNext);
+    let request = range_request(&waiter, range, WriteNext);
     session.kill(waiter.id()).unwrap();
     assert!(matches!(request.poll(), Ok(Some(Err(Error::Aborted(_))))));
     assert_eq!(request.poll(), Ok(Some(Err(Error::NotHeld))));

@@ -18,7 +18,7 @@ use RangeKind::{Gap, Insert, ReadNext, WriteNext, WriteRecord};
 
 const SPACE: &[u8] = b"orders";
 
-fn wish<'o, 's, 'k, M: ConstMachine>(
+fn range_request<'o, 's, 'k, M: ConstMachine>(
     owner: &'o Owner<'s, M>,
     from: &'k [u8],
     to: &'k [u8],
@@ -53,7 +53,7 @@ fn many_tasks_of_one_thread_take_turns() {
                 let write = !(me + round).is_multiple_of(3);
                 let kind = if write { WriteNext } else { ReadNext };
                 let keys = [[from as u8], [to as u8]];
-                match wish(&owner, &keys[0], &keys[1], kind).await {
+                match range_request(&owner, &keys[0], &keys[1], kind).await {
                     Ok(()) => {}
                     // A task waits for one claim at a time, which may close a cycle.
                     Err(Error::Deadlock(_)) => continue,
@@ -86,25 +86,25 @@ fn a_future_dropped_at_any_moment_leaves_nothing() {
     take(&a, b"b", b"d", ReadNext).unwrap();
     take(&c, b"d", b"f", Gap).unwrap();
     // Dropped before the first poll: it requests nothing.
-    drop(wish(&b, b"a", b"z", WriteNext));
+    drop(range_request(&b, b"a", b"z", WriteNext));
     assert_eq!((b.held(), session.totals().unwrap().ranges), (Ok(0), 2));
     // Dropped while it waits. Its request blocks others until then.
-    let mut future = wish(&b, b"a", b"z", WriteNext);
+    let mut future = range_request(&b, b"a", b"z", WriteNext);
     assert!(poll(&mut future).is_pending());
     assert_eq!(session.totals().unwrap().ranges, 3);
     assert_eq!(take(&c, b"x", b"y", ReadNext), Err(Error::NotGranted));
     assert_eq!(b.try_lock(b"y", granular::S), Err(Error::Waiting));
-    assert_eq!(poll(&mut wish(&b, b"y", b"z", Gap)), Poll::Ready(Err(Error::Waiting)));
+    assert_eq!(poll(&mut range_request(&b, b"y", b"z", Gap)), Poll::Ready(Err(Error::Waiting)));
     drop(future);
     assert_eq!((b.held(), take(&c, b"x", b"y", ReadNext)), (Ok(0), Ok(())));
     // Dropped after it was granted the ticket, before it was polled.
-    let mut future = wish(&b, b"a", b"e", Insert);
+    let mut future = range_request(&b, b"a", b"e", Insert);
     assert!(poll(&mut future).is_pending());
     a.release_all().unwrap();
     drop(future);
     assert_eq!((b.held(), take(&a, b"b", b"d", ReadNext)), (Ok(0), Ok(())));
     // Dropped while it waits for the second blocking claim.
-    let mut future = wish(&b, b"a", b"e", Insert);
+    let mut future = range_request(&b, b"a", b"e", Insert);
     assert!(poll(&mut future).is_pending());
     a.release_all().unwrap();
     assert!(poll(&mut future).is_pending(), "the second claim must block");
@@ -112,19 +112,19 @@ fn a_future_dropped_at_any_moment_leaves_nothing() {
     assert_eq!((b.held(), session.totals().unwrap().ranges), (Ok(0), 2));
     // Claims held before stay held.
     take(&b, b"a", b"b", WriteRecord).unwrap();
-    let mut future = wish(&b, b"d", b"e", Insert);
+    let mut future = range_request(&b, b"d", b"e", Insert);
     assert!(poll(&mut future).is_pending());
     session.kill(b.id()).unwrap();
     drop(future);
     let held = b.holds_range(SPACE, KeyRange::half_open(b"a", b"b"), WriteRecord);
     assert_eq!((b.held(), held), (Ok(1), Ok(Some(1))));
     // Dropped after completion: the range stays locked.
-    let mut future = wish(&a, b"p", b"q", WriteNext);
+    let mut future = range_request(&a, b"p", b"q", WriteNext);
     assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
     drop(future);
     assert_eq!(a.held(), Ok(1));
     // Locking the same range again is counted.
-    assert_eq!(block_on(wish(&a, b"p", b"q", WriteNext)), Ok(()));
+    assert_eq!(block_on(range_request(&a, b"p", b"q", WriteNext)), Ok(()));
     let held = a.holds_range(SPACE, KeyRange::half_open(b"p", b"q"), WriteNext);
     assert_eq!((a.held(), held), (Ok(1), Ok(Some(2))));
     drop((a, b, c));
@@ -141,9 +141,9 @@ fn a_deadlock_of_futures_has_one_victim() {
         let (session, victims) = (&session, &victims);
         let task: Task<'_> = Box::pin(async move {
             let owner = session.owner().unwrap();
-            wish(&owner, b"b", b"d", Gap).await.unwrap();
+            range_request(&owner, b"b", b"d", Gap).await.unwrap();
             pause().await;
-            match wish(&owner, b"c", b"c\0", Insert).await {
+            match range_request(&owner, b"c", b"c\0", Insert).await {
                 Ok(()) => {}
                 Err(Error::Deadlock(cycle)) => {
                     assert_eq!((cycle.len(), cycle[0].owner), (2, owner.id()));
@@ -210,7 +210,7 @@ fn child() {
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     let task = |owner, from, to| {
         let task: Task<'_> =
-            Box::pin(async move { wish(owner, from, to, WriteNext).await.unwrap() });
+            Box::pin(async move { range_request(owner, from, to, WriteNext).await.unwrap() });
         Some(task)
     };
     join(vec![task(&owner, b"a", b"c"), task(&other, b"m", b"p")]);
@@ -250,7 +250,7 @@ fn processes_wake_and_outlive_each_other() {
                 b.release_all().unwrap();
             }
             // A request of this process waits for the other process, which dies.
-            let mut future = wish(&b, b"o", b"q", Insert);
+            let mut future = range_request(&b, b"o", b"q", Insert);
             assert!(poll(&mut future).is_pending());
             peer.kill().unwrap();
             assert_eq!(block_on(future), Ok(()));

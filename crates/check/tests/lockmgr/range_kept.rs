@@ -99,11 +99,11 @@ fn a_ticket_that_is_waited_for_is_not_reserved() {
                 let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
                 take(&a, b"k", WriteNext).unwrap();
                 let key = KeyRange::key(b"k");
-                let wish = b.request_range(b"orders", key, WriteNext, Wait::Detect).unwrap();
-                assert_eq!(wish.step(), Step::Waiting);
+                let request = b.request_range(b"orders", key, WriteNext, Wait::Detect).unwrap();
+                assert_eq!(request.step(), Step::Waiting);
                 drop(a);
-                assert_eq!(wish.poll(), Ok(Some(Ok(()))), "kept after {after}");
-                drop(wish);
+                assert_eq!(request.poll(), Ok(Some(Ok(()))), "kept after {after}");
+                drop(request);
                 drop(b);
                 left::nothing_in(&session);
             }

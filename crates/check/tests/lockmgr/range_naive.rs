@@ -64,7 +64,7 @@ impl Naive {
         Err(Error::NotGranted)
     }
 
-    fn wish(&self, owner: usize) -> Option<usize> {
+    fn request_of(&self, owner: usize) -> Option<usize> {
         self.claims.iter().position(|claim| claim.owner == owner && !claim.held)
     }
 }
@@ -175,7 +175,7 @@ fn compare(operations: &[Operation]) {
                 }
                 Operation::Drop(o) if waiting[o].is_some() => {
                     waiting[o] = None;
-                    naive.claims.remove(naive.wish(o).unwrap());
+                    naive.claims.remove(naive.request_of(o).unwrap());
                 }
                 _ => {}
             }
@@ -199,7 +199,7 @@ fn settle(naive: &mut Naive, waiting: &mut [Option<RangeRequest<'_, '_>>]) {
         for (o, slot) in waiting.iter_mut().enumerate() {
             let Some(request) = slot else { continue };
             let end = request.poll().unwrap();
-            let at = naive.wish(o).unwrap();
+            let at = naive.request_of(o).unwrap();
             let free = !naive.in_the_way(at);
             assert_eq!(end, free.then_some(Ok(())), "owner {o}: {:?}", naive.claims);
             if free {

@@ -49,10 +49,10 @@ fn image(modes: &Modes) -> Vec<u8> {
     b.lock_range(b"others", KeyRange::all(), WriteNext, Wait::Never).unwrap();
     let (from, to) = (key(505), key(506));
     let range = KeyRange::half_open(&from, &to);
-    let wish = b.request_range(b"keys", range, Insert, Wait::Detect).unwrap();
-    assert_eq!(wish.step(), Step::Waiting);
+    let request = b.request_range(b"keys", range, Insert, Wait::Detect).unwrap();
+    assert_eq!(request.step(), Step::Waiting);
     let image = cell::image(manager.region());
-    drop((wish, child));
+    drop((request, child));
     drop((a, b));
     left::nothing_in(&session);
     image
