@@ -110,12 +110,12 @@ mod tests {
         let held = File::open(base.path().join(left[1])).unwrap();
         held.lock().unwrap();
         let first = Dir::new(Some(base.path())).unwrap();
-        assert!(!there(left[0]), "nobody held it");
+        assert!(!there(left[0]), "it had no holder");
         assert!(there(left[1]), "it is held");
         assert!(others.iter().all(|name| there(name)) && there("latchwork-bench-7-2/store"));
         drop(held);
         let second = Dir::new(Some(base.path())).unwrap();
-        assert!(!there(left[1]), "nobody holds it any more");
+        assert!(!there(left[1]), "it has no holder any more");
         assert!(first.path().exists() && second.path().exists(), "those of one process");
         let path = first.path().to_owned();
         drop(first);

@@ -90,7 +90,7 @@ fn a_latch_that_does_not_exclude_is_detected() {
     let window = Duration::from_millis(100);
     let settings = Settings { window, runs: 50, ..tiny(&[Bench::Long], 4) };
     let open = vec![Subject::exclusive::<Open>("open", false)];
-    let fault = run_quietly(settings, open).err().expect("it excludes nobody");
+    let fault = run_quietly(settings, open).err().expect("it does not exclude");
     assert!(matches!(fault, Fault::Overlap { subject: "open", .. }), "{fault}");
     assert!(fault.to_string().contains("open does not exclude (long section, threads: 4)"));
 }

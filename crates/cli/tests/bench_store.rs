@@ -154,7 +154,7 @@ fn misuse_is_an_error() {
         assert!(text(&output.stderr).contains(args[1]) && output.stdout.is_empty());
     }
     let nowhere = run(&["--quick", "--plot", "/nonexistent/plot.svg"]);
-    assert_eq!(nowhere.status.code(), Some(2), "a plot that cannot be written is told first");
+    assert_eq!(nowhere.status.code(), Some(2), "an unwritable plot is reported first");
     let help = text(&run(&["--help"]).stdout);
     assert!(help.contains("Examples:") && !help.contains("--serve"), "{help}");
 }

@@ -79,11 +79,11 @@ fn a_dump_is_loaded_into_another_store() {
     assert!(dump.contains("\n\\x02a\\x09b\\x0a\\x00\t\\\\\n"), "{dump}");
     let said = row(&["dump", s, "--to", file, "--json"]);
     assert_eq!((&said["tables"], &said["records"]), (&2.into(), &3.into()), "{said}");
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "nothing is left beside it");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "no other file is left");
     let mode = || fs::metadata(file).unwrap().permissions().mode() & 0o777;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
     done(&["dump", s, "--to", file]);
-    assert_eq!(mode(), 0o600, "what only its owner may read stays so");
+    assert_eq!(mode(), 0o600, "the permissions are kept");
     assert_eq!(row(&["load", other, file, "--json"])["records"], 3);
     assert_eq!(done(&["scan", other]), done(&["scan", s]));
     refused(&["load", other, file], "merge");

@@ -129,7 +129,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Ends it by a key, and looks that all is as before.
 fn leaves(terminal: &mut Terminal, child: Child, key: u8, before: (u32, u8)) {
-    assert_ne!(terminal.modes(), before, "keys are told at once");
+    assert_ne!(terminal.modes(), before, "keys are read at once");
     terminal.ours.write_all(&[key]).unwrap();
     let status = terminal.end(child);
     let said = String::from_utf8_lossy(&terminal.said).into_owned();

@@ -91,7 +91,7 @@ impl<M: Home> Table for Ours<M> {
             let owner = session.owner()?;
             let object = name(Kind::Parked, 0, number / WAITERS_PER_OBJECT);
             if owner.request(&object, S, Wait::Detect)? != Step::Waiting {
-                return Err(Stop::fault("a reader got beside a writer"));
+                return Err(Stop::fault("a reader and a writer hold it at once"));
             }
             parked.push(owner);
         }

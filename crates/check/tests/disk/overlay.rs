@@ -1,4 +1,5 @@
-//! A disk whose changes stay in memory, compared with a plain file; and one that refuses changes.
+//! A disk whose changes stay in memory, compared with a plain file; and a disk that refuses
+//! changes.
 
 use std::path::Path;
 use std::sync::Arc;

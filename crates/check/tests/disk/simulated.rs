@@ -24,7 +24,7 @@ struct Duties {
 
 const ALL: Duties = Duties { sync: true, sync_folder: true, checksum: true, heed: true };
 
-/// What the program has acknowledged.
+/// Entries and head that the program has acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answered {
     entries: u64,

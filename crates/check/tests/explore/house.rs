@@ -317,7 +317,7 @@ fn remains(manager: &Manager<Breakable>) -> String {
 pub(crate) struct Plan {
     pub(crate) schedule: Schedule,
     pub(crate) modes: Modes,
-    /// The modes that the manager is given, if they differ, for a control.
+    /// The modes of the manager if they differ. A control needs that.
     pub(crate) told: Option<Modes>,
     pub(crate) owners: usize,
     pub(crate) detect_after: Duration,

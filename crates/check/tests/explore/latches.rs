@@ -1,6 +1,6 @@
 //! Thousands of schedules of latches and of published locks on the simulated machine.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore latches:: -- --ignored`.
 
 use std::cell::Cell;

@@ -1,6 +1,6 @@
 //! Thousands of schedules of the pool on the simulated machine, with costs off.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore pages:: -- --ignored`.
 
 use crate::flawed::{self, Flaw};
@@ -72,7 +72,7 @@ fn while_it_changes_size(life: &Life<'_>) {
 }
 
 /// Pages that one thread pins while others evict pages.
-fn kept_beside_evictions(life: &Life<'_>) {
+fn pins_during_evictions(life: &Life<'_>) {
     let any = || life.dice.below(PUBLIC);
     for _ in 0..6 {
         match life.me {
@@ -162,7 +162,7 @@ laws! {
         stage.resizes.get() > SHORT && stage.pins.get() > SHORT
             && stage.did.borrow().evicted > SHORT
     };
-    kept, kept_long: kept_beside_evictions, PLAIN, stage: {
+    kept, kept_long: pins_during_evictions, PLAIN, stage: {
         stage.pins.get() > 5 * SHORT && stage.did.borrow().evicted > 5 * SHORT
     };
     freed, freed_long: made_and_freed, PLAIN, stage: stage.did.borrow().reused > SHORT;
@@ -213,6 +213,6 @@ fn a_lost_wake_up_is_detected() {
 fn a_pin_without_a_fence_is_detected() {
     let says = ["the pinned page was evicted"];
     flawed::with(Flaw::Loose, || {
-        found(kept_beside_evictions, PLAIN, 20_000, &says);
+        found(pins_during_evictions, PLAIN, 20_000, &says);
     });
 }

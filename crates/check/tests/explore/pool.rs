@@ -290,7 +290,7 @@ impl Life<'_> {
             self.judge(page, pair, least);
             self.judge_alone(&held);
             if held.word(FIRST) != Some(pair.0) {
-                self.flaw("the page is not the one that was read");
+                self.flaw("the page is not the page that was read");
             }
             self.change(held);
         }

@@ -55,7 +55,7 @@ impl Stage {
         Self { region, threads, did: RefCell::default(), upgrades, resizes, pins }
     }
 
-    /// Resets the pool's memory: half a gigabyte of addresses, of which a run uses little.
+    /// Resets the pool's memory: half a gigabyte of addresses. A run uses little of it.
     fn renew(&self) {
         crate::flawed::renew();
         let frames = u64::from(FRAMES_MAX);

@@ -1,6 +1,6 @@
 //! Thousands of schedules of the store on the simulated machine, with costs off.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore store:: -- --ignored`.
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use crate::records::{Rows, in_memory, on_store};
 const SHORT: u64 = 200;
 const LONG: u64 = 10_000;
 
-/// A few keys, half of which exist.
+/// A few keys. Half of them exist.
 const KEYS: u64 = 6;
 
 fn a_few(life: &Life<'_>) {

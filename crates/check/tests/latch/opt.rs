@@ -322,7 +322,7 @@ impl Holder for Replaced<'_> {
     }
 }
 
-/// A sharer does not hand the latch to a waiter if a writer holds it meanwhile.
+/// A sharer does not hand the latch to a waiter while a writer holds it.
 #[test]
 fn a_sharer_does_not_hand_over_a_writers_latch() {
     let writer = Strict(number(3));

@@ -282,7 +282,7 @@ fn loom_detects_a_late_entry() {
     }));
 }
 
-/// Producers and consumers, some of which time out: no token is lost and every consumer ends.
+/// Producers and consumers. Some consumers time out: no token is lost and every consumer ends.
 #[test]
 fn stress_tokens() {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);

@@ -50,7 +50,7 @@ fn child() {
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
     match part {
-        // Takes many locks, then one that signals completion, and waits to be killed.
+        // Takes many locks, then a lock as the signal of completion, and waits to be killed.
         "many" => {
             for at in 0..count {
                 owner.lock(&number(at), if at % 2 == 0 { X } else { S }).unwrap();

@@ -1,4 +1,4 @@
-//! Strong locks that are reserved for a slot: who gets them, and how reservations end.
+//! Strong locks that are reserved for a slot: how reservations begin and end.
 
 use std::time::Duration;
 

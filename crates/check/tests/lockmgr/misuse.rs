@@ -208,7 +208,7 @@ fn invalid_sets_of_modes_are_refused() {
     fails(&unknown, ModesError::NoSuchMode(Mode::new(1), Mode::new(1)));
     let weaker = ModesSpec { convert: Some(&[0, 0, 1, 1]), ..two() };
     fails(&weaker, ModesError::TooWeak(Mode::new(0), Mode::new(1)));
-    // Two modes of which neither covers the other and which no mode covers.
+    // Two modes that do not cover each other and that no mode covers.
     fails(&spec(2, &[1, 0, 0, 1]), ModesError::NoJoin(Mode::new(0), Mode::new(1)));
     // Two weak modes that are compatible, but not compatible with their join.
     let alone = ModesSpec {

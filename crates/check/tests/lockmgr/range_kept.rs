@@ -36,7 +36,7 @@ fn every_way_to_end_a_range_releases_it() {
         ("release_reads", |owner| {
             owner.release_reads().unwrap();
             let kept = owner.holds_range(b"orders", KeyRange::key(b"k"), WriteNext).unwrap();
-            assert_eq!(kept, Some(1), "a range that writes was released with those that read");
+            assert_eq!(kept, Some(1), "a writing range was released with the reading ones");
             owner.unlock_range(b"orders", KeyRange::key(b"k"), WriteNext).unwrap();
         }),
         ("inherit", |owner| {

@@ -1,4 +1,4 @@
-//! Locks that one owner trades to another.
+//! Trades of locks between owners.
 
 use latchwork_lockmgr::{
     Error, Wait, berkeley,

@@ -124,7 +124,7 @@ fn a_moved_request_belongs_to_one_entry() {
     let name = b"the name";
     let sessions: Vec<_> = (0..25).map(|_| victim.session().unwrap()).collect();
     let owner = sessions[0].owner().unwrap();
-    // The owner's entry for the name is not the first one that the closing thread reads.
+    // The owner's entry for the name is not the first entry that the closing thread reads.
     let before: Vec<_> = (0..12_u8).map(|other| [b'p', other]).collect();
     before.iter().for_each(|other| owner.lock(other, IS).unwrap());
     owner.lock(name, IS).unwrap();
@@ -689,7 +689,7 @@ fn adopters_are_killed_at_every_step() {
     for step in steps {
         assert!(killed > 0, "no child died at {step}");
         let killed = adopters_die_at(&path, step);
-        assert!(killed > 0, "{step}: nobody died");
+        assert!(killed > 0, "{step}: no process died");
         let _ = std::fs::remove_file(&path);
     }
 }

@@ -31,7 +31,10 @@ fn appended_records_are_read() {
         assert_eq!(entry.head, head(number as u64, Flags::LAST));
         assert_eq!(entry.next(), *lsns.get(number + 1).unwrap_or(&life.log.end()));
     }
-    assert!(life.log.end().0 > 2 * options().segment, "it went over segments and round the buffer");
+    assert!(
+        life.log.end().0 > 2 * options().segment,
+        "the log covers several segments and more than the buffer"
+    );
     assert_eq!(life.log.scan(Lsn::FIRST).count(), 200);
     for lsn in [Lsn(0), Lsn(65), Lsn(lsns[3].0 + 16), life.log.end(), Lsn(u64::MAX)] {
         assert_eq!(life.log.read(lsn).unwrap_err(), Error::NotARecord(lsn));

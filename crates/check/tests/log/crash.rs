@@ -223,7 +223,7 @@ fn a_recovery_whose_sync_failed_is_repeated() {
             drop(life);
             disk.restart(seed + 1);
             let (_, found) = recover(&disk, Mode::Full, &answered).expect(&case);
-            assert_eq!(found, answered.operations, "{case}: what was never appended");
+            assert_eq!(found, answered.operations, "{case}: operations that were not appended");
         }
     }
     assert!(trials > 200, "{trials} syncs failed");

@@ -201,7 +201,7 @@ fn a_panic_in_making_the_log_durable_leaves_a_page_that_is_written_later() {
     let dirty = || handle.dirty().unwrap().len();
     assert!(catch_unwind(AssertUnwindSafe(|| handle.clean(1))).is_err());
     assert_eq!(dirty(), 1);
-    assert_eq!((handle.clean(1), dirty()), (Ok(1), 0), "nobody writes it any more");
+    assert_eq!((handle.clean(1), dirty()), (Ok(1), 0), "it is not written any more");
 }
 
 /// A log that, once told to, ends before every record.

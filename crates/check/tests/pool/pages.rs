@@ -490,7 +490,7 @@ fn no_page_goes_out_before_its_log() {
             let image = fs::read(&scratch.0).unwrap();
             for page in image.chunks_exact(1024) {
                 let on_disk = u64::from_le_bytes(page[8..16].try_into().unwrap());
-                assert!(on_disk <= log.durable.load(SeqCst), "a page went out before its log");
+                assert!(on_disk <= log.durable.load(SeqCst), "a page was written before its log");
             }
         }
     }

@@ -221,7 +221,7 @@ fn a_path_that_is_being_removed_is_a_new_file() {
         });
         stopped.wait();
         let new = handle.file(&scratch.spec()).unwrap();
-        assert_eq!(pool.pages(new), Ok(0), "what is to be deleted was taken for it");
+        assert_eq!(pool.pages(new), Ok(0), "the old file's pages were counted");
         fill_new(&handle, new, 0);
         stopped.go_on();
         new
@@ -443,7 +443,7 @@ fn a_late_sync_does_not_affect_the_next_file() {
     let syncs = || disk.history().iter().filter(|call| **call == Operation::Sync).count();
     let before = syncs();
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
-    assert_eq!(syncs(), before + 1, "what was written is not durable");
+    assert_eq!(syncs(), before + 1, "the written pages are not durable");
 }
 
 /// A page left half changed by a dead thread is removed with its file. No callback rebuilds it.

@@ -123,7 +123,7 @@ fn a_direct_file_is_direct_in_every_process() {
     let peer = peer.handle(&thread).unwrap();
     let there = |page: &u64| pool.list().unwrap().any(|frame| frame.page.1 == *page);
     let (warm, cold) = ((0..40).find(there).unwrap(), (0..40).find(|page| !there(page)).unwrap());
-    assert_eq!(value(&peer, file, warm), Ok(warm), "a page that is there needs no file");
+    assert_eq!(value(&peer, file, warm), Ok(warm), "a page in the pool needs no file");
     let refused = value(&peer, file, cold);
     assert!(matches!(refused, Err(Error::Disk(DiskError::Unsupported(_)))), "{refused:?}");
     assert_eq!(value(&handle, file, cold), Ok(cold));

@@ -360,7 +360,7 @@ fn run(seed: u64, lies: bool) -> Outcome {
         let pages = pool.pages(file).unwrap();
         // A page whose creation failed belongs to no thread.
         if all.map.len() as u64 + SHARED + free > pages {
-            all.strange(format!("{free} of {pages} pages are free, more than nobody has"));
+            all.strange(format!("{free} of {pages} pages are free, more than have no owner"));
         }
     });
     // The contents of the disk are the same.

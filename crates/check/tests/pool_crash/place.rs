@@ -264,7 +264,7 @@ impl Work<'_> {
         self.check_after(100)
     }
 
-    /// The same after at most `deaths` deaths, each of which may lose one spare page.
+    /// The same after at most `deaths` deaths. Each death may lose one spare page.
     pub(super) fn check_after(&self, deaths: u64) -> Result<(), String> {
         for page in 0..PAGES {
             let (seen, logged) =
@@ -275,7 +275,7 @@ impl Work<'_> {
         }
         let (broken, checked) = self.log.breaches();
         if broken > 0 {
-            return Err(format!("{broken} of {checked} pages went out before their records"));
+            return Err(format!("{broken} of {checked} pages were written before their records"));
         }
         let pool = self.handle.pool();
         let (free, all) = (pool.free_pages(self.spare).unwrap(), pool.pages(self.spare).unwrap());

@@ -106,7 +106,7 @@ fn flipped_bits_are_survived() {
         let sound = Region::<Native>::from_image(&bytes).and_then(|region| region.audit());
         unsound += u64::from(sound.is_ok_and(|audit| !audit.is_sound()));
     }
-    println!("{opened} opened, of which {unsound} unsound; {refused} refused");
+    println!("{opened} opened, {unsound} of them unsound; {refused} refused");
     assert!(opened > 2_000 && refused > 2_000 && unsound > 300, "the dice are loaded");
 }
 

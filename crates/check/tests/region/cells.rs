@@ -182,7 +182,7 @@ fn freed_cells_reach_other_threads() {
             length = region.len();
         }
     }
-    assert_eq!(region.len(), length, "what one frees, another does not get");
+    assert_eq!(region.len(), length, "cells freed by one thread are not reused by another");
     assert!(region.audit().unwrap().is_sound());
 }
 

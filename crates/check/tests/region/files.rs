@@ -93,7 +93,7 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     // The child of another test also has the file open between its fork and its exec.
     let mut waits = 0..10_000;
     while view.processes()[0].alive {
-        waits.next().expect("nobody has it any more");
+        waits.next().expect("a process still has it open");
         sleep(Duration::from_millis(1));
     }
 }

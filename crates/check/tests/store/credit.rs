@@ -21,7 +21,7 @@ fn put(store: &Store<Native>, id: u64, rows: core::ops::Range<u64>) {
     store.write(|tx| rows.clone().try_for_each(|row| tx.put(&ROWS, (id, row), &value))).unwrap();
 }
 
-/// Threads that run `work` and then stay idle, and one that writes concurrently.
+/// Runs `work` in threads that then stay idle, and writes concurrently in another thread.
 fn idle(sizes: Sizes, work: fn(&Store<Native>, u64)) {
     let (over, is_over) = channel();
     thread::spawn(move || {

@@ -19,7 +19,7 @@ use latchwork_store::{Mode, Options, Store};
 use crate::dialogue::{Dialogue, Level, Role, Stage};
 use crate::roles::{Lines, OTHERS, ROWS, act_in, act_in_memory, is_of_stores_alone, set_in_memory};
 
-/// A role's name, for its owner's label.
+/// A role's name, used in its owner's label.
 fn label(role: char) -> &'static str {
     const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
     let at = role as usize - 'a' as usize;

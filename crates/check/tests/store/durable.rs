@@ -253,8 +253,8 @@ fn a_failing_transaction_makes_the_commits_it_read_durable() {
     }
 }
 
-/// If what a transaction has read cannot be made durable, its caller is told so, and the original
-/// error is kept.
+/// If the data that a transaction has read cannot be made durable, its caller gets that error, with
+/// the original error in it.
 #[test]
 fn a_failed_log_is_reported_to_readers() {
     let rejected = || Error::Rejected("it is 1".to_owned());

@@ -1,5 +1,5 @@
-//! Pages that a thread holds by intent words when it dies or fails; the limit of pages that one
-//! commit frees; and the cost of creating many tables.
+//! Page intents of a thread that dies or fails; the limit of pages freed by a commit; and the cost
+//! of creating many tables.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -147,8 +147,8 @@ fn an_open_transaction_does_not_keep_the_log() {
     }
 }
 
-/// So little history that transactions and snapshots become too old all the time. What they read is
-/// still that of a serial run.
+/// So little history that transactions and snapshots become too old all the time. Their reads
+/// still equal those of a serial run.
 #[test]
 fn every_read_equals_that_of_a_serial_run_with_little_history() {
     let shape = Shape { keys: 40, longest: 700 };

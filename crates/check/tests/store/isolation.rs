@@ -1,7 +1,7 @@
 //! Which histories each level allows: the anomalies of Hermitage (Kleppmann, github ept/hermitage)
 //! and Adya, the read-only anomaly of Fekete, O'Neil and O'Neil, the tests that Berkeley DB's fork
 //! has for its serializable snapshots (ssi001 to ssi009), and the ideas of PostgreSQL's isolation
-//! specs (src/test/isolation/specs), each of which its dialogue names.
+//! specs (src/test/isolation/specs), which the dialogues name.
 //!
 //! Of the fork's tests ssi009 is missing: several processes on a few hot rows, and verification of
 //! the store afterwards, are covered by `histories`, which also checks what they have read.

@@ -106,7 +106,7 @@ fn a_store_opens_before_undo_and_hides_open_transactions() {
 }
 
 /// A serializable transaction that reads a range with their writes waits for the rollback, and so
-/// does one that inserts a key which they inserted.
+/// does a transaction that inserts a key which they inserted.
 #[test]
 fn ranges_and_new_keys_wait_for_open_transactions() {
     let by: [fn(&mut WriteTxn<'_, '_, Native>) -> bool; 3] = [

@@ -38,7 +38,7 @@ fn add(tx: &mut WriteTxn<'_, '_, Native>, row: u64) -> Result<(), Error> {
     tx.update(&ROWS, row, |old| Some(old.unwrap_or(0) + 1)).map(drop)
 }
 
-/// What a closure does with an error of the store.
+/// How a closure returns an error of the store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Makes {
     /// Converts it by `?`.

@@ -224,8 +224,8 @@ fn a_transaction_whose_rollback_failed_is_not_retried() {
     assert!(is_free(&store, 10) && is_free(&store, 2500));
 }
 
-/// An old transaction that one checkpoint could not undo is retried by the next one: its own thread
-/// may never return, and it keeps the log.
+/// The rollback of an old transaction that failed in a checkpoint is retried by the next one: its
+/// own thread may never return, and it keeps the log.
 #[test]
 fn a_failed_rollback_of_an_old_transaction_is_retried() {
     let (disk, store) = filled_with(Sizes { history: 1 << 20, ..sizes(Mode::None) });

@@ -62,7 +62,7 @@ const KEPT: &[&str] = &[
 ];
 
 /// One process dies with a logged record that is not on its page, or with the log's latch. A second
-/// one that does background work meets that and also dies, at each step of its work.
+/// process meets that in its background work and also dies, at each step of that work.
 #[test]
 fn a_death_at_each_step_of_upkeep_blocks_no_other() {
     let place = Place::new("upkeep");

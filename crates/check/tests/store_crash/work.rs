@@ -77,7 +77,7 @@ impl Worker {
         filled.unwrap();
     }
 
-    /// Runs a transaction, or one that is rolled back.
+    /// Runs a transaction, which is committed or rolled back.
     pub(crate) fn round(&mut self) {
         let (id, next, random) = (self.id, self.next, &mut self.random);
         let mode = [Mode::None, Mode::None, Mode::None, Mode::Full][random.roll(4)];

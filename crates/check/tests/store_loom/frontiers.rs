@@ -157,8 +157,8 @@ impl Stage {
         [0, 1, 2].map(|number| Lsn(self.end.0 + number * length))
     }
 
-    /// Takes a snapshot and checks a transaction of two records, of which it sees all or nothing,
-    /// and an uncommitted record after it, which it never sees.
+    /// Takes a snapshot and checks that it sees a transaction of two records completely or not at
+    /// all, and never an uncommitted record after it.
     fn look(&self, slot: u16) {
         let taken = self.frontiers.remember(slot).unwrap();
         let [first, commit, open] = self.records();

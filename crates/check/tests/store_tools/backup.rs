@@ -32,7 +32,7 @@ fn a_copy_with_the_name_of_an_unfinished_one_is_not_removed() {
     fs::write(place.at("copy.new/being-made"), "copy").unwrap();
     store.backup(place.at("copy"), &mut |_| {}).unwrap();
     assert!(!place.at("copy.new").exists());
-    // An opened store is not removed, nor is one that a user gave such a name.
+    // An opened store is not removed, nor is a store that a user has named like a copy.
     fs::rename(place.at("copy"), place.at("other.new")).unwrap();
     fs::write(place.at("other.new/being-made"), "other").unwrap();
     drop(open(place.at("other.new")));

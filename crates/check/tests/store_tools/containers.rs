@@ -9,8 +9,7 @@ use latchwork_store::{MemoryPlace as Memory, Options, Refusal, Store};
 
 use crate::stage::{ACCOUNTS, Place, options, why};
 
-/// A process in a container: opens the store, writes its row, and waits until it is told to
-/// continue.
+/// A process in a container: opens the store, writes its row, and waits for the order to continue.
 #[test]
 fn contained() {
     let Some(place) = Place::told() else { return };

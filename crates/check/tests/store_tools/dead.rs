@@ -61,7 +61,7 @@ fn locker() {
     die();
 }
 
-/// Each request gives up before it looks for dead processes; the lock is soon granted nevertheless.
+/// Each request gives up before it looks for dead processes; the lock is still granted soon.
 #[test]
 fn a_lock_of_a_dead_process_is_released_without_a_waiter() {
     type Try = fn(&Store) -> Result<(), Error>;
@@ -125,7 +125,7 @@ fn an_unfinished_checkpoint_does_not_block_others() {
     store.verify().unwrap();
 }
 
-/// A process that cannot start threads, next to one that dies in a checkpoint.
+/// A process that cannot start threads, with a process that dies in a checkpoint.
 #[test]
 fn survivor() {
     let Some(place) = Place::told() else { return };

@@ -306,8 +306,8 @@ fn memory_that_cannot_be_joined_is_named() {
     assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
 }
 
-/// Two containers share a store's folder and have a `/dev/shm` each: memory that one of them finds
-/// in its own may be older than the other's commits.
+/// Two containers share a store's folder and have a `/dev/shm` each: the memory in one of
+/// them may be older than commits of the other container.
 #[test]
 fn memory_of_an_earlier_time_is_not_joined() {
     let place = Place::new("earlier");

@@ -32,7 +32,7 @@ fn a_log_has_what_transactions_did() {
     let kinds: Vec<_> = seen.iter().map(|record| record.kind).collect();
     let of = |kind: &str| kinds.iter().filter(|known| **known == kind).count();
     assert_eq!((of("replace"), of("insert"), of("delete")), (2, 1, 1), "{kinds:?}");
-    assert_eq!((of("restore"), of("ghost")), (1, 1), "what undoes them: {kinds:?}");
+    assert_eq!((of("restore"), of("ghost")), (1, 1), "the records that undo them: {kinds:?}");
     assert_eq!(seen.iter().filter(|record| record.commits).count(), 2);
     let first = &seen[0];
     assert_eq!((first.at, first.kind), (from, "replace"));

@@ -115,7 +115,7 @@ fn prepare_another(store: &Store, case: &str) {
     }
 }
 
-/// What remains of the store when a process is killed.
+/// The parts of the store that remain when a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
     /// Another process, which continues.

@@ -143,7 +143,7 @@ proptest! {
         let cut = separator(&left, &right);
         prop_assert!(left.as_slice() < cut && cut <= right.as_slice());
         let shorter = &cut[..cut.len() - 1];
-        prop_assert!(shorter <= left.as_slice(), "a prefix of the right key that divides, too");
+        prop_assert!(shorter <= left.as_slice(), "a shorter prefix of the right key also divides");
     }
 
     /// An inner page leads each key to the child whose keys begin at or below it.

@@ -275,7 +275,7 @@ fn threads_lose_no_record() {
                     for row in batch.iter() {
                         assert!(
                             last.is_none_or(|last| &last[..] < row.key),
-                            "a scan went backwards"
+                            "a scan moved backwards"
                         );
                         last = Some(row.key.to_vec());
                     }

@@ -206,7 +206,7 @@ impl Machine for Fenceless {
     fn relax() {}
     fn yield_now() {}
     fn wait(_: &Self::AtomicU32, _: u32, _: Option<Deadline>) -> Waited {
-        unreachable!("nobody waits")
+        unreachable!("no thread waits")
     }
     fn wake(_: &Self::AtomicU32) {}
     fn now(_: Clock) -> u64 {
@@ -219,7 +219,7 @@ impl Machine for Fenceless {
         false
     }
     fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
-        unreachable!("nobody waits")
+        unreachable!("no thread waits")
     }
     fn chain(_: &Slots<'_, Self>) -> Chain {
         0
