@@ -98,7 +98,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
             assert!(row.fast.unwrap() > least, "{json}");
         }
         assert_eq!(row.ratio.is_some(), subjects == 2 && !row.rival, "{json}");
-        assert_eq!(row.victims.is_some(), workload.ring().is_some(), "{json}");
+        assert_eq!(row.victims.is_some(), workload.cycle().is_some(), "{json}");
         assert_eq!(row.bytes_per_lock.is_some(), workload == Workload::Held, "{json}");
         let procs = if series.cell.place == Place::Processes { 2 } else { 1 };
         assert_eq!(row.procs, procs);
@@ -133,7 +133,7 @@ fn a_deadlock_is_broken_once() {
     let report = measured(Settings { trials: 3, ..tiny(&[Workload::Cycle2, Workload::Cycle100]) });
     for series in report.series {
         let outcome = &series.outcomes[0];
-        assert_eq!(outcome.rings, 3, "{series:?}");
+        assert_eq!(outcome.cycles, 3, "{series:?}");
         assert!(outcome.victims >= 3, "{series:?}");
     }
 }
@@ -209,10 +209,10 @@ fn events_that_did_not_happen_are_not_measured() {
     assert!(lacks(Workload::Weak, |_| ()).is_some(), "the fast path never fired");
     assert_eq!(lacks(Workload::Weak, |o| o.fast = 10), None);
     assert_eq!(fine().missing(&cell(Workload::Weak), Subject::BerkeleyDb), None, "it has none");
-    assert!(lacks(Workload::Cycle2, |o| o.waiters = 1).is_some(), "no ring");
-    assert!(lacks(Workload::Cycle2, |o| (o.waiters, o.rings) = (1, 1)).is_some(), "no victim");
-    assert_eq!(lacks(Workload::Cycle2, |o| (o.waiters, o.rings, o.victims) = (1, 1, 1)), None);
-    assert!(lacks(Workload::Detecting, |o| (o.rings, o.victims) = (1, 1)).is_some(), "no waiters");
+    assert!(lacks(Workload::Cycle2, |o| o.waiters = 1).is_some(), "no cycle");
+    assert!(lacks(Workload::Cycle2, |o| (o.waiters, o.cycles) = (1, 1)).is_some(), "no victim");
+    assert_eq!(lacks(Workload::Cycle2, |o| (o.waiters, o.cycles, o.victims) = (1, 1, 1)), None);
+    assert!(lacks(Workload::Detecting, |o| (o.cycles, o.victims) = (1, 1)).is_some(), "no waiters");
     assert!(lacks(Workload::Calm, |o| (o.waiters, o.victims) = (1, 1)).is_some(), "not calm");
     assert!(lacks(Workload::Held, |o| o.held = 10).is_some(), "no size");
     assert_eq!(lacks(Workload::Held, |o| (o.held, o.bytes_per_lock) = (10, Some(99.0))), None);

@@ -25,7 +25,7 @@ fn tables_fit_and_figures_are_judged() {
         assert!(line.chars().count() <= 100 && !line.contains('\u{1b}'), "{line}");
     }
     for word in
-        ["weak:", "processes", "lockmgr", "% fast", "figures", "to reach", "ring of 2 broken"]
+        ["weak:", "processes", "lockmgr", "% fast", "figures", "to reach", "cycle of 2 broken"]
     {
         assert!(stdout.contains(word), "no {word} in {stdout}");
     }

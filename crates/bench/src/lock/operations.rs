@@ -36,11 +36,11 @@ pub(crate) const RELEASED: usize = 1000;
 
 /// Runs the job. `start` returns the start time; it is called once the lock manager is open.
 pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome, Stop> {
-    let ring = job.workload.ring().unwrap_or(2);
+    let cycle = job.workload.cycle().unwrap_or(2);
     let needs = Needs {
-        locks: job.held.max(job.waiters * 2).max(RELEASED) + 4 * ring,
-        owners: job.waiters + ring + job.threads,
-        detect: job.workload.ring().is_some(),
+        locks: job.held.max(job.waiters * 2).max(RELEASED) + 4 * cycle,
+        owners: job.waiters + cycle + job.threads,
+        detect: job.workload.cycle().is_some(),
     };
     let table = T::open(job.dir.as_deref(), needs)?;
     if job.workload == Workload::Cold {
@@ -58,7 +58,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
         | Workload::OneObject
         | Workload::Zipf => rate(&table, job, plans, at)?,
         Workload::ReleaseAll => release_all(&table, job)?,
-        Workload::Cycle2 | Workload::Cycle100 => deadlocks::time(&table, job, ring)?,
+        Workload::Cycle2 | Workload::Cycle100 => deadlocks::time(&table, job, cycle)?,
         Workload::Calm | Workload::Detecting => deadlocks::beside(&table, job)?,
         Workload::Held => held(&table, job)?,
         // The other workloads need more than a lock table.

@@ -129,7 +129,7 @@ impl Workload {
     }
 
     /// The number of owners of a cycle, if the workload forms cycles.
-    pub fn ring(self) -> Option<usize> {
+    pub fn cycle(self) -> Option<usize> {
         match self {
             Self::Cycle2 | Self::Detecting => Some(2),
             Self::Cycle100 => Some(100),

@@ -94,7 +94,7 @@ pub(crate) enum Kind {
     /// Names of all workers.
     Common = 2,
     /// Names of owners that form a cycle.
-    Ring = 3,
+    Cycle = 3,
     /// Names of owners that wait all the time.
     Parked = 4,
 }
