@@ -39,15 +39,15 @@ macro_rules! laws {
 laws! {
     weak_and_strong, weak_and_strong_long: weak_against_strong;
     one_bias, one_bias_long: neighbours_under_one_bias;
-    coming_back, coming_back_long: those_who_come_back;
+    reservations, reservations_long: locks_reserved_names;
     intentions, intentions_long: intents_and_conversions;
-    upgrades, upgrades_long: upgrades_that_clash;
+    upgrades, upgrades_long: clashing_upgrades;
     cycles, cycles_long: cycle_has_one_victim;
     cycles_at_once, cycles_at_once_long: one_wait_closes_cycles;
     in_any_order, in_any_order_long: names_in_any_order;
-    giving_up, giving_up_long: some_give_up;
-    by_age, by_age_long: the_older_goes_first;
-    told_to_fail, told_to_fail_long: one_is_killed;
+    giving_up, giving_up_long: requests_end_early;
+    by_age, by_age_long: older_owners_have_priority;
+    kills, kills_long: an_owner_is_killed;
 }
 
 /// One lock at a time, mostly shared: every request ends, and no count is lost.
@@ -90,7 +90,7 @@ fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
 
 /// Each owner except owner 1 locks its own name until it is reserved; owner 1 reads. Then all
 /// request one of these names, to write or to read.
-fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
+fn locks_reserved_names(schedule: Schedule) -> Result<(), String> {
     let once = |life: &Life<'_>, name: usize, writes: bool| {
         if life.lock(name, if writes { X } else { S }, Wait::Detect) {
             life.use_it(name, writes);
@@ -146,7 +146,7 @@ fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
 }
 
 /// All read, then all request to write: all but one are refused.
-fn upgrades_that_clash(schedule: Schedule) -> Result<(), String> {
+fn clashing_upgrades(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
     let book = plan.run(|life| {
         if !life.lock(0, S, Wait::Detect) {
@@ -235,7 +235,7 @@ fn names_in_any_order(schedule: Schedule) -> Result<(), String> {
 }
 
 /// Deadlines, polls and cancellations: no other owner is kept waiting by them.
-fn some_give_up(schedule: Schedule) -> Result<(), String> {
+fn requests_end_early(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
     plan.run(|life| {
         for _ in 0..3 {
@@ -268,7 +268,7 @@ fn some_give_up(schedule: Schedule) -> Result<(), String> {
 }
 
 /// Ordered by age, no cycle can form, so no detection is needed.
-fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
+fn older_owners_have_priority(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
     let wait = if (schedule.0 / 2).is_multiple_of(2) { Wait::Die } else { Wait::Wound };
     plan.run(|life| {
@@ -287,7 +287,7 @@ fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
 
 /// One owner waits for a lock of another, which kills it and then waits for its locks: the victim's
 /// wait fails, whether it sleeps already or is about to.
-fn one_is_killed(schedule: Schedule) -> Result<(), String> {
+fn an_owner_is_killed(schedule: Schedule) -> Result<(), String> {
     let plan = Plan { owners: 2, ..Plan::new(schedule, shared::modes()) };
     let victim: Cell<Option<OwnerId>> = Cell::default();
     let book = plan.run(|life| {

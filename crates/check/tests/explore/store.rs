@@ -230,7 +230,7 @@ const CHECKPOINTS: Odd = Odd { budget: 2 << 10, ..PLAIN };
 
 laws! {
     accounts_add_up, accounts_add_up_long: TRANSFERS, PLAIN, tally: tally.again > 20;
-    beside_checkpoints, beside_checkpoints_long: TRANSFERS, CHECKPOINTS, tally: tally.again > 20;
+    with_checkpoints, with_checkpoints_long: TRANSFERS, CHECKPOINTS, tally: tally.again > 20;
     serial, serial_long: AT_RANDOM, PLAIN, tally: tally.again > 20 && tally.reads > 20 * SHORT;
     no_phantoms, no_phantoms_long: PHANTOMS, PLAIN, tally: tally.reads > 10 * SHORT;
     no_skew, no_skew_long: SKEW, PLAIN, tally: tally.again > 20;
