@@ -1,5 +1,5 @@
 // Package latchwork is a store that several processes write at the same time and that survives the
-// death of any of them: the Go face of the C library.
+// death of any of them. This is the Go binding of the C library.
 //
 //	store, err := latchwork.Open("visits", nil)
 //	visits, err := latchwork.NewTable("visits", "str", "u64")
@@ -114,9 +114,9 @@ func Open(path string, options *Options) (*Store, error) {
 	return &Store{store}, nil
 }
 
-// Close closes the store. Transactions, snapshots and rows that are open go on, and the store is
+// Close closes the store. Open transactions, snapshots and rows can still be used, and the store is
 // closed when the last of them has ended. While a call of another goroutine uses the store it stays
-// open, and Close returns ErrBusy; no call may begin beside Close.
+// open, and Close returns ErrBusy; no call may begin concurrently with Close.
 func (s *Store) Close() error {
 	var why *C.lw_error
 	code := C.lw_close(s.c, &why)

@@ -419,7 +419,7 @@ func countForEver(path string, options *Options) {
 	os.Exit(1)
 }
 
-// Tables that a program in Rust has written: see scripts/go.
+// Reads tables written by a program in Rust: see scripts/go.
 func TestTablesAreSharedWithRust(t *testing.T) {
 	path := os.Getenv("LATCHWORK_RUST_STORE")
 	if path == "" {

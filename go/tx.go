@@ -73,7 +73,7 @@ func (o *TxOptions) get() (flags, mode, period C.uint32_t, ms C.uint64_t) {
 // errors of the C functions of the same names.
 type Tx struct{ c *C.lw_txn }
 
-// What a body that failed without an error of the library ends its attempt with.
+// Ends the attempt of a body that failed without an error of the library.
 const foreign = math.MaxInt32
 
 // Write runs a function as a transaction until it commits. After a deadlock and whatever else is

@@ -1,5 +1,5 @@
 // The program crates/latchwork/examples/languages.rs in C++: writes the same tables, and checks
-// those that the program in Rust has written.
+// the tables of the program in Rust.
 #include "check.hpp"
 
 #include <cstring>

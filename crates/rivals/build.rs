@@ -1,4 +1,4 @@
-//! Looks for the headers of Berkeley DB 5.3, and compiles the shims if they are there.
+//! Looks for the headers of Berkeley DB 5.3, and compiles the shims if they exist.
 
 use std::path::Path;
 

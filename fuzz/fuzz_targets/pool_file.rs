@@ -1,7 +1,7 @@
 //! Arbitrary bytes as a file of pages.
 //!
-//! An input is a list of changes to a sound file, 3 bytes each: where, and what. One that begins
-//! with 0xff is the whole file.
+//! An input is a list of changes to a sound file, 3 bytes each: a place and a value. An input that
+//! begins with 0xff is the whole file.
 
 #![no_main]
 

@@ -1,7 +1,7 @@
-//! Arbitrary bytes as a page of a tree, and as a change that the log has of one.
+//! Arbitrary bytes as a page of a tree, and as a logged change of a page.
 //!
-//! An input is a list of changes to a sound page, 10 bytes each: where, and what. One that begins
-//! with 0xff is the whole page, one that begins with 0xfe a payload.
+//! An input is a list of changes to a sound page, 10 bytes each: a place and a value. An input that
+//! begins with 0xff is the whole page; with 0xfe, a payload.
 
 #![no_main]
 

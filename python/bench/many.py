@@ -1,4 +1,4 @@
-"""Eight processes: counters of which one is killed each 100 ms, and a queue."""
+"""Eight processes: counters, with a process killed each 100 ms, and a queue."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 PROCESSES = 8
 SLOT = struct.Struct("<Q")
 
-# Each program counts what it was told to be done in its slot of a shared file, so that what a killed
-# process has done is known.
+# Each program counts its acknowledged operations in its slot of a shared file, which outlives a killed
+# process.
 COMMON = """
 import mmap, os, struct, sys
 folder, me = sys.argv[1], int(sys.argv[2])
@@ -140,7 +140,7 @@ def counters(folder: Path, arguments: Any) -> Iterator[dict[str, Any]]:
             rates[subject].append((crew.all() - before) / (time.perf_counter() - start))
             crew.end()
             said, found = crew.all(), total(subject, crew.folder)
-            # A killed process may have done one that it was not told of.
+            # A killed process may have done one unacknowledged operation.
             lost, doubled = max(0, said - found), max(0, found - said - kills - PROCESSES)
             old = faults.get(subject, (0, 0))
             faults[subject] = (old[0] + lost, old[1] + doubled)
@@ -215,7 +215,7 @@ def lost(folder: Path, seconds: float) -> str:
         victim = rng.randrange(PROCESSES)
         crew.kill(victim)
         with latchwork.open(crew.folder / "store", mode="none") as db:
-            # It goes on behind the last one that it has put.
+            # The new process continues after the last value that was put.
             SLOT.pack_into(crew.slots, 8 * victim, db["put"].get(victim, 0))
         crew.workers[victim] = crew.start(victim)
     crew.end()

@@ -1,4 +1,4 @@
-"""Measures the package beside its rivals, in one run, in turns.
+"""Compares the package with its rivals, in one run, in turns.
 
 Each row is the median of the rounds of both sides; `spread` is (largest - smallest) / median, in
 percent, ours/theirs. A row says `noisy` if a spread is above 15 %. Times are of one call."""
@@ -20,7 +20,7 @@ import single
 
 @dataclass
 class Row:
-    """A figure: what was measured on both sides, and what it should be."""
+    """A figure: the values of both sides, and the goal."""
 
     name: str
     unit: str
@@ -76,7 +76,7 @@ class Row:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the work: what is printed says little")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work: the figures mean little")
     parser.add_argument("--only", metavar="NAMES", help=f"some of {', '.join(BENCHES)}, with commas")
     parser.add_argument("--json", action="store_true", help="a JSON line for each row")
     parser.add_argument("--wheel", type=Path, help="the wheel whose size is a row")

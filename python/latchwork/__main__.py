@@ -1,4 +1,4 @@
-"""The command `latchwork`, of which `store` is the part for stores: `python -m latchwork store tables FOLDER`."""
+"""The command `latchwork store`: `python -m latchwork store tables FOLDER`."""
 
 from __future__ import annotations
 

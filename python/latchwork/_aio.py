@@ -177,7 +177,7 @@ class Aio:
                 raise Deadline(text) from failed
             if not tx.restart():
                 await _run(tx.begin())
-            # The lock that it failed of may be another task's, which goes on first.
+            # The lock may belong to another task of this loop, which must run first.
             await asyncio.sleep(0)
 
     def transaction(self, **options: Any) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What can go wrong. Each class says in `retryable` whether the same transaction may succeed if it is run again."""
+"""Errors. `retryable` of a class is true if the same transaction may succeed when it is run again."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class Damaged(Error):
 
 
 class CommitUnknown(Error):
-    """The transaction is committed; whether a crash of the machine takes it back is not known. Do not run it again."""
+    """The transaction is committed; whether it survives a crash of the machine is not known. Do not run it again."""
 
 
 class ReadsUnknown(Error):
-    """What the transaction has read may be taken back by a crash of the machine. Do not act on it."""
+    """Data that the transaction has read may be lost in a crash of the machine. Do not act on it."""
 
 
 class Full(Error):

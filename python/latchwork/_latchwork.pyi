@@ -25,7 +25,7 @@ _Table: TypeAlias = str | Table
 
 @final
 class Table:
-    """A table of a store: a mapping in the order of its keys, of which each call is a transaction."""
+    """A table of a store: a mapping in the order of its keys. Each call is a transaction."""
 
     @property
     def name(self) -> str: ...
@@ -175,7 +175,7 @@ class Rows(Iterator[Any]):
 
 @final
 class Transaction:
-    """A transaction: use `Store.write`, or `Store.begin` for one that is not tried again."""
+    """A transaction. `Store.write` retries it after a conflict; `Store.begin` does not."""
 
     def __getitem__(self, table: _Table, /) -> TransactionTable: ...
     def get(self, table: _Table, key: _Part, default: Any = None, /) -> Any: ...

@@ -1,4 +1,4 @@
-"""The store: what is written in Python around the compiled part."""
+"""The Python part of the store, around the compiled one."""
 
 from __future__ import annotations
 

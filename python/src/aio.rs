@@ -23,7 +23,7 @@ use crate::transaction::patience;
 use crate::turn::{Taken, Turn};
 use crate::values::{self, Refusal};
 
-/// What a call has found.
+/// The result of a call.
 enum Found {
     Nothing,
     Value(Option<Vec<u8>>),
@@ -140,11 +140,11 @@ impl PyCall {
                 *stage = Stage::Waits(soon, set.unbind(), future.clone().unbind());
                 return Ok(Some(future));
             }
-            // It was woken meanwhile.
+            // It was woken in between.
         }
     }
 
-    /// What it has found, when it has ended.
+    /// The result, when the call has ended.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let found = self.ended.take_now(py, "call")?.take();
         let found = found.ok_or_else(|| misuse(py, "the call has not ended".to_owned()))?;
@@ -295,7 +295,7 @@ impl PyAsyncTransaction {
         }
     }
 
-    /// Rolls it back at once: what it has read may not be durable.
+    /// Rolls back at once: the records that were read may not be durable.
     fn drop(&self, py: Python<'_>) -> PyResult<()> {
         let tx = self.take(py)?.tx.take();
         py.detach(|| drop(tx));

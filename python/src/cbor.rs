@@ -307,7 +307,7 @@ fn take_all<'py>(
     count: usize,
     depth: usize,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-    // Each has a byte at least: what is said is not believed.
+    // Each item takes at least one byte, so a larger count is not believed.
     let mut all = Vec::with_capacity(count.min(from.len()));
     for _ in 0..count {
         all.push(take(py, from, depth + 1)?);
@@ -365,7 +365,7 @@ pub(crate) enum Number {
     Float(f64),
 }
 
-/// What the bytes of a value that `number_of` refuses are, for an error.
+/// Names the type of a value that `number_of` refuses, for an error.
 pub(crate) fn name_of(bytes: &[u8]) -> &'static str {
     match bytes.first() {
         Some(0xf6) => "None",

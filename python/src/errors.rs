@@ -160,6 +160,6 @@ pub(crate) fn raise(py: Python<'_>, why: Error) -> PyErr {
         inner if is_forked(inner) => "Forked",
         _ => "Error",
     };
-    // What aborted the transaction is what the caller acts on; the text says both.
+    // The cause of the abort decides what the caller does; the text has both.
     of_class(py, class, why.to_string(), facts)
 }

@@ -71,8 +71,8 @@ fn _latchwork(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(tools::copy, module)?)
 }
 
-/// Runs the program `latchwork` with these arguments, of which the first is its name. Returns its
-/// exit code.
+/// Runs the program `latchwork` with these arguments, beginning with its name. Returns its exit
+/// code.
 #[pyfunction]
 #[pyo3(name = "_command")]
 fn command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {

@@ -20,7 +20,7 @@ const MANY: usize = 4096;
 /// After so many bytes no more records are read at a time.
 const BYTES: usize = 1 << 20;
 
-/// What an iterator gives.
+/// The items of an iterator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Keys,

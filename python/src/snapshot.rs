@@ -75,7 +75,7 @@ impl PySnapshot {
         Ok(Self { kept: Turn::new(kept), closed, forks: process::forks(), db: db.clone_ref(py) })
     }
 
-    /// Whether an iterator on it may go on.
+    /// Checks that an iterator on it may continue.
     #[inline]
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         // Relaxed: a thread that has closed it sees that it did, and another one may be late.
@@ -85,7 +85,7 @@ impl PySnapshot {
         }
     }
 
-    /// The snapshot, for a call.
+    /// The snapshot, for use in a call.
     #[inline]
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Reading<'_>> {
         // A thread that the child does not have may have it: so this comes first.

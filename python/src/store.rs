@@ -83,7 +83,7 @@ impl Db {
         self.slot(py)
     }
 
-    /// The store, for a call.
+    /// The store, for use in a call.
     #[inline]
     pub(crate) fn store(&self, py: Python<'_>) -> PyResult<Store> {
         let store = self.slot(py)?.store.read().unwrap_or_else(PoisonError::into_inner);

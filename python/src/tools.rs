@@ -1,4 +1,4 @@
-//! What is going on in a store, as lists and dicts, and copies of it.
+//! The activity of a store as lists and dicts, and copies of it.
 
 use std::path::PathBuf;
 
@@ -115,7 +115,7 @@ fn backup<'py>(py: Python<'py>, store: &Store, to: &PathBuf) -> PyResult<Dict<'p
     Ok(dict)
 }
 
-/// What the store says of itself: `stats`, `processes`, `locks` or `tables`.
+/// Information about the store: `stats`, `processes`, `locks` or `tables`.
 #[pyfunction]
 #[pyo3(name = "_look")]
 pub(crate) fn look<'py>(py: Python<'py>, db: &Db, what: &str) -> PyResult<Bound<'py, PyAny>> {

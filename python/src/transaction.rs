@@ -115,7 +115,7 @@ impl PyTransaction {
         self.run.load(Ordering::Relaxed)
     }
 
-    /// Whether an iterator that was made in a run may go on.
+    /// Checks that an iterator of this run may continue.
     #[inline]
     pub(crate) fn check(&self, py: Python<'_>, run: u64) -> PyResult<()> {
         match self.run() == run {

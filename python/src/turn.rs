@@ -1,4 +1,4 @@
-//! An object that one thread uses at a time, which may be sent to others.
+//! An object that one thread at a time uses, and that may be sent to other threads.
 //!
 //! A second use by the thread that has it is an error and no deadlock: a finalizer or a codec may
 //! run Python in the middle of a call.
@@ -18,8 +18,7 @@ pub(crate) struct Turn<T> {
     of: UnsafeCell<T>,
 }
 
-// SAFETY: `of` is reached only through `Taken`, of which there is one at a time, and `T` may be
-// sent.
+// SAFETY: `of` is reached only through `Taken`, which exists at most once, and `T` may be sent.
 unsafe impl<T: Send> Sync for Turn<T> {}
 
 pub(crate) struct Taken<'t, T>(&'t Turn<T>);
@@ -36,7 +35,7 @@ impl<T> Turn<T> {
     #[inline]
     pub(crate) fn try_take(&self) -> Option<Taken<'_, T>> {
         let me = process::thread();
-        // Acquire: synchronizes with the Release in `drop`: what the last holder did is seen.
+        // Acquire: synchronizes with the Release in `drop`: the last holder's stores are visible.
         let taken = self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
         // Built only if it was taken: dropping a `Taken` gives the object back.
         taken.is_ok().then(|| Taken(self))

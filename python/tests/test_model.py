@@ -35,7 +35,7 @@ ORDER = (type(None), bytes, str, tuple, int, float, bool, uuid.UUID)
 
 
 def order(key: Any) -> Any:
-    """What keys are ordered by: their type, and their value."""
+    """Returns the sort key of a key: its type, then its value."""
     if isinstance(key, tuple) and len(key) > 1:
         return [order_of(part) for part in key]
     return [order_of(key)]
@@ -187,7 +187,7 @@ TestTableIsADict.settings = settings(
 
 
 class Serial(RuleBasedStateMachine):
-    """Transactions of several threads: what each has read is what some serial order lets it read."""
+    """Transactions of several threads: their reads are those of some serial order."""
 
     @initialize()
     def begin(self) -> None:

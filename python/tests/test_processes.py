@@ -133,7 +133,7 @@ COUNTER = """
     while True:
         number += 1
         def work(tx):
-            # What a killed process has done is known by its own record, of the same transaction.
+            # The process's own record, of the same transaction, shows what it did before it was killed.
             tx[t].add(number % 7)
             tx[t].add("all")
             tx[own][me] = number
@@ -197,7 +197,7 @@ def test_kill_9(folder: Path, tmp_path: Path, seed: int) -> None:
         assert counters.get("all", 0) == total > 0
         assert sum(counters.get(i, 0) for i in range(7)) == total
         for me in range(8):
-            # A call that has returned was counted; one that was killed may have been.
+            # A call that has returned was counted; a killed call may have been.
             plain = counters.get(("plain", me), 0)
             assert said[me] <= plain <= said[me] + kills + 1
         done, left = list(snapshot["done"]), list(snapshot["queue"])

@@ -1,4 +1,4 @@
-"""What the package refuses, and what its errors say."""
+"""Calls that the package refuses, and the texts of their errors."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_iterators_end_with_what_they_read_through(db: latchwork.Store) -> None:
     for iterator in (rows, values):
         with pytest.raises(latchwork.Closed):
             next(iterator)
-    # A run that is repeated, and one that has committed.
+    # A repeated run, and a committed run.
     left: list[Any] = []
 
     def work(tx: latchwork.Transaction) -> None:
@@ -280,7 +280,7 @@ def test_lengths_of_keys(db: latchwork.Store) -> None:
         return True
 
     def size(part: Any) -> int:
-        # The longest text that has room beside the part.
+        # The longest text that fits next to the part.
         room = next(count for count in range(latchwork.MAX_KEY, 0, -1) if fits(("x" * count, part)))
         return latchwork.MAX_KEY - 2 - room
 

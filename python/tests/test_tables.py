@@ -236,7 +236,7 @@ def test_large_ranges(db: latchwork.Store) -> None:
     assert list(t.range(5000, 15_000, reverse=True, limit=6000)) == [(i, i * i) for i in range(14_999, 8999, -1)]
     rows = t.items()
     assert next(rows) == (0, 0)
-    # The iterator's snapshot does not see what is written meanwhile.
+    # The iterator's snapshot does not see concurrent writes.
     t.clear()
     assert sum(1 for _ in rows) == 19_999 and len(t) == 0
     t["long"] = b"x" * 3_000_000
@@ -269,7 +269,7 @@ def test_closed_and_refused(folder: object, db: latchwork.Store) -> None:
     for call in (lambda: t["k"], lambda: db.snapshot(), lambda: t.put("k", 2), lambda: db.begin(), lambda: db.sync()):
         with pytest.raises(latchwork.Closed):
             call()
-    # What was begun before goes on, and keeps the store open.
+    # Open snapshots and iterators still work, and keep the store open.
     assert snapshot["t"] if False else snapshot.get(t, "k") == 1
     assert list(rows) == [("k", 1)]
     snapshot.close()

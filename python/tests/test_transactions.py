@@ -115,7 +115,7 @@ def test_conflicts(db: latchwork.Store) -> None:
     with pytest.raises(latchwork.Conflict) as found:
         tx[t]["k"] = 2
     assert found.value.retryable and found.value.table == "t"
-    # What failed stays failed until it is restarted.
+    # A failed transaction stays failed until it is restarted.
     with pytest.raises(latchwork.Conflict):
         tx.commit()
     with pytest.raises(latchwork.Deadline) as late:

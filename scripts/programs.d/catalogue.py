@@ -1,4 +1,4 @@
-"""The programs: what each exercises, what it needs, and how it is run once.
+"""The programs: the locks each exercises, its requirements, and how it is run once.
 
 A function here runs its program one time and returns a figure (higher is better) and an outcome (a
 text that must be the same in every run on either side), or raises Bad. The figure is the program's
@@ -117,7 +117,7 @@ def db_bench(t):  # its own throughput
     return found(r"^readrandom .* (\d+) ops/sec", said), f"{keys:.0f} found"
 
 
-# ---- reader-writer locks, recursive mutexes, mutexes nobody else wants ----
+# ---- reader-writer locks, recursive mutexes, mutexes without contention ----
 
 def kyoto(name, manager, file, count):
     @program(name, "Kyoto Cabinet: rwlocks and mutexes", "op/s",

@@ -20,7 +20,7 @@ class Bad(Exception):
 
 
 class Trial:
-    """Commands run in an empty directory, with ../base beside it for what is made once per
+    """Commands run in an empty directory, with ../base for files that are made once per
     program, and ../../text and ../../binary as input."""
 
     def __init__(self, place, prefix, short, timeout):
@@ -63,7 +63,7 @@ class Trial:
         return self.finish(self.start(command, **how), expect)
 
     def until(self, ready, job):
-        """Waits until a server is ready; one that ends before that, or never is, is Bad."""
+        """Waits until a server is ready; a server that ends before that, or never is ready, is Bad."""
         while not ready():
             if job.poll() is not None or time.monotonic() > job.started + self.timeout:
                 self.finish(job, expect=())
@@ -97,7 +97,7 @@ class Trial:
         return h.hexdigest()[:16]
 
     def close(self):
-        """Ends whatever still runs: what hangs, and what a dead program left behind."""
+        """Kills all processes that still run: hanging ones, and children of ended programs."""
         for job in self.jobs:
             for pid in {pid for pid, _ in members(job.pid)}:
                 with contextlib.suppress(ProcessLookupError):
@@ -130,7 +130,7 @@ def fields(stat):
 
 
 def found(pattern, text):
-    """The last number a program printed there; one that prints no result has failed."""
+    """The last number that a program printed there; a program without a result has failed."""
     hits = re.findall(pattern, text, re.M)
     if not hits:
         raise Bad(f"prints nothing like {pattern!r}")

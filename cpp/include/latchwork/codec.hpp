@@ -33,7 +33,7 @@
 
 namespace lw {
 
-// What is read from the front of bytes that were stored.
+// Reads values from the front of stored bytes.
 class reader {
 public:
     explicit reader(bytes_view from) noexcept : from_(from) {}

@@ -42,7 +42,7 @@ inline constexpr std::size_t width_of = no_width;
 template <class T>
 inline constexpr std::size_t width_of<T, std::void_t<decltype(codec<T>::width)>> = codec<T>::width;
 
-// What parts of a tuple, pair or struct have in common.
+// Properties of all parts of a tuple, pair or struct.
 template <class... Parts>
 struct parts {
     static constexpr std::size_t width = ((width_of<Parts> == no_width) || ...)

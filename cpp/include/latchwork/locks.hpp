@@ -134,7 +134,7 @@ private:
 
 // An owner of locks: a transaction, or a task. It may move between threads with its locks; one
 // thread uses it at a time. The destructor releases its locks, and so does the death of its
-// process. A wait that would complete a deadlock throws lw::conflict in one of the owners; that one
+// process. A wait that would complete a deadlock throws lw::conflict in one of the owners, which
 // releases its locks and begins again.
 template <class Modes = granular>
 class owner {
@@ -142,7 +142,7 @@ public:
     struct options {
         // Victims of deadlocks are the owners with the lowest priority; 0 is 100.
         std::uint32_t priority = 0;
-        // What `age` returned at an earlier attempt of the same task, so that it is not the victim
+        // The result of `age` at an earlier attempt of the same task, so that it is not the victim
         // again.
         std::uint64_t age = 0;
         const char *label = nullptr;

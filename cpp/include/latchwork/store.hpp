@@ -61,7 +61,7 @@ struct close_store {
 using store_handle = std::unique_ptr<lw_store, close_store>;
 using attempts_handle = std::unique_ptr<lw_attempts, free_with<lw_attempts_free>>;
 
-// What a body has returned, until the commit.
+// The result of a body, kept until the commit.
 template <class Result>
 struct outcome {
     static_assert(!std::is_reference_v<Result>, "a body returns a value, not a reference");
@@ -84,7 +84,7 @@ struct outcome<void> {
     void take() {}
 };
 
-// What lw_attempts_end gets for an exception that is no error of the library.
+// Passed to lw_attempts_end for an exception that is not an error of the library.
 inline constexpr int foreign_exception = std::numeric_limits<int>::max();
 
 }  // namespace detail

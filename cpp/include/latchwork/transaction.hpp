@@ -89,7 +89,7 @@ std::optional<owned<V>> get(typename Calls::object *of, const table<K, V> &table
     return found;
 }
 
-// What snapshots and transactions have in common.
+// The common calls of snapshots and transactions.
 template <class Calls>
 class reads {
 public:

@@ -8,7 +8,7 @@ use latchwork_machine::Padded;
 use crate::latch::{Exclusive, Shared};
 use crate::measure::{Case, Part, Sample};
 use crate::stats::fairness;
-use crate::team::{self, Conduct, EXCLUSIVE, Load, SHARED, Seat, Tally};
+use crate::team::{self, Conduct, EXCLUSIVE, Load, SHARED, Slot, Tally};
 use crate::work::{Extent, Random, Section, compute};
 use crate::{Fault, Role};
 
@@ -79,14 +79,14 @@ impl<L: Shared> Contest<L> {
 }
 
 impl<L: Shared> Load for Contest<L> {
-    fn work(&self, seats: &[Seat], number: usize) -> Tally {
-        let seat = &seats[number];
-        let neighbour = &seats[(number + 1) % seats.len()];
-        let alone = seats.len() == 1;
+    fn work(&self, slots: &[Slot], number: usize) -> Tally {
+        let slot = &slots[number];
+        let neighbour = &slots[(number + 1) % slots.len()];
+        let alone = slots.len() == 1;
         let mut tally = Tally::new();
         let mut random = Random::new(number);
         let (mut writes, mut reads) = (0u64, 0u64);
-        while let Some(measured) = seat.go_on() {
+        while let Some(measured) = slot.go_on() {
             let is_write = u64::from(random.any()) < self.threshold;
             let sampled = if is_write {
                 writes.is_multiple_of(self.writes_per_sample)
@@ -98,15 +98,15 @@ impl<L: Shared> Load for Contest<L> {
                 let busy = self.section.occupied() || (!alone && neighbour.engaged());
                 tally.busy += u64::from(busy);
             }
-            seat.engage();
+            slot.engage();
             if is_write {
                 writes += 1;
                 self.write(&mut tally, sampled && measured);
-                seat.count(EXCLUSIVE);
+                slot.count(EXCLUSIVE);
             } else {
                 reads += 1;
                 self.read(&mut tally, sampled && measured);
-                seat.count(SHARED);
+                slot.count(SHARED);
             }
             compute(random.around(self.outside));
         }

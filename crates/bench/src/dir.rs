@@ -1,7 +1,7 @@
 //! Temporary directories. They are removed even if their process was killed.
 //!
 //! A directory is locked as long as its process lives. An unlocked directory was left by a process
-//! that was interrupted or killed; the next process that creates one beside it locks and removes
+//! that was interrupted or killed; the next process that creates one next to it locks and removes
 //! it. A new directory can therefore be removed before its creator has locked it. The creator then
 //! makes another one.
 
@@ -110,12 +110,12 @@ mod tests {
         let held = File::open(base.path().join(left[1])).unwrap();
         held.lock().unwrap();
         let first = Dir::new(Some(base.path())).unwrap();
-        assert!(!there(left[0]), "nobody held it");
+        assert!(!there(left[0]), "it had no holder");
         assert!(there(left[1]), "it is held");
         assert!(others.iter().all(|name| there(name)) && there("latchwork-bench-7-2/store"));
         drop(held);
         let second = Dir::new(Some(base.path())).unwrap();
-        assert!(!there(left[1]), "nobody holds it any more");
+        assert!(!there(left[1]), "it has no holder any more");
         assert!(first.path().exists() && second.path().exists(), "those of one process");
         let path = first.path().to_owned();
         drop(first);

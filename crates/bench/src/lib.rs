@@ -2,8 +2,8 @@
 //!
 //! Our latches and the rivals run in one program, in turn. A run visits all cells (a workload and a
 //! number of threads) and in each cell all subjects. Each run starts with another subject; every
-//! second run goes backwards. Reported values are medians over the runs. A reported ratio is the
-//! median of the ratios within each run, so a machine that is slow for a while is slow for both
+//! second run has the reverse order. Reported values are medians over the runs. A reported ratio is
+//! the median of the ratios within each run, so a machine that is slow for a while is slow for both
 //! sides. Each row states the spread of its runs and whether the spread makes it invalid.
 //!
 //! | workload | threads | a section | between sections |

@@ -79,7 +79,7 @@ pub(crate) fn shared<L: Shared>(case: &Case<'_>) -> Result<Sample, Fault> {
     }
 }
 
-/// Operations between two readings of the clock: about 10 us, of which the clock takes 25 ns.
+/// Operations between two readings of the clock: about 10 us, including 25 ns for the clock.
 const BATCH: u32 = 1000;
 
 /// One thread, in batches. Its caller is a second, sleeping thread, without which glibc would skip

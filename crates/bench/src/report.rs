@@ -55,7 +55,7 @@ pub struct Step<'a> {
 }
 
 /// The order in which `count` subjects are measured in a run. Each run starts with another subject
-/// and every second run goes backwards, so no subject always follows the same neighbour.
+/// and every second run is in reverse, so no subject always follows the same neighbour.
 pub fn order(count: usize, run: usize) -> Vec<usize> {
     let forwards = |i| (run + i) % count;
     let backwards = |i| (run % count + count - i) % count;
@@ -162,7 +162,7 @@ impl Report {
         self.series.iter().find(fits)
     }
 
-    /// The rival with the highest median throughput beside `series`.
+    /// The rival with the highest median throughput in the cell of `series`.
     pub fn best_rival(&self, series: &Series) -> Option<&Series> {
         let beside = |s: &&Series| s.rival && s.cell == series.cell && s.role == series.role;
         let speed = |s: &&Series| median(&s.ops_per_s);

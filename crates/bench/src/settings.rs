@@ -1,10 +1,10 @@
-//! What to measure, how long and how often.
+//! The selection of workloads, how long and how often they are measured.
 
 use std::time::Duration;
 
 use crate::Bench;
 
-/// What to measure, how long and how often.
+/// The workloads to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The workloads.

@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Fault;
 
-/// The phases of a seat. Zero, the first phase, is the warm-up.
+/// The phases of a slot. Zero, the first phase, is the warm-up.
 const MEASURING: u8 = 1;
 const STOP: u8 = 2;
 
@@ -27,7 +27,7 @@ pub(crate) const SHARED: usize = 1;
 
 /// The cache lines of one thread.
 #[derive(Default)]
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     done: Padded<Count>,
     phase: Padded<AtomicU8>,
 }
@@ -39,7 +39,7 @@ struct Count {
     engaged: AtomicU64,
 }
 
-impl Seat {
+impl Slot {
     /// Whether to continue, and whether the next operation is measured.
     #[inline]
     pub(crate) fn go_on(&self) -> Option<bool> {
@@ -65,7 +65,7 @@ impl Seat {
         self.done.engaged.store(0, Relaxed);
     }
 
-    /// Whether the thread of this seat waits for the latch or holds it.
+    /// Whether the thread of this slot waits for the latch or holds it.
     pub(crate) fn engaged(&self) -> bool {
         self.done.engaged.load(Relaxed) != 0
     }
@@ -114,8 +114,8 @@ impl Tally {
 
 /// The work of a team.
 pub(crate) trait Load: Send + Sync + 'static {
-    /// The work of thread `number` until its seat stops it.
-    fn work(&self, seats: &[Seat], number: usize) -> Tally;
+    /// The work of thread `number` until its slot stops it.
+    fn work(&self, slots: &[Slot], number: usize) -> Tally;
 }
 
 /// The parameters of a run of a team.
@@ -140,18 +140,18 @@ pub(crate) struct Window {
 
 /// Runs a team. The threads of a stuck team are leaked, because nothing can end them.
 pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Window, Fault> {
-    let seats: Arc<[Seat]> = (0..how.threads).map(|_| Seat::default()).collect();
+    let slots: Arc<[Slot]> = (0..how.threads).map(|_| Slot::default()).collect();
     let start = Arc::new(Barrier::new(how.threads + 1));
     let (finished, results) = mpsc::channel();
     let cpus = if how.pin { allowed_cpus()? } else { Vec::new() };
     for number in 0..how.threads {
-        let (load, seats, start) = (Arc::clone(load), Arc::clone(&seats), Arc::clone(&start));
+        let (load, slots, start) = (Arc::clone(load), Arc::clone(&slots), Arc::clone(&start));
         let finished = finished.clone();
         let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
         let work = move || {
             let pinned = cpu.map_or(Ok(()), pin_to);
             start.wait();
-            let tally = load.work(&seats, number);
+            let tally = load.work(&slots, number);
             // The team was given up.
             let _ = finished.send(pinned.map(|()| tally));
         };
@@ -162,19 +162,19 @@ pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Windo
 
     start.wait();
     thread::sleep((how.window / 10).max(Duration::from_millis(2)));
-    set_phase(&seats, MEASURING);
-    let (from, before) = snapshot(&seats, how.window);
+    set_phase(&slots, MEASURING);
+    let (from, before) = snapshot(&slots, how.window);
     let (mut to, mut after);
     loop {
         thread::sleep(how.window);
-        (to, after) = snapshot(&seats, how.window);
+        (to, after) = snapshot(&slots, how.window);
         let sum = |done: &[[u64; 2]], kind: usize| done.iter().map(|d| d[kind]).sum::<u64>();
         let happened = |kind: &usize| sum(&after, *kind) > sum(&before, *kind);
         if how.wanted.iter().all(happened) || from.elapsed() > how.patience {
             break;
         }
     }
-    set_phase(&seats, STOP);
+    set_phase(&slots, STOP);
 
     let mut tally = Tally::new();
     let until = Instant::now() + how.patience;
@@ -194,18 +194,18 @@ pub(crate) fn conduct<W: Load>(load: &Arc<W>, how: &Conduct<'_>) -> Result<Windo
     Ok(Window { lasted: to - from, done, tally })
 }
 
-fn set_phase(seats: &[Seat], phase: u8) {
-    for seat in seats {
-        seat.phase.store(phase, Relaxed);
+fn set_phase(slots: &[Slot], phase: u8) {
+    for slot in slots {
+        slot.phase.store(phase, Relaxed);
     }
 }
 
 /// All counters with the time of reading. Repeated if the conductor was descheduled in between.
-fn snapshot(seats: &[Seat], window: Duration) -> (Instant, Vec<[u64; 2]>) {
+fn snapshot(slots: &[Slot], window: Duration) -> (Instant, Vec<[u64; 2]>) {
     let mut tries = 0;
     loop {
         let start = Instant::now();
-        let done = seats.iter().map(Seat::done).collect();
+        let done = slots.iter().map(Slot::done).collect();
         let took = start.elapsed();
         tries += 1;
         if took < window / 200 || tries == 20 {

@@ -26,7 +26,7 @@ fn run_quietly(settings: Settings, subjects: Vec<Subject>) -> Result<Report, Fau
 }
 
 #[test]
-fn each_pause_is_a_cell() {
+fn each_pause_has_a_row() {
     let outside_ns = vec![0, 200, 5000];
     let settings = Settings { outside_ns, ..tiny(&[Bench::Uncontended, Bench::Short], 2) };
     let cells = Cell::all(&settings);
@@ -84,19 +84,19 @@ impl Exclusive for Jammed {
 }
 
 #[test]
-fn a_latch_that_does_not_exclude_is_caught() {
+fn a_latch_that_does_not_exclude_is_detected() {
     // Windows long enough for two threads to meet on one processor. They are repeated on a busy
     // machine until the threads meet.
     let window = Duration::from_millis(100);
     let settings = Settings { window, runs: 50, ..tiny(&[Bench::Long], 4) };
     let open = vec![Subject::exclusive::<Open>("open", false)];
-    let fault = run_quietly(settings, open).err().expect("it excludes nobody");
+    let fault = run_quietly(settings, open).err().expect("it does not exclude");
     assert!(matches!(fault, Fault::Overlap { subject: "open", .. }), "{fault}");
     assert!(fault.to_string().contains("open does not exclude (long section, threads: 4)"));
 }
 
 #[test]
-fn a_latch_that_lets_readers_in_too_early_is_caught() {
+fn a_latch_that_lets_readers_in_too_early_is_detected() {
     let settings = Settings {
         window: Duration::from_millis(100),
         runs: 50,
@@ -112,7 +112,7 @@ fn a_latch_that_lets_readers_in_too_early_is_caught() {
 }
 
 #[test]
-fn a_latch_that_loses_a_thread_is_no_hang() {
+fn a_latch_that_loses_a_thread_is_reported_without_a_hang() {
     let patience = Duration::from_millis(300);
     let settings = Settings { patience, ..tiny(&[Bench::Short], 3) };
     let jammed = vec![Subject::exclusive::<Jammed>("jammed", false)];
@@ -121,7 +121,7 @@ fn a_latch_that_loses_a_thread_is_no_hang() {
 }
 
 #[test]
-fn one_thread_is_no_contest() {
+fn one_thread_is_not_judged() {
     let alone = run_quietly(tiny(&[Bench::Short], 1), named(&["std-mutex"])).unwrap();
     let rows = alone.rows();
     assert_eq!((rows[0].contended, rows[0].fairness), (Some(0.0), None));

@@ -98,7 +98,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
             assert!(row.fast.unwrap() > least, "{json}");
         }
         assert_eq!(row.ratio.is_some(), subjects == 2 && !row.rival, "{json}");
-        assert_eq!(row.victims.is_some(), workload.ring().is_some(), "{json}");
+        assert_eq!(row.victims.is_some(), workload.cycle().is_some(), "{json}");
         assert_eq!(row.bytes_per_lock.is_some(), workload == Workload::Held, "{json}");
         let procs = if series.cell.place == Place::Processes { 2 } else { 1 };
         assert_eq!(row.procs, procs);
@@ -110,7 +110,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
 }
 
 #[test]
-fn what_is_beside_many_is_judged() {
+fn steps_with_many_owners_are_judged() {
     let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
     let judged = figures(&measured(tiny(&steep)));
     let whats: Vec<&str> = judged.iter().map(|figure| figure.what.as_str()).collect();
@@ -129,17 +129,17 @@ fn ours_runs_without_the_rival() {
 }
 
 #[test]
-fn a_ring_is_broken_once() {
+fn a_deadlock_is_broken_once() {
     let report = measured(Settings { trials: 3, ..tiny(&[Workload::Cycle2, Workload::Cycle100]) });
     for series in report.series {
         let outcome = &series.outcomes[0];
-        assert_eq!(outcome.rings, 3, "{series:?}");
+        assert_eq!(outcome.cycles, 3, "{series:?}");
         assert!(outcome.victims >= 3, "{series:?}");
     }
 }
 
 #[test]
-fn a_process_that_says_nothing_is_a_fault() {
+fn a_silent_process_is_an_error() {
     let silent = || Command::new("true");
     let fault = run(tiny(&[Workload::Weak]), &silent, &mut |_| ()).unwrap_err();
     // The process may end before it reads its job or before it answers.
@@ -150,7 +150,7 @@ fn a_process_that_says_nothing_is_a_fault() {
 }
 
 #[test]
-fn a_measurement_that_does_not_end_is_a_fault() {
+fn a_measurement_that_does_not_end_is_an_error() {
     let settings = Settings {
         window: Duration::from_secs(600),
         patience: Duration::from_millis(200),
@@ -160,7 +160,7 @@ fn a_measurement_that_does_not_end_is_a_fault() {
     assert!(fault.to_string().contains("stuck: it has not ended within 200ms"), "{fault}");
 }
 #[test]
-fn steep_places_are_looked_at_beside_few_and_many() {
+fn steps_are_measured_with_few_and_many_owners() {
     let steep = [Workload::StrongBeside, Workload::OwnerBeside, Workload::WaitBehind];
     let report = measured(tiny(&steep));
     // No rival runs these.
@@ -192,7 +192,7 @@ fn fine() -> Outcome {
 }
 
 #[test]
-fn what_did_not_happen_is_not_measured() {
+fn events_that_did_not_happen_are_not_measured() {
     let cell = |workload| Cell { workload, place: Place::Private, workers: 1, others: 0 };
     let lacks = |workload, change: fn(&mut Outcome)| {
         let mut outcome = fine();
@@ -209,10 +209,10 @@ fn what_did_not_happen_is_not_measured() {
     assert!(lacks(Workload::Weak, |_| ()).is_some(), "the fast path never fired");
     assert_eq!(lacks(Workload::Weak, |o| o.fast = 10), None);
     assert_eq!(fine().missing(&cell(Workload::Weak), Subject::BerkeleyDb), None, "it has none");
-    assert!(lacks(Workload::Cycle2, |o| o.waiters = 1).is_some(), "no ring");
-    assert!(lacks(Workload::Cycle2, |o| (o.waiters, o.rings) = (1, 1)).is_some(), "no victim");
-    assert_eq!(lacks(Workload::Cycle2, |o| (o.waiters, o.rings, o.victims) = (1, 1, 1)), None);
-    assert!(lacks(Workload::Detecting, |o| (o.rings, o.victims) = (1, 1)).is_some(), "no waiters");
+    assert!(lacks(Workload::Cycle2, |o| o.waiters = 1).is_some(), "no cycle");
+    assert!(lacks(Workload::Cycle2, |o| (o.waiters, o.cycles) = (1, 1)).is_some(), "no victim");
+    assert_eq!(lacks(Workload::Cycle2, |o| (o.waiters, o.cycles, o.victims) = (1, 1, 1)), None);
+    assert!(lacks(Workload::Detecting, |o| (o.cycles, o.victims) = (1, 1)).is_some(), "no waiters");
     assert!(lacks(Workload::Calm, |o| (o.waiters, o.victims) = (1, 1)).is_some(), "not calm");
     assert!(lacks(Workload::Held, |o| o.held = 10).is_some(), "no size");
     assert_eq!(lacks(Workload::Held, |o| (o.held, o.bytes_per_lock) = (10, Some(99.0))), None);

@@ -76,7 +76,7 @@ fn every_workload_has_its_rows_and_they_were_really_measured() {
 }
 
 #[test]
-fn a_process_that_fails_says_why() {
+fn a_failing_process_reports_the_reason() {
     let settings = Settings { threads: vec![2], ..tiny("fails", &[Workload::Hot]) };
     let broken = || Command::new("false");
     let fault = run(settings, &broken, &mut |_| ()).unwrap_err();

@@ -22,7 +22,7 @@ fn linear(workload: &str, subject: &str, threads: usize) -> f64 {
 }
 
 #[test]
-fn readers_that_write_nothing_do_not_slow_each_other() {
+fn readers_without_writes_do_not_slow_each_other() {
     for (workload, subject) in
         [("pool-hot", "pool"), ("pool-uniform", "pool"), ("store-get", "store")]
     {
@@ -35,7 +35,7 @@ fn readers_that_write_nothing_do_not_slow_each_other() {
 }
 
 #[test]
-fn a_count_on_a_line_of_its_own_is_no_way_out() {
+fn readers_with_a_separate_count_slow_each_other() {
     let rate = |subject| point("pool-hot", subject, 192, 60.0).ops_per_s;
     let isolated = rate("pinned-isolated") / rate("pinned");
     assert!((0.9..1.1).contains(&isolated), "{isolated}");
@@ -44,7 +44,7 @@ fn a_count_on_a_line_of_its_own_is_no_way_out() {
 }
 
 #[test]
-fn writers_of_a_socket_do_more_than_one_alone() {
+fn writers_of_a_socket_do_more_than_a_single_one() {
     let rate = |threads| point("store-put", "store", threads, 500.0).ops_per_s;
     let one = rate(1);
     for threads in [8, 24] {
@@ -66,7 +66,7 @@ fn four_threads_for_each_processor_append_almost_as_much_as_one() {
 }
 
 #[test]
-fn a_run_does_not_depend_on_where_the_host_puts_things() {
+fn a_run_does_not_depend_on_host_addresses() {
     let run = || point("store-tproc-b", "store", 30, 60.0);
     let (first, noise) = (run(), vec![0u8; 8 * 1001]);
     let (second, _) = (run(), noise);

@@ -32,7 +32,7 @@ fn off_by_30_percent(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn atomics_on_one_line_are_as_they_were_fitted() {
+fn atomics_on_one_line_have_the_fitted_costs() {
     let (xeon, opteron) = (off_by_30_percent("sosp13-4"), off_by_30_percent("sosp13-4-opteron"));
     assert!(xeon.is_empty(), "{xeon:?}");
     assert_eq!(opteron, ["CAS_FAI 2", "CAS_FAI 8"]);
@@ -117,8 +117,8 @@ fn the_founding_findings_hold() {
 }
 
 /// A workload, cycles between sections, threads, and the least part of CNA's throughput that our
-/// default latch has there. Where waiters sleep after 3 us, whatever their processors could do
-/// meanwhile, it has 0.3 to 0.75 of it and misses each bound.
+/// default latch has there. Waiters that sleep after 3 us, whatever their processors could do
+/// instead, have 0.3 to 0.75 of it and miss each bound.
 const BESIDE_CNA: [(&str, u64, usize, f64); 6] = [
     ("create", 1500, 24, 0.95),
     ("create", 5000, 24, 0.95),

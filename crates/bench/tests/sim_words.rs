@@ -16,7 +16,7 @@ fn words(subject: Subject, workload: &str) -> Vec<String> {
 }
 
 #[test]
-fn no_word_of_a_lock_is_unnamed() {
+fn all_words_of_a_lock_are_named() {
     for subject in Subject::all().into_iter().filter(|s| s.kind == Kind::Latch) {
         let words = words(subject, "rw-mix");
         let known = |word: &&String| {

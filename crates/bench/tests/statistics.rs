@@ -39,7 +39,7 @@ fn fairness_is_the_busier_halfs_share() {
 }
 
 #[test]
-fn everybody_begins_once_and_follows_another() {
+fn the_order_of_subjects_rotates() {
     assert_eq!(order(3, 0), [0, 1, 2]);
     assert_eq!(order(3, 1), [1, 0, 2]);
     assert_eq!(order(3, 2), [2, 0, 1]);

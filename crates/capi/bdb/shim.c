@@ -68,7 +68,7 @@ static void complain(const struct shim *shim, const char *text)
                 shim->errpfx ? ": " : "", text);
 }
 
-/* What Berkeley DB returns where the lock manager returns this. */
+/* Berkeley DB's code for a code of the lock manager. */
 static int answer(struct shim *shim, int code, lw_error *error)
 {
     if (code < 0 && error) complain(shim, lw_error_message(error));

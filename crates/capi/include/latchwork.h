@@ -80,7 +80,7 @@
 // The transaction waits for no lock: a call that would have to wait returns `LW_TIMEOUT`.
 #define LW_NO_WAIT 2
 
-// What a call returns: 0; or an answer, which is positive; or an error, which is negative.
+// The result of a call: 0; or an answer, which is positive; or an error, which is negative.
 //
 // Each code is one case that a program can act on. Text for people is in the `lw_error`. Numbers
 // do not change between versions; new ones may be added.
@@ -164,7 +164,7 @@ typedef enum lw_code {
     LW_IO = -62,
     // Committed, but a crash of the machine may take the commit back: the disk failed.
     LW_COMMIT_UNKNOWN = -63,
-    // What the transaction has read may be taken back by a crash of the machine: the disk failed.
+    // A crash of the machine may take back records that the transaction has read: the disk failed.
     LW_READS_UNKNOWN = -64,
     // Prepared, but a crash of the machine may take that back: the disk failed.
     LW_PREPARE_UNKNOWN = -65,
@@ -196,7 +196,7 @@ typedef enum lw_mode {
     LW_MODE_PERIODIC = 4,
 } lw_mode;
 
-// What a part of a key is: an `lw_part_kind` in `lw_part.kind`, and which member of `of` has it.
+// The type of a key's part: an `lw_part_kind` in `lw_part.kind`, and which member of `of` has it.
 typedef enum lw_part_kind {
     // Nothing: `None` of an option.
     LW_PART_NULL = 0,
@@ -241,7 +241,7 @@ typedef enum lw_modes {
     LW_MODES_POSTGRES = 4,
 } lw_modes;
 
-// What an operation of a batch does.
+// The kind of an operation in a batch.
 typedef enum lw_op_kind {
     // `lw_owner_lock_timeout` with `mode` and `time_ms`.
     LW_OP_LOCK = 0,
@@ -288,7 +288,7 @@ typedef struct lw_table lw_table;
 
 // A transaction that reads and writes: serializable, with locks that it holds until it ends. It
 // may move between threads; one thread uses it at a time, and a second use at the same time
-// returns `LW_MISUSE`. If its process dies, it is rolled back, and other processes go on.
+// returns `LW_MISUSE`. If its process dies, it is rolled back, and other processes continue.
 typedef struct lw_txn lw_txn;
 
 // Bytes that the library has written: initialise it with `LW_BUF_INIT`, use it for any number of
@@ -386,7 +386,7 @@ typedef struct lw_range {
 } lw_range;
 
 // A function that is called with each record of a range: the bytes live until it returns. It
-// returns 0 to go on; any other number ends the scan, and is what the call returns. It must not
+// returns 0 to continue; any other number ends the scan and is returned by the call. It must not
 // throw an exception or jump (`longjmp`) out of the call that it is in.
 typedef int (*lw_record_fn)(void *context,
                             const void *key,
@@ -468,7 +468,7 @@ typedef struct lw_part {
 } lw_part;
 
 // A function that is called with each prepared transaction: its id, and when it was prepared, in
-// milliseconds since 1970. It returns 0 to go on; any other number ends the call, which returns
+// milliseconds since 1970. It returns 0 to continue; any other number ends the call, which returns
 // it. It must not throw an exception or jump (`longjmp`) out of the call that it is in.
 typedef int (*lw_prepared_fn)(void *context, const void *gid, size_t gid_len, uint64_t when_ms);
 
@@ -516,12 +516,12 @@ typedef struct lw_lock {
     uint64_t waited_ns;
 } lw_lock;
 
-// A function that is called with each lock. It returns 0 to go on; any other number ends the call,
+// A function called with each lock. It returns 0 to continue; any other number ends the call,
 // which returns it. It must not throw an exception or jump (`longjmp`) out of the call that it is
 // in.
 typedef int (*lw_lock_fn)(void *context, const struct lw_lock *lock);
 
-// What an owner is. Initialise it with `LW_OWNER_OPTIONS_INIT`.
+// The properties of an owner. Initialise it with `LW_OWNER_OPTIONS_INIT`.
 typedef struct lw_owner_options {
     // The size of this struct.
     size_t size;
@@ -612,13 +612,13 @@ const struct lw_error *lw_error_cause(const struct lw_error *error);
 // The error is NULL or alive, and no cause of another error.
 void lw_error_free(struct lw_error *error);
 
-// Frees the bytes of a buffer, and makes it an empty one that can be used again. NULL is allowed.
+// Frees the bytes of a buffer, which is then empty and can be used again. NULL is allowed.
 //
 // The caller ensures:
 // The buffer is NULL or initialised, and no other thread uses it.
 void lw_buf_free(struct lw_buf *buf);
 
-// Makes room in a buffer for this many bytes in all; what it has stays.
+// Makes room in a buffer for this many bytes in all; its contents stay.
 //
 // Errors:
 // `LW_NO_MEMORY`, `LW_MISUSE`.
@@ -660,13 +660,13 @@ int lw_open_read_only(const char *path,
 // Those of `lw_open`.
 //
 // The caller ensures:
-// `of` is a store, of this process or of the one that forked it.
+// `of` is a store of this process or of its parent before the fork.
 int lw_store_reopen(const struct lw_store *of,
                     struct lw_store **store,
                     struct lw_error **error);
 
 // Closes a store, and frees the object, whatever it returns but for `LW_BUSY`. Transactions,
-// snapshots and cursors that are still open go on; the store is closed when the last of them has
+// snapshots and cursors that are open stay valid; the store is closed when the last of them has
 // ended. The last process that closes a store makes a checkpoint, so that the next `lw_open` is
 // quick; this may take time. In the child of a fork it frees this process's memory alone, and
 // returns `LW_OK`. NULL is allowed.
@@ -1296,8 +1296,8 @@ int lw_cursor_next_some(struct lw_cursor *cursor,
                         struct lw_error **error);
 
 // Places a cursor before the first record whose key is not less than this one: `lw_cursor_next`
-// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it
-// is the other way round: `lw_cursor_next` gives out the last one that is less. The key need not
+// returns that record, `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it
+// is the other way round: `lw_cursor_next` returns the last record below the key, which need not
 // exist. The limit of the range counts again from its beginning. O(1); the next call searches.
 //
 // Errors:
@@ -1524,7 +1524,7 @@ int lw_verify(struct lw_store *store,
 //
 // Errors:
 // `LW_OPEN` if there is something at the path; `LW_NO_SPACE`, `LW_DAMAGED`, `LW_IO`: then nothing
-// is there.
+// exists there.
 //
 // The caller ensures:
 // The store is alive; `path` ends with a zero.
@@ -1570,7 +1570,7 @@ int lw_locks_open(const char *path,
                   struct lw_locks **locks,
                   struct lw_error **error);
 
-// Closes a lock manager. Its owners go on: each holds the region until it is freed. NULL is
+// Closes a lock manager. Its owners stay valid: each holds the region until it is freed. NULL is
 // allowed.
 //
 // Errors:
@@ -1680,7 +1680,7 @@ int lw_owner_free(struct lw_owner *owner);
 // The owner is alive; `id` is a place for a number.
 int lw_owner_id(struct lw_owner *owner, uint64_t *id, struct lw_error **error);
 
-// Returns how old an owner is, for the next attempt of its task: see `lw_owner_options`.
+// Returns the age of an owner, which the next attempt of its task gets: see `lw_owner_options`.
 //
 // Errors:
 // `LW_MISUSE`, `LW_FORKED`.

@@ -2,7 +2,7 @@
 //!
 //! | state | `next` | `end(0)` | `end(error)` |
 //! |---|---|---|---|
-//! | Ready | begins an attempt, or takes the next one that `end` began: Running | misuse | misuse |
+//! | Ready | begins an attempt, or takes the attempt begun by `end`: Running | misuse | misuse |
 //! | Running | misuse | commits: Over; Ready if that is retryable | Ready if retryable, else Over |
 //! | Over | `LW_DONE`, or the code that it ended with | misuse | misuse |
 

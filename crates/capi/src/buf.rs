@@ -102,7 +102,7 @@ fn grow(buf: &mut lw_buf, more: usize) -> bool {
     true
 }
 
-/// Frees the bytes of a buffer, and makes it an empty one that can be used again. NULL is allowed.
+/// Frees the bytes of a buffer, which is then empty and can be used again. NULL is allowed.
 ///
 /// # Safety
 ///
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn lw_buf_free(buf: *mut lw_buf) {
     *buf = lw_buf { data: core::ptr::null_mut(), len: 0, capacity: 0 };
 }
 
-/// Makes room in a buffer for this many bytes in all; what it has stays.
+/// Makes room in a buffer for this many bytes in all; its contents stay.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! What all calls have in common: panics are caught, arguments checked, errors handed out.
+//! The common parts of all calls: panics are caught, arguments checked, errors handed out.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -189,7 +189,7 @@ pub(crate) unsafe fn options_of<T: Sized_>(at: *const T) -> Result<T, Failure> {
     // SAFETY: the caller's promise.
     let given = unsafe { core::slice::from_raw_parts(at.cast::<u8>(), size) };
     let known = size.min(own);
-    // SAFETY: plain data of the same layout, as far as both go.
+    // SAFETY: plain data of the same layout, up to the length of the shorter one.
     unsafe { core::ptr::copy_nonoverlapping(given.as_ptr(), (&raw mut options).cast(), known) };
     let unknown = given.get(own..).unwrap_or_default();
     if unknown.iter().any(|byte| *byte != 0) || options.reserved() != 0 {
@@ -213,7 +213,7 @@ pub(crate) fn inserted(done: Result<(), Error>) -> Answer {
     }
 }
 
-/// A call that panics, for the test of that.
+/// A call that panics, used to test that.
 ///
 /// # Safety
 ///

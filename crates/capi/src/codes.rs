@@ -1,8 +1,8 @@
-//! What calls return, by number.
+//! The return codes of calls.
 
 use core::ffi::{c_char, c_int};
 
-/// What a call returns: 0; or an answer, which is positive; or an error, which is negative.
+/// The result of a call: 0; or an answer, which is positive; or an error, which is negative.
 ///
 /// Each code is one case that a program can act on. Text for people is in the `lw_error`. Numbers
 /// do not change between versions; new ones may be added.
@@ -93,7 +93,7 @@ pub enum lw_code {
     LW_IO = -62,
     /// Committed, but a crash of the machine may take the commit back: the disk failed.
     LW_COMMIT_UNKNOWN = -63,
-    /// What the transaction has read may be taken back by a crash of the machine: the disk failed.
+    /// A crash of the machine may take back records that the transaction has read: the disk failed.
     LW_READS_UNKNOWN = -64,
     /// Prepared, but a crash of the machine may take that back: the disk failed.
     LW_PREPARE_UNKNOWN = -65,

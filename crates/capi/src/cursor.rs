@@ -269,7 +269,7 @@ impl Cursor {
         match read {
             Ok(whole) => self.ahead.last = whole && !is_full,
             Err(why) => {
-                // What was read before the error is not given out: the call fails.
+                // Records read before the error are not given out: the call fails.
                 self.ahead.clear();
                 return Err(why.into());
             }
@@ -511,8 +511,8 @@ pub unsafe extern "C" fn lw_cursor_next_some(
 }
 
 /// Places a cursor before the first record whose key is not less than this one: `lw_cursor_next`
-/// gives out that one, and `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it
-/// is the other way round: `lw_cursor_next` gives out the last one that is less. The key need not
+/// returns that record, `lw_cursor_prev` the last record whose key is less. With `LW_REVERSE` it
+/// is the other way round: `lw_cursor_next` returns the last record below the key, which need not
 /// exist. The limit of the range counts again from its beginning. O(1); the next call searches.
 ///
 /// # Errors

@@ -30,7 +30,7 @@ pub type lw_done_fn =
 
 type Durable = Pin<Box<dyn Future<Output = Result<Option<u64>, Error>> + Send>>;
 
-/// What is done when a commit is durable.
+/// The action to take when a commit is durable.
 enum Then {
     Call(unsafe extern "C" fn(*mut c_void, c_int, *mut lw_error), *mut c_void),
     Queue(Arc<Queue>, u64),

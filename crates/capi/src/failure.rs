@@ -9,7 +9,7 @@ use latchwork_store::{Error, Refusal};
 use crate::codes::lw_code;
 use crate::codes::lw_code::*;
 
-/// What a call returns.
+/// The result of a call.
 pub(crate) type Answer = Result<lw_code, Failure>;
 
 /// Why a call failed.
@@ -18,7 +18,7 @@ pub(crate) enum Failure {
     Lock(LockError),
     Forked,
     Other(lw_code, String),
-    /// What a function of the caller's returned.
+    /// The nonzero result of a function of the caller.
     Callers(c_int),
 }
 

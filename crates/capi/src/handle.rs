@@ -225,7 +225,7 @@ pub(crate) struct Used<'h, K: Kind> {
     word: Option<&'static Word>,
 }
 
-/// Takes an object that all threads may use, for a call.
+/// Takes an object that all threads may use, for the duration of a call.
 ///
 /// # Safety
 ///
@@ -241,7 +241,7 @@ pub(crate) unsafe fn used<'h, K: Kind>(pointer: *const K) -> Result<Used<'h, K>,
     }
 }
 
-/// As [`used`], where a close has begun meanwhile.
+/// As [`used`], after a close has begun.
 #[cold]
 unsafe fn used_later<'h, K: Kind>(
     mut used: Used<'h, K>,
@@ -315,7 +315,7 @@ pub(crate) unsafe fn close<K: Kind>(pointer: *mut K) -> Result<K::Value, Failure
         // Without membarrier(2): no processor keeps a store to itself for so long.
         std::thread::sleep(Duration::from_millis(1));
     }
-    // SeqCst, and Acquire in `is_used`: what those calls did comes before the end.
+    // SeqCst, and Acquire in `is_used`: the effects of those calls come before the end.
     if handle.busy.load(SeqCst) > 0 || using::is_used(handle.address()) {
         // Release: as `new`.
         handle.kind.store(K::KIND, Release);

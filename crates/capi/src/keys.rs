@@ -10,7 +10,7 @@ use crate::codes::lw_code::*;
 use crate::error::lw_error;
 use crate::failure::{Failure, misuse};
 
-/// What a part of a key is: an `lw_part_kind` in `lw_part.kind`, and which member of `of` has it.
+/// The type of a key's part: an `lw_part_kind` in `lw_part.kind`, and which member of `of` has it.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -52,7 +52,7 @@ pub mod locks;
 
 pub mod owner;
 
-/// A call that panics, for the test of that.
+/// A call that panics, used to test that.
 ///
 /// # Safety
 ///
@@ -64,7 +64,7 @@ pub unsafe fn panics(error: *mut *mut error::lw_error) -> core::ffi::c_int {
     unsafe { call::panics(error) }
 }
 
-/// The store of an object, for the benchmark: so that both sides use one session.
+/// Returns the store of an object, so that both sides of a benchmark use one session.
 ///
 /// # Safety
 ///

@@ -190,7 +190,7 @@ pub unsafe extern "C" fn lw_locks_open(
     }
 }
 
-/// Closes a lock manager. Its owners go on: each holds the region until it is freed. NULL is
+/// Closes a lock manager. Its owners stay valid: each holds the region until it is freed. NULL is
 /// allowed.
 ///
 /// # Errors
@@ -367,7 +367,7 @@ pub struct lw_lock {
     pub waited_ns: u64,
 }
 
-/// A function that is called with each lock. It returns 0 to go on; any other number ends the call,
+/// A function called with each lock. It returns 0 to continue; any other number ends the call,
 /// which returns it. It must not throw an exception or jump (`longjmp`) out of the call that it is
 /// in.
 #[allow(non_camel_case_types, reason = "it is the name in C")]

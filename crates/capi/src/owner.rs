@@ -34,7 +34,7 @@ kinds! {
     lw_owner => Owner, 9, false;
 }
 
-/// What an owner is. Initialise it with `LW_OWNER_OPTIONS_INIT`.
+/// The properties of an owner. Initialise it with `LW_OWNER_OPTIONS_INIT`.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn lw_owner_id(
     }
 }
 
-/// Returns how old an owner is, for the next attempt of its task: see `lw_owner_options`.
+/// Returns the age of an owner, which the next attempt of its task gets: see `lw_owner_options`.
 ///
 /// # Errors
 ///
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn lw_owner_holds(
     }
 }
 
-/// What an operation of a batch does.
+/// The kind of an operation in a batch.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

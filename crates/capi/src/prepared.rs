@@ -109,7 +109,7 @@ pub unsafe extern "C" fn lw_roll_back_prepared(
 }
 
 /// A function that is called with each prepared transaction: its id, and when it was prepared, in
-/// milliseconds since 1970. It returns 0 to go on; any other number ends the call, which returns
+/// milliseconds since 1970. It returns 0 to continue; any other number ends the call, which returns
 /// it. It must not throw an exception or jump (`longjmp`) out of the call that it is in.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub type lw_prepared_fn = Option<

@@ -22,8 +22,8 @@ pub(crate) fn function<F>(given: Option<F>) -> Result<F, Failure> {
     given.ok_or_else(|| misuse("the function is NULL"))
 }
 
-/// The arguments of a call that concerns one record: what it is read or written with, the table,
-/// and the key.
+/// The arguments of a call on one record: the object that reads or writes it, the table, and the
+/// key.
 ///
 /// # Safety
 ///

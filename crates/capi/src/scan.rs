@@ -1,4 +1,4 @@
-//! What snapshots and transactions can both do with a range: the records one by one.
+//! Range scans of snapshots and transactions: the records one by one.
 
 use core::ffi::{c_int, c_void};
 
@@ -11,7 +11,7 @@ use crate::range::{Ends, Range};
 use crate::table::Bytes;
 
 /// A function that is called with each record of a range: the bytes live until it returns. It
-/// returns 0 to go on; any other number ends the scan, and is what the call returns. It must not
+/// returns 0 to continue; any other number ends the scan and is returned by the call. It must not
 /// throw an exception or jump (`longjmp`) out of the call that it is in.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub type lw_record_fn = Option<
@@ -24,7 +24,7 @@ pub type lw_record_fn = Option<
     ) -> c_int,
 >;
 
-/// What can be read: a snapshot or a transaction.
+/// A source of records: a snapshot or a transaction.
 pub(crate) trait Reads {
     /// Calls `each` for the records of a range until it returns `false`; for about `most` of them
     /// if no more of the range shall be held. Returns whether the range has no more records than

@@ -236,7 +236,7 @@ pub unsafe extern "C" fn lw_open_read_only(
 ///
 /// # Safety
 ///
-/// `of` is a store, of this process or of the one that forked it.
+/// `of` is a store of this process or of its parent before the fork.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lw_store_reopen(
     of: *const lw_store,
@@ -261,7 +261,7 @@ pub unsafe extern "C" fn lw_store_reopen(
 }
 
 /// Closes a store, and frees the object, whatever it returns but for `LW_BUSY`. Transactions,
-/// snapshots and cursors that are still open go on; the store is closed when the last of them has
+/// snapshots and cursors that are open stay valid; the store is closed when the last of them has
 /// ended. The last process that closes a store makes a checkpoint, so that the next `lw_open` is
 /// quick; this may take time. In the child of a fork it frees this process's memory alone, and
 /// returns `LW_OK`. NULL is allowed.

@@ -191,7 +191,7 @@ pub unsafe extern "C" fn lw_verify(
 /// # Errors
 ///
 /// `LW_OPEN` if there is something at the path; `LW_NO_SPACE`, `LW_DAMAGED`, `LW_IO`: then nothing
-/// is there.
+/// exists there.
 ///
 /// # Safety
 ///

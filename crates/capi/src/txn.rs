@@ -19,7 +19,7 @@ use crate::table::{Bytes, lw_table};
 
 /// A transaction that reads and writes: serializable, with locks that it holds until it ends. It
 /// may move between threads; one thread uses it at a time, and a second use at the same time
-/// returns `LW_MISUSE`. If its process dies, it is rolled back, and other processes go on.
+/// returns `LW_MISUSE`. If its process dies, it is rolled back, and other processes continue.
 #[allow(non_camel_case_types, reason = "it is the name in C")]
 pub struct lw_txn(());
 

@@ -16,7 +16,7 @@ use core::ptr::null;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize};
 
-/// What a thread uses: 0, or the address of a handle.
+/// The handle that a thread uses: 0, or its address.
 #[repr(align(64))]
 pub(crate) struct Word {
     handle: AtomicUsize,

@@ -5,7 +5,7 @@
  * |---|---|
  * | s t x n c a A l o E | a store, table, transaction, snapshot, cursor, attempts (A: one runs), lock
  *                         manager, owner, error |
- * | > and one of these, >u >i | a place for one, for a number of 64 bits, for an int |
+ * | > and one of these, >u >i | a place for one, a number of 64 bits or an int |
  * | ?u ?E | the same, or NULL |
  * | e | a place for an error, or NULL |
  * | k v | bytes and their number: of a key, of a value |
@@ -27,7 +27,7 @@ typedef int (*call_fn)(long, long, long, long, long, long, long, long);
 struct call {
     const char *name;
     void (*function)(void);
-    /* What it returns: i a code, v nothing, o something else. */
+    /* The result: i a code, v nothing, o something else. */
     char returns;
     const char *arguments;
     size_t options;
@@ -171,7 +171,7 @@ struct world {
 
 static int callback(void) { return 0; }
 
-/* All but the store, the table and the lock manager, which are there. */
+/* Creates all except the store, the table and the lock manager, which already exist. */
 static void fill(struct world *world)
 {
     OK(lw_begin(world->store, NULL, &world->tx, &error));

@@ -51,7 +51,7 @@ static void in_child(void)
             }
             CHECK(is_free || lw_error_code(error) == LW_FORKED);
             refused += !is_free;
-            /* One that has freed an object frees it no second time. */
+            /* A function that has freed an object does not free it twice. */
             after(list, count, &world);
             if (!frees) continue;
             if (!strcmp(call->name, "lw_close")) IS(LW_MISUSE, lw_close(world.store, &error));

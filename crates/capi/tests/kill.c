@@ -1,6 +1,6 @@
 /* Eight processes move money between accounts, and one of them is killed every 50 ms for some
- * seconds. The total is the same at any time, in every process; and each transfer that a process
- * was told to be committed is counted, once. */
+ * seconds. The total is the same at any time, in every process; and each transfer whose commit
+ * returned is counted once. */
 #include "test.h"
 
 #include <sys/mman.h>
@@ -10,7 +10,7 @@ enum { PROCESSES = 8, ACCOUNTS = 20, START = 1000 };
 static lw_store *store;
 static lw_table *accounts, *transfers;
 
-/* What each process was told, in memory that survives it. */
+/* The committed transfers of each process, in memory that survives it. */
 static struct { volatile long told, begun; } *shared;
 
 struct transfer { int from, to; long amount; int process; };
@@ -106,7 +106,7 @@ static pid_t start(const char *path, int process)
     return child;
 }
 
-/* What the store has counted for a process. */
+/* The transfers of a process that the store has counted. */
 static long counted(int process)
 {
     lw_buf value = LW_BUF_INIT;
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
     CHECK(total(accounts) == (long)ACCOUNTS * START);
     for (int process = 0; process < PROCESSES; process++) {
         long count = counted(process), told = shared[process].told;
-        /* One that was killed in a commit was told nothing of it. */
+        /* A commit of a killed process may be counted although it has not returned. */
         CHECK(told <= count && count <= told + lost[process]);
         sum += count;
     }

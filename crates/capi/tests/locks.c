@@ -133,7 +133,7 @@ static void deaths(const char *path, lw_locks *locks)
     if (child == 0) {
         lw_locks *own;
         IS(LW_FORKED, lw_locks_sweep(locks, NULL, &error));
-        OK(lw_locks_open(path, NULL, &own, &error)); /* what exists keeps its limit */
+        OK(lw_locks_open(path, NULL, &own, &error)); /* an existing file keeps its limit */
         OK(lw_owner_new(own, NULL, &owner, &error));
         OK(lw_owner_lock(owner, "held", 4, X, &error));
         CHECK(write(ready[1], "x", 1) == 1);

@@ -1,4 +1,4 @@
-//! A panic in a call ends in a code and an error, and goes no further.
+//! A panic in a call ends in a code and an error, and is not propagated.
 
 use std::ffi::CStr;
 use std::ptr::null_mut;

@@ -43,7 +43,7 @@ for program in $PROGRAMS; do
     run "$program" plain
 done
 
-# The first program of the guide, as it is there.
+# The first program of the guide, unchanged.
 awk '/^```c$/ { inside = 1; next } /^```$/ && inside { exit } inside' docs/c.md >"$work/guide.c"
 # shellcheck disable=SC2086
 "${CC:-cc}" $WARN -I"$out" "$work/guide.c" -o "$work/guide" -L"$out" -llatchwork
@@ -82,7 +82,7 @@ else
     skip "valgrind is not installed"
 fi
 
-# What an installation has: into a DESTDIR, then a program that is compiled with pkg-config alone.
+# An installation into a DESTDIR, then a program that is compiled with pkg-config alone.
 (
     unset LD_LIBRARY_PATH
     root=$work/root

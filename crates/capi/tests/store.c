@@ -1,4 +1,4 @@
-/* What the calls of the store do: each on its own, and together. */
+/* The calls of the store, one by one and together. */
 #include "test.h"
 
 #include <poll.h>

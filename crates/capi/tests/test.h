@@ -1,4 +1,4 @@
-/* What the C tests have in common. */
+/* Common parts of the C tests. */
 #ifndef TEST_H
 #define TEST_H
 

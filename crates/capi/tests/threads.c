@@ -97,7 +97,7 @@ static void closes(const char *path, const lw_options *options)
     }
 }
 
-/* What a callback does with the objects of the call that it is in. */
+/* The objects of the running call, which a callback uses. */
 static lw_snapshot *snapshot;
 static lw_txn *open_tx;
 

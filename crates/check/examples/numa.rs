@@ -1,4 +1,4 @@
-//! What a machine with several nodes shows: its topology, and where latches are handed.
+//! The topology of a machine with several nodes, and the nodes between which latches are handed.
 //!
 //! Built statically and run as the only program of a four-node guest by `guest/run`; it also runs
 //! on any real machine. Exits with 1 if something is not as it must be.
@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     };
     for cpu in 0..nodes * each {
         let pinned = pin(cpu);
-        // A call or two late, where asking is dear.
+        // A call or two late, where asking is expensive.
         let place = (0..64).fold(Native::place(), |_, _| Native::place());
         let right = pinned && place.node() as usize == cpu / each && place.core() as usize <= cpu;
         expect(format!("cpu {cpu}: {place:?}"), right);
@@ -73,8 +73,8 @@ fn main() -> ExitCode {
     let short = law::locality::<ShortTurns, Native>(threads, nodes, rounds, stand);
     let bound = law::worst_wait::<ShortTurns>(threads, nodes);
     expect(format!("turns of 4: {}, bound {bound}", show(short)), short.worst_wait <= bound);
-    // In which order threads arrive is the host's doing: where it runs one node's CPUs for a while,
-    // they arrive by nodes. That is so now and then; with a lock that takes turns it is so always.
+    // The order in which threads arrive depends on the host: if it runs one node's CPUs for a
+    // while, they arrive by nodes. With a lock that takes turns they always do.
     let in_order = || law::locality::<InOrder, Native>(threads, nodes, rounds, stand);
     let is_mixed = |control: &Locality| nodes == 1 || control.share() < 0.6;
     let mut control = in_order();

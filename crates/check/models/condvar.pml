@@ -1,72 +1,72 @@
 /*
  * The condition variable of Latchwork, for Spin.
  *
- * What is modelled.  A condition variable is a list of waiter slots, guarded
- * by a bit lock.  Each thread owns one slot for all its waits and uses it
- * again at once, on the same or on another condition variable.
+ * Modelled.  A condition variable is a list of waiter slots, guarded by a bit
+ * lock.  Each thread owns one slot for all its waits and reuses it at once, on
+ * the same or on another condition variable.
  *
  *   wait       enqueue: lock list, status = WAITING, append slot, unlock list;
  *              unlock mutex.  sleep_word: WAITING becomes PARKED, or the slot
  *              was taken: await GRANTED; futex-sleep while it is PARKED, and
- *              ask again.  finish, when granted or after a time-out or a
- *              cancel: exchange WAITING or PARKED for LEAVING; who succeeds
- *              gives up: lock list, unlink, unlock.  Else a waker has the
- *              slot: await GRANTED, then report success (time-out) or pass
+ *              check again.  finish, when granted or after a time-out or a
+ *              cancel: exchange WAITING or PARKED for LEAVING; if that
+ *              succeeds, give up: lock list, unlink, unlock.  Else a waker has
+ *              the slot: await GRANTED, then report success (time-out) or pass
  *              the signal on by calling signal (cancel).  Lock mutex, return.
  *   signal     if word == 0 return; lock list; from the first slot on,
- *              exchange WAITING for TAKEN or PARKED for TAKEN_PARKED, and
- *              pass over who is LEAVING; unlink the one taken; unlock list;
- *              exchange its status for GRANTED; futex wake if that was
- *              TAKEN_PARKED.
- *   broadcast  if word == 0 return; lock list; take and unlink all who are not
- *              LEAVING, into a chain; unlock list; for each: read next, then
- *              exchange the status for GRANTED, then futex wake as above.
- *   destroy    (only with DESTROY, as crates/interpose has it) wait until
- *              users == 0.  users counts the threads inside wait; each takes
- *              itself off after its last touch of the condition variable and
- *              before it locks the mutex.  With SETTLE: wait until word == 0,
- *              as RawCondvar::settle, for waiters that are not cancelled.
+ *              exchange WAITING for TAKEN or PARKED for TAKEN_PARKED, and skip
+ *              LEAVING slots; unlink the taken slot; unlock list; exchange its
+ *              status for GRANTED; futex wake if that was TAKEN_PARKED.
+ *   broadcast  if word == 0 return; lock list; take and unlink all slots that
+ *              are not LEAVING, into a chain; unlock list; for each: read next,
+ *              then exchange the status for GRANTED, then futex wake as above.
+ *   destroy    (only with DESTROY, as in crates/interpose) wait until
+ *              users == 0.  users counts the threads inside wait; each
+ *              decrements it after its last access to the condition variable
+ *              and before it locks the mutex.  With SETTLE: wait until
+ *              word == 0, as RawCondvar::settle, for waiters that are not
+ *              cancelled.
  *
- * What is not.  Memory is sequentially consistent: Spin knows no weak memory,
- * so this says nothing of memory orderings.  The mutex is an abstract lock.
- * No thread dies.  The bit lock blocks; how it spins or parks is left out.
+ * Not modelled.  Memory is sequentially consistent: Spin knows no weak memory,
+ * so the model does not check memory orderings.  The mutex is an abstract lock.
+ * No thread dies.  The bit lock blocks; its spinning and parking are omitted.
  * Time-outs, cancels and spurious futex returns may happen at any moment of a
- * sleep, but only TO, CA and SP times in a run: without such a bound a lost
- * wake-up would be repaired by the next spurious return and never be seen.
+ * sleep, but only TO, CA and SP times in a run: without such a bound the next
+ * spurious return would repair a lost wake-up and hide it.
  *
- * The program around it.  tokens[c] is the predicate of condition variable c.
- * A waiter takes one token per round, and waits while there is none; if it
- * times out or is cancelled it leaves without looking at the tokens.  A
- * signaller adds one token under the mutex, unlocks it and signals once; a
- * broadcaster adds BT tokens and broadcasts once.  Signalling after unlocking
- * is the harder case: it allows every order that signalling under the mutex
- * does, but for those in which others wait for the mutex.
+ * The program.  tokens[c] is the predicate of condition variable c.  A waiter
+ * takes one token per round, and waits while there is none; after a time-out or
+ * a cancel it leaves without checking the tokens.  A signaller adds one token
+ * under the mutex, unlocks it and signals once; a broadcaster adds BT tokens
+ * and broadcasts once.  Signalling after unlocking is the harder case: it
+ * allows every order that signalling under the mutex does, except those in
+ * which others wait for the mutex.
  *
- * Grain.  With FINE every load, store and exchange of a shared word is a step
- * of its own.  Without it steps are merged where no order of the others can
- * tell: links and tokens are used under a lock only; who is TAKEN does nothing
- * but await GRANTED, which comes after the list is unlocked; and who is
- * LEAVING stays so until it has the list's lock.  Mutants always run with
- * FINE.
+ * Grain.  With FINE every load, store and exchange of a shared word is a
+ * separate step.  Without it steps are merged where other threads cannot
+ * observe the difference: links and tokens are used under a lock only; a thread
+ * with a TAKEN slot only awaits GRANTED, which is stored after the list is
+ * unlocked; and a LEAVING slot keeps its status until its thread has the list's
+ * lock.  Mutants always run with FINE.
  *
  * Properties.
  *   (a) the mutex is held by one thread: assert(mtx == ...) at each use.
- *   (b) no lost wake-up: when nothing can move any more (monitor), nobody
- *       sleeps on a slot that is not PARKED, nobody waits on c
- *       while tokens[c] > 0, and nobody is stuck anywhere else; and as an LTL
- *       formula, without bound on spurious returns.
- *   (c) a signal reaches one of those who waited when it was sent, and is
- *       not consumed by a waiter that gave up nor by a later one (ghost
+ *   (b) no lost wake-up: when no step is possible any more (monitor), no thread
+ *       sleeps on a slot that is not PARKED, no thread waits on c while
+ *       tokens[c] > 0, and no thread is stuck elsewhere; and as an LTL formula,
+ *       without bound on spurious returns.
+ *   (c) a signal reaches one of the threads that waited when it was sent, and
+ *       is consumed neither by a waiter that gave up nor by a later one (ghost
  *       state: elig, E, by; left out with NOGHOST).  "Waited" means: had
  *       unlocked the mutex in wait; "sent" means: when signal reads word.
  *   (d) the list is well-formed whenever its lock is released (wf).
- *   (e) in the end the list holds the sleepers, and is empty if there are
+ *   (e) in the end the list contains the sleepers, and is empty if there are
  *       none.
- *   (f) with DESTROY: nobody touches a destroyed condition variable.
+ *   (f) with DESTROY: no thread accesses a destroyed condition variable.
  *
- * Compile-time numbers: NW waiters, ROUNDS each; NS signallers, K signals
- * each; NB broadcasters of BT tokens; NCV condition variables (1 or 2);
- * TO, CA, SP as above.  Mutants: see the script "run".
+ * Compile-time numbers: NW waiters, ROUNDS each; NS signallers, K signals each;
+ * NB broadcasters of BT tokens; NCV condition variables (1 or 2); TO, CA, SP as
+ * above.  Mutants: see the script "run".
  */
 
 #ifndef NW
@@ -176,9 +176,9 @@ init {
 #define TAKEN_PARKED	4
 #define GRANTED		5
 #define LEAVING		6
-#define MINE		7	/* never a status: what take finds if it took */
+#define MINE		7	/* never a status: take succeeded */
 
-#define LOCKED	255		/* the list's word, while somebody has it */
+#define LOCKED	255		/* the list's word, while it is locked */
 
 #define NSIG	(NS * K + NB)	/* signal numbers are 1..NSIG */
 #define BIT(w)	(1 << (w))
@@ -188,7 +188,7 @@ init {
 #else
 #define MERGED	atomic
 #endif
-#define LOCAL	atomic		/* one step, and then what nobody else sees */
+#define LOCAL	atomic		/* one step, and then steps that no other thread sees */
 
 #ifdef NOGHOST
 #define G(x)	skip
@@ -697,7 +697,7 @@ returned:
 #elif !defined(LEAVE_LATE)
 	d_step { LEAVE(c) };
 #endif
-	/* (c): who did not succeed has consumed nothing */
+	/* (c): a thread without success has consumed nothing */
 	d_step {
 		G(assert(why == SUCCESS || by[me] == 0));
 		G(if :: by[me] != 0 -> E[by[me]] = 0 :: else fi);
@@ -706,7 +706,7 @@ returned:
 		status[me] = FREE;
 #endif
 #ifndef FINE
-		/* nobody reads these any more: fewer states */
+		/* not read any more: fewer states */
 		nxt[me] = 0; prv[me] = 0;
 #endif
 		INSIDE(-1)

@@ -1,65 +1,65 @@
 /*
  * The frontiers of Latchwork's log, for Spin.
  *
- * What is modelled: crates/log/src/flush.rs (leader and followers), credit.rs
- * (room in the buffer), repair.rs (what a dead thread left), and of
- * crates/store/src/store.rs how a transaction that wrote nothing waits.  The
- * append is here what it is for these: one thread at a time appends, under the
- * latch.  The steps that the code has instead are in place.pml: groups of
- * requests, places, records that are copied side by side, and the end that a
- * leader moves.  With RECOVERY it is another, small model: recover.rs, and what
- * a crash of the machine leaves of the files.
+ * Modelled: crates/log/src/flush.rs (leader and followers), credit.rs (room in
+ * the buffer), repair.rs (what a dead thread left), and from
+ * crates/store/src/store.rs how a transaction without writes waits.  An append
+ * is simplified: one thread at a time appends, under the latch.  place.pml has
+ * the steps of the code: groups of requests, places, concurrent copies, and the
+ * end that a leader moves.  With RECOVERY it is another, small model:
+ * recover.rs, and the files after a crash of the machine.
  *
  *   writer     lock the item; append a record; change the item; with two
  *              records, append another; unlock the item; flush; answer.  The
  *              last record commits.
  *   reader     lock the item; read it; unlock it; load end, and flush up to
- *              there if flushed is less; answer.
+ *              that if flushed is less; answer.
  *   reserve    latch; if the buffer has room for one record more than all
  *              credit: slot's credit, then the sum; unlatch.  Else write out,
  *              or wait for the leader.
  *   append     latch; note the slot; change it (a commit: list and count,
- *              first, last); credit, of the sum and of the slot; copy the
- *              record behind end, in two steps; store end; unlatch.  So places
- *              are given and filled one after the other: reserved is end.  The
- *              sum is promised less reserved, which the code stores as two words.
- *   latch      is a word that names its holder.  A thread that finds a dead one
- *              named claims its slot, takes the latch over, lets the claim go,
- *              and repairs: counts the credit anew, and lands the append that
- *              it finds: restores the slot as noted if the note is of a record
- *              at end or behind it.  There is no void, because no place behind
- *              that record is given yet.
+ *              first, last); subtract credit from the sum and the slot; copy
+ *              the record at end, in two steps; store end; unlatch.  So places
+ *              are given and filled one after the other, and reserved equals
+ *              end.  The sum is promised minus reserved, two words in the code.
+ *   latch      a word that names its holder.  A thread that finds a dead holder
+ *              claims the holder's slot, takes the latch over, releases the
+ *              claim, and repairs: it recounts the credit and ends an
+ *              unfinished append by restoring the slot from the note, if the
+ *              note's record is not before end.  No void is needed, because no
+ *              place after that record has been given yet.
  *   flush      claim flusher; read end; copy [written, end) from the buffer to
- *              the files, a record a step; written; sync; flushed; let the
- *              claim go; wake those that have arrived, and one of the others.
- *              A follower says what it waits for, looks again, sleeps; after
- *              a nap it takes the claim of a dead leader away.
- *   sweep      claim a dead slot; open the latch, and repair; take its claim
- *              on flusher away, and wake; take its credit back; let go of its
- *              lock.  The item is as the log says: of a commit, or undone.
- *              What the sweep landed is below end then (place.pml).
+ *              the files, a record a step; store written; sync; store flushed;
+ *              release the claim; wake the threads whose position is reached,
+ *              and one of the others.  A follower stores the position that it
+ *              waits for, checks again, sleeps; after a nap it removes the
+ *              claim of a dead leader.
+ *   sweep      claim a dead slot; open the latch, and repair; remove its claim
+ *              on flusher, and wake; return its credit; release its lock.  The
+ *              item then agrees with the log: committed, or undone.  A record
+ *              that the sweep has ended is before end then (place.pml).
  *
- * A thread may die wherever the code has a point, and at others: at point()
- * below, DEATHS times in a run.  A sweeper may, too, if there are two.
+ * A thread may die wherever the code has a point, and at other steps: at
+ * point() below, DEATHS times in a run.  With two sweepers, one may also die.
  *
- * What is not.  Memory is sequentially consistent.  A record has one unit, and
- * a portion of credit is one record.  There are no segments, so none that is
- * missing, and nothing is set aside.  No write or sync fails.  What a dead
- * writer changed is undone in one step (undo.pml has more).  A nap ends only in a run in which
- * somebody died: else it would hide a wake that was forgotten.
+ * Not modelled.  Memory is sequentially consistent.  A record has one unit, and
+ * a portion of credit is one record.  There are no segments, so none is ever
+ * missing, and no reserved space.  Writes and syncs do not fail.  Changes of a
+ * dead writer are undone in one step (undo.pml has more).  A nap ends only in a
+ * run in which a thread died: otherwise it would hide a missing wake.
  *
  * Properties.
- *   (a) a commit that was answered, and what a reader was answered for, is
- *       durable, with all before it: durable[] at answer().
- *   (b) what the leader copies to the files are whole records, those that were
- *       appended at these places: the buffer at lead().
- *   (c) whenever the latch is let go, each slot has what the log has of it:
- *       first, last and the count of commits (ghosts: g_first, g_last,
- *       g_commits), and the sum of credit is right.
- *   (d) nobody is stuck: each thread that lives comes to its end (an end state
+ *   (a) an acknowledged commit, and data that an acknowledged reader has read,
+ *       is durable, with all records before it: durable[] at answer().
+ *   (b) the leader copies whole records to the files, as appended at these
+ *       places: the buffer at lead().
+ *   (c) whenever the latch is released, each slot agrees with the log: first,
+ *       last and the count of commits (ghosts: g_first, g_last, g_commits), and
+ *       the sum of credit is correct.
+ *   (d) no thread is stuck: each living thread reaches its end (an end state
  *       otherwise).  As an LTL formula, with NAPS at any time: each does.
- *   (e) with RECOVERY: a recovered log is a beginning of what was appended
- *       (truth[]), it has all that was answered for, and no crash looks like
+ *   (e) with RECOVERY: a recovered log is a prefix of the appended one
+ *       (truth[]), it has everything acknowledged, and no crash is taken for
  *       damage.
  *
  * Compile-time numbers: NW writers, the first TWO of them with two records; NR
@@ -104,7 +104,7 @@
 #define FITS(v, l)	((v) / 8 == (l))
 
 byte file[RECORDS + 2], disk[RECORDS + 2], truth[RECORDS + 2];
-byte end = 1;		/* where the next record goes */
+byte end = 1;		/* the place of the next record */
 byte flushed = 1;	/* all before it was answered for */
 byte known = 1;		/* the flushed that the control file has */
 byte life = 1;
@@ -221,7 +221,7 @@ living:
 #else
 	:: known < flushed -> known = flushed; fails()	/* a control file is written */
 #endif
-	:: goto reopen			/* the last process closes: memory goes */
+	:: goto reopen			/* the last process closes: memory is lost */
 	od;
 stop:
 	skip
@@ -233,7 +233,7 @@ stop:
 #define ALL	(N + NSW)
 #define MAXL	(NW + TWO)		/* records in a run */
 #define TORN	255
-#define RECORD(l)	((l) * 8 + me)	/* what is copied: its place, whose it is */
+#define RECORD(l)	((l) * 8 + me)	/* its place and its owner */
 #define WRITTEN	0
 #define FLUSHED	1
 #define FRONTIER(u)	((u) * flushed + (1 - (u)) * written)
@@ -251,11 +251,11 @@ byte buffer[B];
 byte files[MAXL + 2], durable[MAXL + 2];
 /* the region */
 bool dead[ALL + 1], swept[ALL + 1];
-byte claim[ALL + 1];			/* who sweeps a dead slot, or looks at it */
+byte claim[ALL + 1];			/* the thread that sweeps or checks a dead slot */
 byte deaths = DEATHS;
 /* the program */
-byte item;				/* who has it locked */
-byte value;				/* who wrote it last */
+byte item;				/* the thread that has it locked */
+byte value;				/* the thread that wrote it last */
 byte before[ALL + 1];			/* what it was, for undoing */
 byte ndone;
 /* ghosts */
@@ -382,7 +382,7 @@ inline arrived(l, u, to)
 
 #define ARRIVED(s)	(FRONTIER(how[s]) > waits[s])
 
-/* all in one step: a slot that begins to wait meanwhile looks again itself */
+/* all in one step: a slot that begins to wait during it checks again itself */
 inline wake()
 {
 	d_step {
@@ -763,7 +763,7 @@ sweep:
 		point();
 		unlatch()
 	};
-	/* its page is made anew from the log, its lock goes, its slot is free */
+	/* its page is rebuilt from the log, its lock released, its slot free */
 	atomic {
 		point();
 		if

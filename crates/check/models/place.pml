@@ -1,79 +1,80 @@
 /*
  * The places of Latchwork's log, for Spin: how threads obtain them, copy their
- * records side by side, and move the log's end.
+ * records concurrently, and move the log's end.
  *
- * What is modelled: crates/log/src/group.rs (request words), append.rs (ask,
- * serve, note, chain, copy, publish), wait.rs (help), flight.rs (what is done for records in
- * flight of dead and stopped threads) and repair.rs (the latch of a dead
- * thread).
+ * Modelled: crates/log/src/group.rs (request words), append.rs (ask, serve,
+ * note, chain, copy, publish), wait.rs (help), flight.rs (records in flight of
+ * dead and stopped threads) and repair.rs (the latch of a dead thread).
  *
  *   append     store the record's size in the slot; put a request into a word
- *              of the group that is IDLE, or DONE below end; wait until the word
- *              is PLACED, or lead; note the slot; say COPYING by a compare-exchange, or ask again if
- *              another thread has filled the place; change the slot;
- *              copy the record, a unit a step; say DONE; wait until the end is
- *              past it.  If the request was refused, say IDLE.
+ *              of the group that is IDLE, or DONE before end; wait until the
+ *              word is PLACED, or lead; note the slot; store COPYING by a
+ *              compare-exchange, or ask again if another thread has filled the
+ *              place; change the slot; copy the record, a unit a step; store
+ *              DONE; wait until end is beyond it.  If the request was refused,
+ *              store IDLE.
  *   lead       claim the group's leader, after a while also from another; latch;
  *              give places to the thread's own request and then to all others
- *              of the group, a word a step; store reserved; unlatch; let the
- *              claim go.  After DONE: wait until no word of the batch is PLACED or
- *              COPYING, then until end has come to the batch's start, and
+ *              of the group, a word a step; store reserved; unlatch; release
+ *              the claim.  After DONE: wait until no word of the batch is
+ *              PLACED or COPYING, then until end is at the batch's start, and
  *              move it to its stop by a compare-exchange; raise the group's
  *              end, for which the others of the batch wait.
- *   latch      is a word that names its holder.  A thread that finds a dead one
- *              named claims its slot, takes the latch over, lets the claim go,
- *              and computes reserved: behind all words in flight, and end.  It
- *              fills what the dead one was filling.
- *   land       (end_flight) with the slot of the dead thread claimed, and the latch: a
- *              request is removed; a place without a record is filled with a
- *              void, a unit a step, after the slot was restored from the note.
- *              Then end moves over the DONE records at the front, and the groups'
- *              ends are raised.
+ *   latch      a word that names its holder.  A thread that finds a dead holder
+ *              claims the holder's slot, takes the latch over, releases the
+ *              claim, and computes reserved: after all words in flight, and
+ *              end.  It fills the place that the holder was filling.
+ *   land       (end_flight) with the claim on a dead thread's slot, and the
+ *              latch: a request is removed; a place without a record is filled
+ *              with a void, a unit a step, after the slot was restored from the
+ *              note.  Then end moves over the DONE records at the front, and
+ *              the groups' ends are raised.
  *   pass over  with the latch: a PLACED word whose place is at end becomes
  *              ownerless by a compare-exchange; the place is filled; DONE.
- *   wait       a thread that waits in an append lands a dead thread that a word
- *              names; moves end if the record at the front is DONE; passes over a
- *              late place.
- *   sweep      claim a dead slot; open the latch, and repair; take its claims
- *              away; land it; wait until end has come to where reserved was;
- *              its slot is free.
+ *   wait       a thread that waits in an append lands a dead thread whose place
+ *              it meets; moves end if the record at the front is DONE; passes
+ *              over a late place.
+ *   sweep      claim a dead slot; open the latch, and repair; remove its
+ *              claims; land it; wait until end is at the earlier reserved; free
+ *              its slot.
  *
  * A thread may die between any two steps, also while it repairs: at point()
  * below, DEATHS times in a run.  A sweeper may die if there are two.  STOPS
  * threads may be stopped until all others have returned: at halt(), which is
  * wherever a thread neither holds the latch nor copies.
  *
- * What is not.  Memory is sequentially consistent.  The buffer is never full
- * and no byte of it is used again, so there is neither credit nor a limit to
- * how far a place may lie ahead of end (log.pml has the credit).  Of the slot
- * there are first, last and the count of commits.  A failed compare-exchange
- * looks again, so the load before it is no step of its own (a leader's load of a
- * request is one, because it stores the answer).  The same holds for a word in
- * flight and its size, because the code looks at the word again.  A
- * slot is not used again after its sweep.  A thread waits without helping until
- * some thread has died or is stopped: else the help would hide an omission of a
+ * Not modelled.  Memory is sequentially consistent.  The buffer is never full
+ * and no byte of it is reused, so there is no credit, and no limit to the
+ * distance of a place from end (log.pml has the credit).  The slot has first,
+ * last and the count of commits.  After a failed compare-exchange the code
+ * loads again, so the load before it is not a separate step (a leader's load of
+ * a request is one, because the leader stores the answer).  The same holds for
+ * a word in flight and its size, because the code loads the word again.  A slot
+ * is not reused after its sweep.  A thread waits without helping until some
+ * thread has died or is stopped: otherwise the help would hide an omission of a
  * leader.  Threads that are not stopped are passed over PASSES times.
  *
  * Properties.
- *   (a) the bytes below end are whole records and voids, each at the place that
- *       was given to it; each place has one owner; there is neither a gap nor
- *       an overlap; end never moves back; no thread stores below end; a void is
- *       at a place of a dead thread, or at one that was passed over.
- *   (b) the record of an append that has returned is below end.  A dead thread
- *       has each record once, or a void, or nothing; it is below end when its
- *       sweep goes on.  When all is at rest, each slot is as the log says:
- *       first, last, count of commits.
- *   (c) when the latch is let go, reserved is the stop of the last place that
- *       was given (ghost: given).
- *   (d) no living thread is stuck, and none waits for a stopped one: each comes
- *       to its end (an end state otherwise).  As an LTL formula: each does.
- *   (e) a request word is not used by another thread before its owner is done
- *       with it (ghost: user).
+ *   (a) the bytes before end are whole records and voids, each at the place
+ *       that was given to it; each place has one owner; there is neither a gap
+ *       nor an overlap; end never moves back; no thread stores before end; a
+ *       void is at a place of a dead thread, or at a passed-over place.
+ *   (b) the record of an append that has returned is before end.  A dead thread
+ *       has each record once, or a void, or nothing; it is before end when its
+ *       sweep continues.  When no thread runs any more, each slot agrees with
+ *       the log: first, last, count of commits.
+ *   (c) when the latch is released, reserved is the stop of the last given
+ *       place (ghost: given).
+ *   (d) no living thread is stuck, and none waits for a stopped one: each
+ *       reaches its end (an end state otherwise).  As an LTL formula: each does.
+ *   (e) a request word is not used by another thread before its owner has
+ *       finished with it (ghost: user).
  *
- * Compile-time numbers: NW writers, of which the last ALONE are in the second
- * group and the others in the first; the first TWO append two records, of one
- * unit and of two, the others one of two; NSW sweepers; DEATHS; STOPS; PASSES;
- * REQ words of a group; REFUSALS requests that may be refused.  Mutants: see the script "run".
+ * Compile-time numbers: NW writers, the last ALONE of them in the second group
+ * and the others in the first; the first TWO append two records, of one unit
+ * and of two, the others one of two; NSW sweepers; DEATHS; STOPS; PASSES; REQ
+ * words of a group; REFUSALS requests that may be refused.  Mutants: see the
+ * script "run".
  */
 
 #ifndef NW
@@ -173,7 +174,7 @@ inline point()
 	fi
 }
 
-/* the thread goes on, or is stopped here until all others have returned */
+/* the thread continues, or is stopped here until all others have returned */
 inline halt()
 {
 #if STOPS > 0
@@ -191,7 +192,7 @@ inline halt()
 #define ALL_REST	(RESTS(1) && RESTS(2) && RESTS(3) && RESTS(4) && RESTS(5))
 #define CLAIMABLE(d)	(dead[d] && !swept[d] && (claim[d] == 0 || dead[claim[d]]))
 
-/* what a thread that waits may find to do, at one word */
+/* possible work of a waiting thread, at one word */
 #define FREE(i)		(STATE(word[i]) == IDLE || \
 			(STATE(word[i]) == DONE && VALUE(word[i]) != 0 && VALUE(word[i]) < end))
 #define LOST(i)		(!FREE(i) && CLAIMABLE(SLOT(word[i])))
@@ -361,7 +362,7 @@ inline lock_latch()
 	od
 }
 
-/* of the dead thread d, if any, whose slot this one has claimed */
+/* opens the latch of d, a dead thread whose slot is claimed, if any */
 inline open_latch()
 {
 	if
@@ -386,7 +387,7 @@ inline take_note(t, l)
 	point()
 }
 
-/* restores the slot of the dead thread d, whose place is x */
+/* restores the slot of d, a dead thread, whose place is x */
 inline restore()
 {
 #ifdef NOTE_ALWAYS
@@ -538,7 +539,7 @@ inline pass_over()
 #endif
 }
 
-/* end_dead_flights, and what else there is to do */
+/* end_dead_flights, and other help */
 inline help(more)
 {
 	if

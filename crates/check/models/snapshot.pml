@@ -1,61 +1,61 @@
 /*
  * The snapshots of Latchwork's store, for Spin.
  *
- * What is modelled: crates/store/src/files/shared.rs (low, visible, the line in
- * which a snapshot is told, what of the log is given up), seen.rs (which
- * version is seen), files/records.rs (last_commit, before), and of crates/log
- * slots.rs (open_of, commits_of), pins.rs (recycle), repair.rs (a commit that
- * is taken back).
+ * Modelled: crates/store/src/files/shared.rs (low, visible, the line in which a
+ * snapshot announces itself, discarding of the log), crates/store/src/seen.rs
+ * (which version a snapshot sees), files/records.rs (last_commit, before), and
+ * from crates/log slots.rs (open_of, commits_of), pins.rs (recycle), repair.rs
+ * (a commit that is withdrawn).
  *
- *   writer     lock the key; log a write, with the page in hand; change the
- *              page: its stamp is the write's place; log a commit, or undo:
- *              log that, give the page the stamp that it had, forget the
- *              transaction.  Or log the write as the commit.  Unlock.
+ *   writer     lock the key; log a write, with a page intent; change the page:
+ *              its stamp is the write's place; log a commit, or undo: log that,
+ *              restore the page's earlier stamp, forget the transaction.  Or
+ *              log the write as the commit.  Unlock.
  *   append     latch; note the slot; change it: a commit's entry, the count,
  *              first = 0, or first; copy; store end; unlatch.  A reader loads
  *              each of these words without the latch.
- *   raise_low  visible; of each slot first, and where that is 0 whether a
- *              commit is in the list and not below end: then first again if it
- *              is not; the commits behind visible; low is raised to the least
- *              of all.
- *   recycler   raise_low; say what is given up; look at all lines; move oldest
- *              under the latch; the places below are anything's.
- *   reader     low; visible; its line; what is given up: again if that is
- *              beyond.  Read the page; while its stamp is not seen, read the
- *              log there for the one before.  Clear the line.
- *   sees       below low: yes; behind at: no; else by the last commit of the
- *              slot at or before at: from the list, or by the log from its
- *              oldest entry on.
- *   other      appends commits of a slot that has nothing to do with the key.
- *   sweeper    after a death of the first writer: repairs the latch, makes the
- *              page anew, undoes the transaction, unlocks the key.
+ *   raise_low  load visible; of each slot first, and where that is 0 whether a
+ *              commit is in the list and not before end: if none is, first
+ *              again; the commits after visible; raise low to the least of all.
+ *   recycler   raise_low; announce what is discarded; read all lines; move
+ *              oldest under the latch; the places before it may be reused.
+ *   reader     load low and visible; store its line; load what is discarded,
+ *              and begin again if that is beyond.  Read the page; while its
+ *              stamp is not seen, read the previous stamp from the log.  Clear
+ *              the line.
+ *   sees       before low: yes; after at: no; else by the last commit of the
+ *              slot at or before at: from the list, or from the log, beginning
+ *              at the oldest entry of the list.
+ *   other      appends commits of a slot that does not use the key.
+ *   sweeper    after a death of the first writer: repairs the latch, rebuilds
+ *              the page, undoes the transaction, unlocks the key.
  *
- * What is not.  Memory is sequentially consistent: crates/check/tests/
+ * Not modelled.  Memory is sequentially consistent: crates/check/tests/
  * store_loom has the barriers.  There is one key, on one page, which readers
  * read in one step and not while a writer has it.  A record of the log is read
- * in one step.  A snapshot looks at the key once.  With HISTORY the log is
- * given up whatever snapshots need, as a store's bound on history does; else
- * no reader is ever told that its snapshot is too old.
+ * in one step.  A snapshot reads the key once.  With HISTORY the log is
+ * discarded even if snapshots need it, as with a store's bound on history;
+ * otherwise no snapshot is ever too old.
  *
  * Properties.
  *   (a) a snapshot reads the version that was committed last at its position
  *       (ghost: version[], the write of each commit).
- *   (b) it finds that in the log, or with HISTORY is told that it is gone.
- *       A place that was recycled has another record, or none.
- *   (c) before low no transaction is open, and none has a commit behind visible
+ *   (b) it finds that version in the log or, with HISTORY, gets the error that
+ *       it is gone.  A recycled place has another record, or none.
+ *   (c) before low no transaction is open, and none has a commit after visible
  *       (ghosts: open[], version[]).
  *   (d) with DURABLE: its position is durable, or was shown.
- *   (e) nobody is stuck.
+ *   (e) no thread is stuck.
  *
- * How the code was.  That is END_ONCE: commits_of loaded end once, and passed
- * over the commits that are not below it.  If a slot had made as many since as
- * its list keeps, it had passed over all of them, and said that there is none.
- * It loads end again.
+ * An earlier form of the code is the mutant END_ONCE: commits_of loaded end
+ * once, and skipped the commits that are not before it.  If the slot had since
+ * made as many commits as its list keeps, it skipped all of them and returned
+ * none.  It loads end again.
  *
  * Compile-time numbers: NW writers of TX transactions each; NO others, of one
- * commit each; NR readers; RUNS of the recycler; LIST entries of a slot's
- * list, one more than are read; DEATHS 0 or 1; DURABLE: commits are seen when
- * they are flushed, or shown.  Mutants: see the script "run".
+ * commit each; NR readers; RUNS of the recycler; LIST entries of a slot's list,
+ * one more than are read; DEATHS 0 or 1; DURABLE: commits are seen when they
+ * are flushed, or shown.  Mutants: see the script "run".
  */
 
 #ifndef NW
@@ -109,14 +109,14 @@ byte latch, end = 1, flushed = 1, oldest = 1;
 byte note_slot, note_first, note_commits, note_lsn;
 byte first[SLOTS + 2], commits[SLOTS + 2];
 byte began[(SLOTS + 2) * LIST], ended[(SLOTS + 2) * LIST];
-byte place[MAXL + 2];			/* what record lies there */
+byte place[MAXL + 2];			/* the record there */
 byte was[MAXL + 2];			/* the stamp before this write */
 byte older[MAXL + 2];			/* the slot's commit before this one */
 byte owner[MAXL + 2];			/* whose it is */
 /* the store */
 byte low = 1, shown = 1, given_up;
 byte line[NR + 1];
-byte page, in_hand, key;		/* stamp; who has the page; the lock */
+byte page, in_hand, key;		/* stamp; the thread that has the page; the lock */
 /* the region */
 bool dead, swept;
 byte deaths = DEATHS;
@@ -435,7 +435,7 @@ end_none:
 	fi;
 	if
 	:: first[1] != 0 ->
-		/* the page made anew, and then undone in place */
+		/* the page is rebuilt, and then undone in place */
 		atomic {
 			in_hand == 0 || in_hand == 1;
 			if
@@ -448,7 +448,7 @@ end_none:
 		atomic { page = was[first[1]]; open[first[1]] = false; in_hand = 0 };
 		forget(1)
 	:: else ->
-		/* what it logged last is committed, or it had no more */
+		/* its last record is committed, or it had none */
 		atomic {
 			if
 			:: in_hand == 1 && writes[1] > page -> page = writes[1]; in_hand = 0
@@ -610,7 +610,7 @@ proctype Reader(byte me)
 		lo = low;
 		load_visible(at);
 #endif
-		/* ghost: what is committed at `at`, and stays that */
+		/* ghost: the version committed at `at`, which never changes */
 		d_step {
 			gi = 1; expected = 0;
 			do
@@ -647,7 +647,7 @@ proctype Reader(byte me)
 		if
 		:: atomic { place[v] == v -> v = was[v] }
 		:: atomic { place[v] != v };
-			/* (b): no record is there, and the log begins behind it */
+			/* (b): the place has no record, and the log begins after it */
 			assert(v < oldest);
 #ifndef HISTORY
 			assert(oldest == 0);

@@ -1,58 +1,61 @@
 /*
  * Splits and unlinks of Latchwork's trees, for Spin.
  *
- * What is modelled: crates/tree/src/structure.rs (split, finish, attach,
- * complete), unlink.rs, walk.rs (how a reader steps from page to page, and a
- * writer takes one), and of crates/store/src/files hands.rs and space.rs (which
- * page is whose).
+ * Modelled: crates/tree/src/structure.rs (split, finish, attach, complete),
+ * unlink.rs, walk.rs (how a reader steps from page to page, and how a writer
+ * latches one), and from crates/store/src/files page_intents.rs and space.rs
+ * (ownership of pages).
  *
- *   walk       read a page; take the version of the next; is the page before
- *              as it was read?  Else begin at the root.  Read the next, if it
- *              still has that version.  A key at its upper fence or behind it
- *              is to the right.
- *   take       latch the page that was met; is the page before as it was read?
- *   split      with a page in hand: Image of the new one; Split of the left
- *              one, which says that it is incomplete; the new one is linked.
- *   finish     latch the parent; find the page that says so; Attach; latch the
- *              left one; Complete.  Any writer that comes by does it.
- *   unlink     latch the parent, the left one, the empty one; take that in
- *              hand; Incomplete; Purge; Absorb; unlatch; settle.
- *   take page  from the list; in hand; its bit is cleared.
- *   settle     if the tree leads to the page, let go of it.  Else its bit is
- *              set; let go; into the list.
- *   sweep      of a dead thread: its latches, and each page in hand settled.
+ *   walk       read a page; load the version of the next; check that the
+ *              previous page is unchanged, else begin at the root.  Read the
+ *              next page, if it still has that version.  A key at its upper
+ *              fence or after it is to the right.
+ *   take       latch the page; check that the previous page is unchanged.
+ *   split      with a page intent: Image of the new page; Split of the left
+ *              one, which marks it as incomplete; the new page is linked.
+ *   finish     latch the parent; find the incomplete page; Attach; latch the
+ *              left page; Complete.  Any writer that meets the mark does it.
+ *   unlink     latch the parent, the left page, the empty page; store a page
+ *              intent for the empty page; Incomplete; Purge; Absorb; unlatch;
+ *              settle.
+ *   take page  from the list; page intent; clear its bit.
+ *   settle     if the tree refers to the page, clear the page intent.  Else set
+ *              its bit; clear the page intent; add it to the list.
+ *   sweep      of a dead thread: its latches, and settle each of its page
+ *              intents.
  *
- * A thread may die between any two of these steps, DEATHS times in a run; the
- * sweeper, too, if there are two.  A record and the change of its page are one
- * step: what a death leaves between them is made anew from the log.
+ * A thread may die between any two of these steps, DEATHS times in a run; with
+ * two sweepers, one may also die.  A record and the change of its page are one
+ * step: after a death between them the page is rebuilt from the log.
  *
- * What is not.  Memory is sequentially consistent.  There is one inner page,
- * the root, which has room: so neither inner pages are split, nor does the root
- * grow, and complete_before is not come to.  Latches block and are fair to
- * nobody; a reader reads a page between two changes also while it is latched.
- * The bits and the list are words, not a tree and a list of their own.  A ghost
- * goes at once.  A page has CAP keys.
+ * Not modelled.  Memory is sequentially consistent.  There is one inner page,
+ * the root, which has room: so inner pages are not split, the root does not
+ * grow, and complete_before is not reached.  Latches block and are not fair; a
+ * reader reads a page between two changes also while it is latched.  The bits
+ * and the list are words, not a separate tree and list.  A ghost is removed at
+ * once.  A page has CAP keys.
  *
- * The program.  Keys are 1..KEYS.  The first and the last are there for ever,
- * and readers must find them; they look for the second as well.  Writer n has
- * the key n + 1: it puts, removes and unlinks, OPS times, in any order.  A thief takes pages of the list for
- * another tree.
+ * The program.  Keys are 1..KEYS.  The first and the last always exist, and
+ * readers must find them; they search for the second as well.  Writer n has the
+ * key n + 1: it puts, removes and unlinks, OPS times, in any order.  A thief
+ * takes pages of the list for another tree.
  *
  * Properties.
- *   (a) a reader finds the key that it looks for, on a page of this tree.
- *   (b) a writer finds its key as it left it (there[]), and on a page in hand
+ *   (a) a reader finds the key that it searches for, on a page of this tree.
+ *   (b) a writer finds its key as it left it (there[]), on its latched page,
  *       to which the key belongs.
- *   (c) no page is had by two: none that is taken is in another's hand, or in
- *       the tree.
+ *   (c) no page has two owners: a taken page has no page intent of another
+ *       thread and is not in the tree.
  *   (d) in the end the leaves are one chain from the first key to the last, and
- *       each is in the root, or the one to its left says that it is incomplete.
- *   (e) in the end each page is of the tree, of the thief, or free by its bit,
- *       and then in the list once, but for one a death; no hand has a page.
- *   (f) nobody is stuck.
+ *       each is in the root, or the page to its left is marked as incomplete.
+ *   (e) in the end each page is in the tree, or the thief's, or free by its bit
+ *       and then in the list once, except one page for each death; no page
+ *       intent is left.
+ *   (f) no thread is stuck.
  *
  * Compile-time numbers: NW writers (1 or 2), OPS; NR readers; NT thieves; NSW
- * sweepers; DEATHS; PAGES; START: leaves at first (1, 2 or 3).  Mutants: see the
- * script "run".
+ * sweepers; DEATHS; PAGES; START: leaves at first (1, 2 or 3).  Mutants: see
+ * the script "run".
  */
 
 #ifndef NW
@@ -87,7 +90,7 @@
 #define ROOT	0
 #define NONE	255
 #define BIT(k)	(1 << (k))
-#define BESIDE	(KEYS + 1)		/* the upper fence of the last leaf */
+#define ABOVE	(KEYS + 1)		/* the upper fence of the last leaf */
 
 /* pages 1..PAGES; the root is 0 */
 byte low[PAGES + 1], high[PAGES + 1], right[PAGES + 1], keys[PAGES + 1];
@@ -341,7 +344,7 @@ inline split()
 {
 	atomic {
 		at = hand[me];
-		/* the greatest key goes */
+		/* the greatest key moves */
 		sep = KEYS;
 		do
 		:: (keys[pg] & BIT(sep)) == 0 -> sep--
@@ -562,7 +565,7 @@ proctype Thief(byte me)
 	if
 	:: pg != 0 && hand[me] == pg ->
 		d_step {
-			alien[pg] = true; low[pg] = 1; high[pg] = BESIDE; right[pg] = 0; keys[pg] = 0;
+			alien[pg] = true; low[pg] = 1; high[pg] = ABOVE; right[pg] = 0; keys[pg] = 0;
 			incomplete[pg] = false;
 			changed(pg);
 			hand[me] = 0
@@ -620,14 +623,14 @@ init {
 		:: else -> break
 		od;
 #if START == 1
-		low[1] = 1; high[1] = BESIDE; keys[1] = BIT(1) | BIT(KEYS);
+		low[1] = 1; high[1] = ABOVE; keys[1] = BIT(1) | BIT(KEYS);
 #elif START == 2
 		low[1] = 1; high[1] = KEYS; right[1] = 2; keys[1] = BIT(1) | BIT(2); there[2] = true;
-		low[2] = KEYS; high[2] = BESIDE; keys[2] = BIT(KEYS); child[KEYS] = 2;
+		low[2] = KEYS; high[2] = ABOVE; keys[2] = BIT(KEYS); child[KEYS] = 2;
 #else
 		low[1] = 1; high[1] = 2; right[1] = 2; keys[1] = BIT(1);
 		low[2] = 2; high[2] = KEYS; right[2] = 3; child[2] = 2;
-		low[3] = KEYS; high[3] = BESIDE; keys[3] = BIT(KEYS); child[KEYS] = 3;
+		low[3] = KEYS; high[3] = ABOVE; keys[3] = BIT(KEYS); child[KEYS] = 3;
 #endif
 		i = START + 1;
 		do
@@ -660,7 +663,7 @@ init {
 			gs = gs | BIT(gp);
 			assert(!alien[gp] && latch[gp] == 0);
 			if
-			:: right[gp] == 0 -> assert(high[gp] == BESIDE)
+			:: right[gp] == 0 -> assert(high[gp] == ABOVE)
 			:: else ->
 				assert(low[right[gp]] == high[gp] && (gs & BIT(right[gp])) == 0);
 				assert(child[high[gp]] == right[gp] || incomplete[gp])

@@ -1,63 +1,63 @@
 /*
- * The undoing of a dead thread's transaction, for Spin.
+ * The rollback of a dead thread's transaction, for Spin.
  *
- * What is modelled: crates/store/src/files/undo.rs (the sweep's part), scribe.rs
- * and records.rs (what a record that undoes says), prepare.rs, decide.rs,
- * shared.rs (undo_from), again.rs (what the log says of a slot after a crash
- * of the machine), crates/log/src/repair.rs (forget), and of crates/region how
- * a slot is claimed, retained and freed.
+ * Modelled: crates/store/src/files/undo.rs (the part of a sweep), records.rs
+ * (the contents of a record that undoes), prepare.rs, decide.rs, shared.rs
+ * (undo_from), restore_transactions.rs (the state of a slot after a crash of
+ * the machine), crates/log/src/repair.rs (forget), and from crates/region how a
+ * slot is claimed, retained and freed.
  *
  *   owner      locks two keys; logs and makes three writes, two of them of the
  *              first key; and then commits, or undoes them, or prepares, or
- *              dies at any step.  Its locks go at the end of a commit and of
- *              an undoing, its slot stays with the locks if it is prepared.
+ *              dies at any step.  Its locks are released at the end of a commit
+ *              or rollback; if it is prepared, its slot keeps the locks.
  *   undo       from the slot's last record: log a record that undoes it and
- *              says what is next; give the key the value from before.  Of its
- *              own slot such a record is the slot's last; of another's it is
- *              not, and a word of the slot says how far it has come.  Then an
- *              END record, and the slot is forgotten.
- *   sweeper    claims the dead slot; a prepared one it retains again; one with
- *              a last record it undoes, from where another one stopped; then
- *              the locks go, then the slot is free.
- *   decider    finds the prepared slot; claims it; looks again whether it is
- *              prepared; logs the commit, or undoes; the locks go; frees it.
- *   other      waits for the locks, takes them, writes the keys, and lets go.
- *   recycler   gives up the log before the slot's first record.
+ *              names the next one to undo; restore the key's earlier value.  In
+ *              a rollback of the thread's own slot such a record is the slot's
+ *              last; in another's it is not, and a word of the slot has the
+ *              progress.  Then an END record, and the slot is forgotten.
+ *   sweeper    claims the dead slot; retains a prepared one again; if the slot
+ *              has a last record, undoes from where another sweeper stopped;
+ *              then releases the locks and frees the slot.
+ *   decider    finds the prepared slot; claims it; checks again that it is
+ *              prepared; logs the commit, or undoes; releases the locks; frees
+ *              it.
+ *   other      waits for the locks, takes them, writes the keys, releases them.
+ *   recycler   discards the log before the slot's first record.
  *
  * A thread may die between any two steps, DEATHS times in a run.
  *
- * What is not.  Memory is sequentially consistent.  An append is one step:
- * log.pml has its own.  A record and the change of its key are two, and the
- * page between them is made anew by the next that comes.  The turn between a
- * transaction's own thread and one that finds it too old is in
- * crates/check/tests/store_loom.  No undoing fails.
+ * Not modelled.  Memory is sequentially consistent.  An append is one step:
+ * log.pml has its steps.  A record and the change of its key are two steps; if
+ * a thread dies between them, the next thread rebuilds the page.  The turn
+ * between a transaction's own thread and a thread that finds it too old is in
+ * crates/check/tests/store_loom.  Undoing does not fail.
  *
  * Properties.
  *   (a) when the locks are free, both keys have the values from before the
- *       transaction, or both those of it, as it ended; and after that nobody
- *       changes them for it (assert in undo and in other).
- *   (b) locks go only when the log says that the transaction is over: what
- *       recovery would make of the log then (logged[]) has none open.
- *   (c) of the deciders one at most succeeds, none succeeds in what did not
- *       happen, and only deciders end what is prepared.
- *   (d) what is to be undone is in the log still: no record is read that was
- *       given up.
- *   (e) nobody is stuck: in the end the slot is free, or retained if the
+ *       transaction, or both have its values, as it ended; and after that no
+ *       thread changes them for it (assert in undo and in other).
+ *   (b) locks are released only when the log has the transaction's end:
+ *       recovery from the log at that moment (logged[]) finds none open.
+ *   (c) at most one decider succeeds, none reports a result that did not
+ *       happen, and only deciders end a prepared transaction.
+ *   (d) the records to undo are still in the log: no discarded record is read.
+ *   (e) no thread is stuck: in the end the slot is free, or retained if the
  *       transaction is prepared.
  *
- * How the code was.  `forget` cleared the slot's first record, and then its
- * last; a thread that died between the two left a transaction that was over
- * and had a last record, which the recycler did not know of.  That is the
- * mutant FIRST_FIRST.  The last one is cleared first now; what is left then
- * the sweep clears (FORGETS_NOT is without that).  And nobody looked for an
- * END record: so a decider that rolled back what had no writes, and died after
- * its END record, left a transaction that the log had ended and that the sweep
- * found prepared.  That is END_UNCHAINED.  In the model the END of a slot's
- * own thread is its last record; in the code it is not in the chain, and who
- * asks whether a transaction is prepared looks at the slot's newest record.
+ * Earlier forms of the code are mutants.  FIRST_FIRST: forget cleared the
+ * slot's first record, and then its last; a thread that died between the two
+ * left an ended transaction with a last record, unknown to the recycler.  Now
+ * the last one is cleared first, and the sweep clears the rest (FORGETS_NOT is
+ * without that).  END_UNCHAINED: an END record was not searched for; a decider
+ * that rolled back a transaction without writes, and died after its END record,
+ * left a transaction that had ended in the log and that the sweep found
+ * prepared.  In the model the END of a slot's own thread is its last record; in
+ * the code it is not in the chain, and the check whether a transaction is
+ * prepared reads the slot's newest record.
  *
- * Compile-time numbers: NS sweepers, ND deciders, NO others, DEATHS, RUNS of the
- * recycler, WRITES (0 to 3).  Mutants: see the script "run".
+ * Compile-time numbers: NS sweepers, ND deciders, NO others, DEATHS, RUNS of
+ * the recycler, WRITES (0 to 3).  Mutants: see the script "run".
  */
 
 #ifndef NS
@@ -107,7 +107,7 @@
 #define COMMIT	4
 #define END	5
 
-/* what becomes of it */
+/* its result */
 #define OPEN	0
 #define PREPARED	1
 #define COMMITTED	2
@@ -122,19 +122,19 @@
 /* the log */
 byte end = 1, oldest = 1;
 byte kind[MAXL + 1], prev[MAXL + 1], key[MAXL + 1], before[MAXL + 1];	/* key: of a PREPARE the id */
-/* the slot: its first and last record, and what is to be undone next */
+/* the slot: its first and last record, and the next one to undo */
 byte first, last, undo_next;
-byte owned = HELD, by = OWNER;		/* who has it, living or dead */
+byte owned = HELD, by = OWNER;		/* its owner, living or dead */
 byte locks;				/* zero: free; or OWNER for the slot, or another */
 byte value[2];				/* of the two keys */
 /* the region */
 bool dead[ALL + 1];
 byte deaths = DEATHS;
-/* ghosts: what recovery would find */
+/* ghosts: the state that recovery would find */
 bool logged_open, logged_prepared;
 byte logged_last;
 byte fate;				/* how it ended in the log */
-byte decided;				/* what was answered to a decider */
+byte decided;				/* the result returned to a decider */
 bool owner_done;
 byte ndone;
 
@@ -187,9 +187,9 @@ inline undo_one(own)
 	nx = prev[at];
 	if
 	:: kind[at] == CHANGE ->
-		/* the page is in hand: others meet it made anew */
+		/* with a page intent: others find it rebuilt */
 		atomic { append(CLR, nx, key[at], 0, own); point_rebuilt() };
-		/* (a): nobody else has them by now */
+		/* (a): no other thread has them */
 		assert(locks == OWNER);
 #ifdef UNDO_SUBTRACTS
 		value[key[at]]--;
@@ -203,7 +203,7 @@ inline undo_one(own)
 	nx = 0
 }
 
-/* a death between a record and its change: the page is made anew */
+/* a death between a record and its change: the page is rebuilt */
 inline point_rebuilt()
 {
 	if
@@ -375,7 +375,7 @@ died:
 }
 
 #if ND > 0
-/* commits, or rolls back, and tells how it went */
+/* commits or rolls back, and returns the result */
 proctype Decider(byte me)
 {
 	byte at = 0, nx = 0, what = 0;

@@ -8,10 +8,10 @@
 //!
 //! | edge | from | to |
 //! |---|---|---|
-//! | ww | the transaction that appended a number | the one that appended the next |
-//! | wr | the one that appended the last number of a list that was read | the one that read it |
-//! | rw | the one that read a list | the one that appended the first number that it lacks |
-//! | rt | a transaction that was answered | each one that began afterwards |
+//! | ww | the transaction that appended a number | the transaction that appended the next one |
+//! | wr | the transaction that appended the last number of a list | each transaction that read it |
+//! | rw | a transaction that read a list | the transaction that appended the next number to it |
+//! | rt | a transaction that was answered | each transaction that began afterwards |
 //!
 //! A serializable history has no cycle of the first three. A strictly serializable one has no cycle
 //! of all four. Further checks: values that were read were committed (G1a) and final (G1b), and all
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(wrong(&orders), "list 7, behind 0 numbers, was read as [64, 80] and [80]");
         assert!(wrong(&[txn(1, &[read(7, &[4, 4])])]).contains("twice"));
         assert_eq!(wrong(&[txn(1, &[append(7, 1), read(7, &[])])]), "transaction 1");
-        // The process of transaction 4 died, and its writes are there.
+        // The process of transaction 4 has died, but its writes are present.
         assert_eq!(wrong(&[txn(1, &[read(7, &[4])]), txn(2, &[read(8, &[4])])]), "fine, 2 edges");
     }
 

@@ -37,8 +37,9 @@ fn fill<'s>(session: &'s Session, keep: &mut Vec<Owner<'s>>) -> Result<(), Error
         keep.push(owner);
     }
     let owner = session.owner()?;
-    let wish = owner.request_range(b"keys", KeyRange::all(), RangeKind::WriteNext, Wait::Detect)?;
-    core::mem::forget(wish);
+    let request =
+        owner.request_range(b"keys", KeyRange::all(), RangeKind::WriteNext, Wait::Detect)?;
+    core::mem::forget(request);
     keep.push(owner);
     for name in names().iter().take(6) {
         let owner = session.owner()?;
@@ -148,8 +149,8 @@ fn lock_all(session: &Session) -> Result<(), Error> {
         let range = KeyRange::half_open(&from, &to);
         let _ = owner.lock_range(b"keys", range, kind, Wait::Never);
         let _ = child.lock_range(b"keys", KeyRange::key(&to), kind, Wait::Never);
-        let wish = other.request_range(b"keys", range, kind, Wait::Detect);
-        let _ = wish.map(|wish| wish.poll());
+        let request = other.request_range(b"keys", range, kind, Wait::Detect);
+        let _ = request.map(|request| request.poll());
         let _ = (owner.holds_range(b"keys", range, kind), other.cancel());
         let _ = owner.unlock_range(b"keys", range, kind);
     }

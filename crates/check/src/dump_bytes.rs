@@ -40,7 +40,7 @@ pub fn read(bytes: &[u8]) -> Result<(Tables, DumpSummary), DumpError> {
 pub fn exercise(bytes: &[u8]) {
     let Ok((tables, summary)) = read(bytes) else { return };
     let (text, _) = written(&tables, summary.page, summary.at);
-    assert!(text.len() <= bytes.len(), "what was read is longer when it is written");
+    assert!(text.len() <= bytes.len(), "the written text is longer than the text that was read");
     assert_eq!(read(&text).unwrap().0, tables);
 }
 

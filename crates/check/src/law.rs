@@ -186,7 +186,7 @@ pub struct Locality {
     pub possible: u64,
     /// Those of them that stayed on the node.
     pub local: u64,
-    /// The most hand-overs that one waiter had to wait for.
+    /// The largest number of hand-overs for which a single waiter had to wait.
     pub worst_wait: u64,
 }
 

@@ -46,7 +46,7 @@ pub fn exercise(files: &[Vec<u8>; 2]) -> usize {
     let (mut scan, mut records, mut before) = (log.scan(oldest), 0, Lsn::NEVER);
     loop {
         while let Ok(Some(entry)) = scan.next_entry() {
-            assert!(entry.lsn > before && scan.position() == entry.next(), "it goes on");
+            assert!(entry.lsn > before && scan.position() == entry.next(), "the scan advances");
             before = entry.lsn;
             records += 1;
         }

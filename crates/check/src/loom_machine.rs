@@ -15,7 +15,7 @@ use latchwork_machine::{
 use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use loom::sync::{Condvar, Mutex};
 
-/// Slots in a model's table: loom runs at most 4 threads beside the first.
+/// Slots in a model's table: loom runs at most 4 threads in addition to the first.
 const SLOTS: usize = 8;
 
 loom::thread_local! {
@@ -105,7 +105,7 @@ words! {
     /// Eight bytes.
     Long: AtomicU64, u64;
     /// Four bytes, with a mutex and a condition variable.
-    Belled: AtomicU32, u32, bell: Mutex<()>, ring: Condvar
+    Waitable: AtomicU32, u32, mutex: Mutex<()>, condvar: Condvar
 }
 
 /// Defines a machine: a module, a type, and how long a waiter looks.
@@ -140,7 +140,7 @@ macro_rules! machines {
             impl Machine for $name {
                 type AtomicU8 = Byte;
                 type AtomicU16 = Short;
-                type AtomicU32 = Belled;
+                type AtomicU32 = Waitable;
                 type AtomicU64 = Long;
 
                 const SPIN_NS: u64 = $spin_ns;
@@ -179,8 +179,8 @@ macro_rules! machines {
                     }
                 }
 
-                fn wait(word: &Belled, expected: u32, deadline: Option<Deadline>) -> Waited {
-                    let bell = word.bell.lock().unwrap();
+                fn wait(word: &Waitable, expected: u32, deadline: Option<Deadline>) -> Waited {
+                    let mutex = word.mutex.lock().unwrap();
                     // Relaxed: the mutex orders it after the store of the previous waker.
                     if word.word.load(Ordering::Relaxed) != expected {
                         return Waited::Woken;
@@ -188,13 +188,13 @@ macro_rules! machines {
                     if deadline.is_some() {
                         return Waited::TimedOut;
                     }
-                    drop(word.ring.wait(bell).unwrap());
+                    drop(word.condvar.wait(mutex).unwrap());
                     Waited::Woken
                 }
 
-                fn wake(word: &Belled) {
-                    let _bell = word.bell.lock().unwrap();
-                    word.ring.notify_all();
+                fn wake(word: &Waitable) {
+                    let _mutex = word.mutex.lock().unwrap();
+                    word.condvar.notify_all();
                 }
 
                 fn now(_: Clock) -> u64 {
@@ -213,7 +213,7 @@ macro_rules! machines {
                     Self::place() != Place::UNKNOWN
                 }
 
-                fn slots<'a>(_: *const Belled) -> Slots<'a, Self> {
+                fn slots<'a>(_: *const Waitable) -> Slots<'a, Self> {
                     Slots::new(&TABLE.table, &TABLE.slots)
                 }
 

@@ -13,7 +13,7 @@ use latchwork_region::{Area, AreaOptions, Options as RegionOptions, Region};
 const FRAMES: u32 = 16;
 const FRAMES_MAX: u32 = 32;
 const FRAME_BYTES: u32 = 1024;
-/// Pages of each of the three files, the last of which is sparse.
+/// Pages of each of the three files. The last file is sparse.
 const PAGES: u64 = 30;
 /// Each word of a page of file 0 is this plus the page number.
 const MARK: u64 = 0xfeed << 32;
@@ -113,7 +113,7 @@ impl Place {
         self.region.area(name, &AreaOptions { first: 1, limit: 1, huge: false }).unwrap()
     }
 
-    /// The words that a pool of this size uses in the three areas: those that are not zero, and all
+    /// The words that a pool of this size uses in the three areas: nonzero words, and all
     /// words of the first file, the first thread and the frames.
     fn places(&self) -> Vec<(usize, u64)> {
         let mut found = Vec::new();

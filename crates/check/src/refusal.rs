@@ -6,8 +6,8 @@
 pub struct Call {
     /// The number of the call.
     pub number: i64,
-    /// The index of an argument and bits of its low half, of which one must be set. `None` refuses
-    /// every call.
+    /// The index of an argument and bits of its low half: a call with any of them set is refused.
+    /// `None` refuses every call.
     pub only: Option<(u32, u32)>,
 }
 

@@ -44,7 +44,7 @@ impl Scattered {
 impl Scattered {
     /// Runs `action` instead of each sleep of this thread, until it is set again.
     ///
-    /// One thread can thus act for all, and the number of times that a waiter is passed does not
+    /// So one thread can act for all, and the number of times that a waiter is passed does not
     /// depend on scheduling.
     pub fn instead_of_sleeping(action: Option<Box<dyn FnMut()>>) {
         HAUNT.set(action);

@@ -163,7 +163,7 @@ pub fn exercise(files: &[FileBytes]) -> Used {
     match open(&disk) {
         Ok(store) if used == Used::Whole && sound => {
             let there = store.read(|tx| tx.get(&ROWS, COUNT / 2)).unwrap();
-            assert_eq!(there, Some(value(COUNT / 2, 0)), "what was written is gone");
+            assert_eq!(there, Some(value(COUNT / 2, 0)), "a written value is lost");
             Used::Whole
         }
         Ok(_) => Used::Damaged,

@@ -12,33 +12,33 @@ pub type Task<'t> = Pin<Box<dyn Future<Output = ()> + 't>>;
 
 /// The tasks that were woken.
 #[derive(Default)]
-struct Bell {
+struct Notifier {
     woken: Mutex<BTreeSet<usize>>,
-    rung: Condvar,
+    notified: Condvar,
 }
 
-struct Of(Arc<Bell>, usize);
+struct Of(Arc<Notifier>, usize);
 
 impl Wake for Of {
     fn wake(self: Arc<Self>) {
         self.0.woken.lock().unwrap().insert(self.1);
-        self.0.rung.notify_one();
+        self.0.notified.notify_one();
     }
 }
 
 /// Runs all tasks to their end on this thread.
 pub fn join(mut tasks: Vec<Option<Task<'_>>>) {
-    let bell = Arc::new(Bell::default());
-    bell.woken.lock().unwrap().extend(0..tasks.len());
+    let notifier = Arc::new(Notifier::default());
+    notifier.woken.lock().unwrap().extend(0..tasks.len());
     while tasks.iter().any(Option::is_some) {
-        let mut woken = bell.woken.lock().unwrap();
+        let mut woken = notifier.woken.lock().unwrap();
         while woken.is_empty() {
-            woken = bell.rung.wait(woken).unwrap();
+            woken = notifier.notified.wait(woken).unwrap();
         }
         let now = core::mem::take(&mut *woken);
         drop(woken);
         for at in now {
-            let waker = Waker::from(Arc::new(Of(bell.clone(), at)));
+            let waker = Waker::from(Arc::new(Of(notifier.clone(), at)));
             let Some(task) = &mut tasks[at] else { continue };
             if task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
                 tasks[at] = None;

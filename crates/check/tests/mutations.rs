@@ -11,10 +11,10 @@
 //! test: latch_loom shfl::loom_mutex_three_threads
 //! ```
 //!
-//! `find` is replaced once, at its first occurrence behind `after` (or in the file, where it must
-//! then be unique). `test` names a test program of this crate and a filter; at least one test that
-//! matches must fail, or not end in time. The crates are mutated in a copy, without those that the
-//! tests of what is mutated do without. Unmutated, every named test must pass.
+//! `find` is replaced once, at its first occurrence after `after` (or in the file, where it must be
+//! unique). `test` names a test program of this crate and a filter; at least one matching test must
+//! fail or exceed the time limit. The crates are mutated in a copy, without the crates that those
+//! tests do not need. Unmutated, every named test must pass.
 //!
 //! Each mutation takes a build, so the everyday run takes a sample, of a latch and of the region,
 //! and `cargo test --release -p latchwork-check --test mutations -- --ignored` takes them all.
@@ -101,7 +101,7 @@ const NEEDED: [&str; 3] = ["machine", "latch", "check"];
 
 const STORE: [&str; 7] = ["region", "lockmgr", "disk", "log", "pool", "tree", "store"];
 
-/// By a test program's first word, what it needs beside those. Others would be built each time.
+/// The crates that a kind of test program needs. Other crates would be built each time.
 const KINDS: [(&str, &[&str]); 8] = [
     ("latch", &[]),
     ("sim", &["classic", "sim"]),
@@ -222,8 +222,8 @@ fn survivors_in(copy: &Copy, mutations: &[&Mutation]) -> Vec<String> {
         fs::write(&path, text).unwrap();
         let built = !String::from_utf8_lossy(&output.stderr).contains("could not compile");
         assert!(built, "{} does not build", mutation.name);
-        let verdict = if passed(&output) { "SURVIVED" } else { "caught" };
-        println!("{verdict}: {} ({})", mutation.name, mutation.test);
+        let result = if passed(&output) { "SURVIVED" } else { "caught" };
+        println!("{result}: {} ({})", mutation.name, mutation.test);
         if passed(&output) {
             survivors.push(mutation.name.clone());
         }
@@ -249,8 +249,8 @@ fn every_mutation_still_applies() {
     }
 }
 
-/// Of a latch and of the region: those of the store take a build of the whole stack. And one that
-/// changes nothing, the control, which is not.
+/// One mutation of a latch and one of the region: mutations of the store take a build of the whole
+/// stack. The control is a mutation without effect, which must not be caught.
 #[test]
 fn a_sample_is_caught_and_a_comment_is_not() {
     let one = |kind| mutations().into_iter().filter(|m| m.kind() == kind).nth(3).unwrap();

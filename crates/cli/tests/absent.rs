@@ -62,7 +62,7 @@ fn a_name_that_means_nothing_is_refused() {
         assert!(stderr.contains(why), "{args:?}: {stderr}");
         assert!(output.stdout.is_empty(), "{args:?}: {:?}", output.stdout);
     }
-    // A name that means something, for each: the refusals above are not of all names.
+    // The control for each command: a name that exists is not refused.
     for args in [
         &["store", "log", s, "--table", "fruit"][..],
         &["store", "dump", s, "fruit"],

@@ -41,14 +41,14 @@ fn stays_right(more: &[&str], counts: &[&str]) {
 
 /// Long enough for all to be killed at once.
 #[test]
-fn the_sum_stays_right_in_a_store() {
+fn the_sum_is_constant_in_a_store() {
     stays_right(&["5"], &["transfers", "killed", "undone", "deadlocks", "audits"]);
 }
 
-/// With a server that crashes and starts again meanwhile.
+/// With a server that crashes and restarts during the run.
 #[cfg(feature = "postgres")]
 #[test]
-fn the_sum_stays_right_on_a_server() {
+fn the_sum_is_constant_on_a_server() {
     let Some(bin) = server::programs() else {
         eprintln!("SKIPPED: no PostgreSQL server in /usr/lib/postgresql; install `postgresql`");
         return;
@@ -84,10 +84,10 @@ fn the_sum_stays_right_on_a_server() {
     assert_eq!(server.sql("SELECT count(*) FROM bank.latchwork_records"), "0", "accounts are left");
 }
 
-/// More kills than there can be: it ends all the same, though it may be that nobody lived for long
-/// enough to move money.
+/// More kills than possible: the run still ends, although no process may live long enough to move
+/// money.
 #[test]
-fn kills_that_are_too_many_are_not_made_up_for() {
+fn too_many_kills_are_reported() {
     let output = bank(&["--json", "--kills-per-second", "1000", "--seconds", "1"]);
     let summary = summary(&output);
     assert!(output.status.code().is_some(), "{summary} {}", text(&output.stderr));
@@ -96,7 +96,7 @@ fn kills_that_are_too_many_are_not_made_up_for() {
 }
 
 #[test]
-fn the_sum_stays_right_in_a_file() {
+fn the_sum_is_constant_in_a_file() {
     let counts = ["transfers", "killed", "undone", "half", "deadlocks", "audits"];
     stays_right(&["3", "--in-file"], &counts);
 }
@@ -119,7 +119,7 @@ fn without_undoing_the_sum_goes_wrong() {
 }
 
 #[test]
-fn people_get_lines_and_a_table() {
+fn the_text_output_has_lines_and_a_table() {
     let folder = std::env::temp_dir().join(format!("latchwork-bank-test-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let output = bank(&["--seconds", "2", "--dir", folder.to_str().unwrap()]);
@@ -135,25 +135,25 @@ fn people_get_lines_and_a_table() {
 }
 
 #[test]
-fn misuse_is_told() {
-    for args in [["--accounts", "1"], ["--processes", "1"], ["--seconds", "0"], ["--seat", "1"]] {
+fn misuse_is_an_error() {
+    for args in [["--accounts", "1"], ["--processes", "1"], ["--seconds", "0"], ["--member", "1"]] {
         let output = bank(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(output.stdout.is_empty());
     }
     assert_eq!(bank(&["--dir", "/nonexistent"]).status.code(), Some(2));
     let help = text(&bank(&["--help"]).stdout);
-    assert!(help.contains("Examples:") && !help.contains("--seat"), "{help}");
+    assert!(help.contains("Examples:") && !help.contains("--member"), "{help}");
 }
 
-/// The processes that one has started.
+/// The child processes of a process.
 fn children(process: u32) -> Vec<i32> {
     let path = format!("/proc/{process}/task/{process}/children");
     let children = std::fs::read_to_string(path).unwrap_or_default();
     children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// What a reader of the README does first.
+/// The first steps of a reader of the README.
 #[test]
 fn processes_that_others_kill_are_replaced() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
@@ -163,7 +163,7 @@ fn processes_that_others_kill_are_replaced() {
     while children(bank.id()).len() < 8 && Instant::now() < until {
         sleep(Duration::from_millis(10));
     }
-    // They must be at work: one that is not, and is killed, may be none that had begun.
+    // They must be at work: a process that is killed before may not have begun anything.
     sleep(Duration::from_secs(1));
     let killed = children(bank.id());
     for (pid, signal) in killed.iter().zip([libc::SIGKILL, libc::SIGTERM, libc::SIGKILL]) {
@@ -185,7 +185,7 @@ fn mask(process: u32, name: &str) -> u64 {
 
 /// As `nohup` has it, a terminal that closes ends nothing.
 #[test]
-fn a_signal_that_is_ignored_stays_so() {
+fn an_ignored_signal_remains_ignored() {
     let bit = |signal: i32| 1u64 << (signal - 1);
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
     command.args(["bank", "--json", "--seconds", "86400"]).stdout(Stdio::piped());
@@ -198,7 +198,7 @@ fn a_signal_that_is_ignored_stays_so() {
     unsafe { command.pre_exec(ignore) };
     let bank = command.spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(60);
-    // It is the last of those that are caught.
+    // The handler of this signal is installed last.
     while mask(bank.id(), "SigCgt:") & bit(libc::SIGWINCH) == 0 && Instant::now() < until {
         sleep(Duration::from_millis(10));
     }

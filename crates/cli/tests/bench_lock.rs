@@ -25,7 +25,7 @@ fn tables_fit_and_figures_are_judged() {
         assert!(line.chars().count() <= 100 && !line.contains('\u{1b}'), "{line}");
     }
     for word in
-        ["weak:", "processes", "lockmgr", "% fast", "figures", "to reach", "ring of 2 broken"]
+        ["weak:", "processes", "lockmgr", "% fast", "figures", "to reach", "cycle of 2 broken"]
     {
         assert!(stdout.contains(word), "no {word} in {stdout}");
     }
@@ -34,7 +34,7 @@ fn tables_fit_and_figures_are_judged() {
 }
 
 #[test]
-fn programs_get_rows_and_nothing_else() {
+fn the_csv_output_has_only_rows() {
     let output = run(&[&TINY[..], &["strong", "--json"]].concat());
     let stdout = text(&output.stdout);
     let rows: Vec<serde_json::Value> =
@@ -45,7 +45,7 @@ fn programs_get_rows_and_nothing_else() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [["--only", "fast"], ["--subject", "innodb"], ["--runs", "0"], ["--held", "1"]] {
         let output = run(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -32,7 +32,7 @@ fn the_table_fits_and_figures_are_judged() {
 }
 
 #[test]
-fn programs_get_rows_and_nothing_else() {
+fn the_csv_output_has_only_rows() {
     let output = run(&[&TINY[..], &["uniform", "--json"]].concat());
     let stdout = text(&output.stdout);
     let rows: Vec<serde_json::Value> =
@@ -49,7 +49,7 @@ fn programs_get_rows_and_nothing_else() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [["--only", "fast"], ["--runs", "0"], ["--frames", "1"], ["--threads", "0"]] {
         let output = run(&args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -1,4 +1,4 @@
-//! What `bench store` prints, with stores that are there everywhere or not at all.
+//! The output of `bench store`, with stores that exist everywhere or nowhere.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn tables_fit_and_missing_stores_are_named() {
 }
 
 #[test]
-fn programs_get_rows_and_nothing_else() {
+fn the_csv_output_has_only_rows() {
     let output = run(&[&TINY[..], &["--json"]].concat());
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stderr}");
@@ -50,7 +50,7 @@ fn programs_get_rows_and_nothing_else() {
 }
 
 #[test]
-fn our_store_does_each_workload() {
+fn our_store_runs_each_workload() {
     let output = run(&["--quick", "--ms", "10", "--rows", "400", "--store", "ours", "--json"]);
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{stderr}");
@@ -81,7 +81,7 @@ fn number(row: &serde_json::Value, name: &str) -> f64 {
 }
 
 #[test]
-fn durable_commits_are_told_in_rounds_of_the_device() {
+fn durable_commits_are_given_in_rounds_of_the_device() {
     let found = rows("durable", &[]);
     let (ours, device) = (row(&found, "durable", "ours"), row(&found, "durable", "device"));
     assert_eq!((number(device, "of_device"), &device["rival"]), (1.0, &false.into()));
@@ -125,7 +125,7 @@ fn a_held_snapshot_keeps_a_history_and_no_more() {
 }
 
 #[test]
-fn nothing_that_was_acknowledged_is_lost_by_kills_and_crashes() {
+fn kills_and_crashes_lose_nothing_acknowledged() {
     let found = rows("kill-one,kill-all,crash", &["--runs", "2"]);
     for (workload, trials) in [("kill-one", 4.0), ("kill-all", 2.0), ("crash", 2.0)] {
         let row = row(&found, workload, "ours");
@@ -141,7 +141,7 @@ fn nothing_that_was_acknowledged_is_lost_by_kills_and_crashes() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [
         ["--only", "fast"],
         ["--store", "oracle"],
@@ -154,20 +154,20 @@ fn misuse_is_told() {
         assert!(text(&output.stderr).contains(args[1]) && output.stdout.is_empty());
     }
     let nowhere = run(&["--quick", "--plot", "/nonexistent/plot.svg"]);
-    assert_eq!(nowhere.status.code(), Some(2), "a plot that cannot be written is told first");
+    assert_eq!(nowhere.status.code(), Some(2), "an unwritable plot is reported first");
     let help = text(&run(&["--help"]).stdout);
     assert!(help.contains("Examples:") && !help.contains("--serve"), "{help}");
 }
 
 #[test]
-fn an_old_picture_is_kept_until_there_is_a_new_one() {
+fn an_old_plot_is_kept_until_a_new_one_is_complete() {
     let old = Path::new(env!("CARGO_TARGET_TMPDIR")).join("old.svg");
     fs::write(&old, "old").unwrap();
     let plot = ["--plot", old.to_str().unwrap()];
     let failed = run(&[&TINY[..], &plot, &["--memory", "/nonexistent"]].concat());
     assert_eq!(failed.status.code(), Some(2), "{}", text(&failed.stderr));
     assert_eq!(fs::read(&old).unwrap(), b"old");
-    // The rows are told, whatever becomes of the picture.
+    // The rows are printed, whatever happens to the plot.
     let full = run(&[&TINY[..], &["--json", "--plot", "/dev/full"]].concat());
     assert_eq!(full.status.code(), Some(2), "{}", text(&full.stdout));
     assert!(text(&full.stdout).contains("\"ours\"") && text(&full.stderr).contains("/dev/full"));

@@ -8,7 +8,7 @@ use std::process::Command;
 fn both_take_turns_and_the_outputs_are_compared() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
     command.env_remove("LD_PRELOAD").env_remove("LATCHWORK_LIBRARY");
-    // What a killed one left goes, and nothing is left.
+    // Files of a killed demo are removed, and none are left.
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR")).join("demo");
     let _ = fs::remove_dir_all(&scratch);
     fs::create_dir_all(scratch.join("latchwork-demo-99999999-0")).unwrap();

@@ -31,7 +31,7 @@ impl Demo {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert!(line.starts_with("ready"), "{line}");
         let demo = Self { child, file };
-        // Who was slow to begin is waited for.
+        // Waits for the slowest owner to begin.
         while rows(&["list", demo.file(), "--waiting"]).len() < 5 {
             std::thread::yield_now();
         }
@@ -90,7 +90,7 @@ fn holders_and_waiters_are_shown() {
 }
 
 #[test]
-fn the_graph_has_the_edges_that_there_are() {
+fn the_graph_has_the_edges_of_the_region() {
     let demo = Demo::start("graph");
     let mut edges: Vec<_> = rows(&["graph", demo.file()])
         .iter()
@@ -121,7 +121,7 @@ fn the_graph_has_the_edges_that_there_are() {
 }
 
 #[test]
-fn the_clash_that_it_began_with_is_kept() {
+fn the_first_conflict_is_kept() {
     let mut demo = Demo::start("clash");
     let told = |deadlocks: &[Value]| {
         assert_eq!(deadlocks.len(), 1);
@@ -138,11 +138,11 @@ fn the_clash_that_it_began_with_is_kept() {
 }
 
 #[test]
-fn a_killed_owner_waits_no_more() {
+fn a_killed_owner_no_longer_waits() {
     let demo = Demo::start("kill");
     let editor = demo.owner("editor");
     assert!(done(&["kill", demo.file(), &editor]).contains("rates/EUR"));
-    // It begins anew, as another.
+    // It starts again as another owner.
     while locks(&["list", demo.file(), "--owner", &editor]).status.success() {
         std::thread::yield_now();
     }
@@ -153,7 +153,7 @@ fn a_killed_owner_waits_no_more() {
 }
 
 #[test]
-fn what_the_dead_left_is_shown_and_kept() {
+fn locks_of_dead_owners_are_shown_and_kept() {
     let mut demo = Demo::start("dead");
     demo.child.kill().unwrap();
     demo.child.wait().unwrap();
@@ -168,7 +168,7 @@ fn what_the_dead_left_is_shown_and_kept() {
 }
 
 #[test]
-fn what_does_not_fit_is_found() {
+fn inconsistencies_are_reported() {
     let mut demo = Demo::start("unsound");
     demo.child.kill().unwrap();
     demo.child.wait().unwrap();
@@ -184,7 +184,7 @@ fn what_does_not_fit_is_found() {
 }
 
 #[test]
-fn what_is_no_region_is_named() {
+fn a_file_that_is_not_a_region_is_named() {
     let (file, missing) = (path("foreign"), path("missing"));
     let mut demo = Demo::start("cut");
     demo.child.kill().unwrap();
@@ -218,7 +218,7 @@ fn what_is_no_region_is_named() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [
         &["kill", "x", "12"][..],
         &["who", "x"],
@@ -236,7 +236,7 @@ fn misuse_is_told() {
 }
 
 #[test]
-fn a_demo_that_is_told_to_stop_leaves_nothing() {
+fn a_stopped_demo_leaves_nothing() {
     let mut demo = Demo::start("stop");
     let pid = demo.child.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());

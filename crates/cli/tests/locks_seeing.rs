@@ -34,7 +34,7 @@ impl Drop for Files {
     }
 }
 
-/// A manager in which nobody looks for deadlocks by itself.
+/// A manager in which deadlocks are detected only on request.
 fn manager(file: &str) -> Manager<Shared> {
     let options = latchwork_region::Options { limit: 1 << 30, ..Default::default() };
     let region = Region::<Shared>::create(Path::new(file), &options).unwrap();
@@ -46,7 +46,7 @@ fn owner<'s>(session: &'s Session<Shared>, label: &str) -> Owner<'s, Shared> {
     session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() }).unwrap()
 }
 
-/// Owners that wait for each other, and one that waits for one of them.
+/// Owners that wait for each other, and another owner that waits for one of them.
 fn cycle<'s>(session: &'s Session<Shared>, n: usize) -> Vec<Owner<'s, Shared>> {
     let labels = ["<one> & \"two\"", "\u{1b}[31mred", "three", "four", "five"];
     let name = |at: usize| format!("page\n{}", at % n).into_bytes();
@@ -83,7 +83,7 @@ fn a_deadlock_is_shown_while_the_region_lives_and_after() {
         for (at, waiter) in cycle.iter().enumerate() {
             assert_eq!((&waiter["wanted"], &waiter["hard"]), (&"X".into(), &true.into()));
             assert_eq!(waiter["pid"], std::process::id());
-            // Who is next has the page of its own number, and it is that which is wanted.
+            // Each owner waits for the page that the next one holds, which has that owner's number.
             let pages = ["page\\x0a0", "page\\x0a1", "page\\x0a2"];
             let of = |label: &str| match label {
                 "three" => 2,
@@ -116,7 +116,7 @@ fn a_deadlock_is_shown_while_the_region_lives_and_after() {
 }
 
 #[test]
-fn bytes_that_cannot_be_are_left_out() {
+fn invalid_bytes_are_left_out() {
     let files = Files::new("bytes");
     let file = files.at("locks.region");
     let manager = manager(&file);
@@ -125,7 +125,7 @@ fn bytes_that_cannot_be_are_left_out() {
     drop(session);
     drop(manager);
     assert_eq!(rows(&["deadlocks", &file]).len(), 1);
-    // The record's third link's label is there once; before it is what says how long it is.
+    // The label of the record's third link occurs once; the words before it have its length.
     let mut bytes = fs::read(&file).unwrap();
     let record = bytes.windows(8).rposition(|window| window == b"three\0\0\0").unwrap();
     for at in [record - 16, record - 24] {
@@ -149,7 +149,7 @@ fn a_cycle_is_drawn_with_heavy_strokes() {
     let count = |what: &str| drawn.matches(what).count();
     assert_eq!(count(">CYCLE</text>"), 3);
     let line = "fill=\"none\" stroke=\"black\" stroke-width=";
-    // The outsider waits for the holder of the page, and for one that asked before.
+    // The owner outside the cycle waits for the holder of the page, and for an earlier request.
     assert_eq!((count(&format!("{line}\"3\"")), count(&format!("{line}\"1\""))), (3, 2));
     assert_eq!(count("rx=\"4\""), 4);
     assert!(drawn.contains("wants page\\x0a0 in IX"), "{drawn}");
@@ -232,7 +232,7 @@ fn the_counts_of_a_region_are_shown() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     for args in [
         &["deadlocks"][..],
         &["deadlocks", "x", "--last", "0"],

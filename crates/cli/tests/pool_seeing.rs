@@ -1,4 +1,4 @@
-//! `latchwork pool`, beside processes that use the pool and after their end.
+//! `latchwork pool`, while processes use the pool and after their end.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What `profile` tells of a program.
+//! The output of `profile`.
 
 #[path = "rig/hot.rs"]
 mod hot;
@@ -55,14 +55,14 @@ fn only_one_program_is_recorded() {
     assert!(said("hot", &line).contains("hot_spot"));
     let idle = said("sh", &line);
     assert!(idle.contains("0 locks seen in ") && !idle.contains("hot"), "{idle}");
-    // What a program is called as counts as much as its file.
+    // A program is found by the name it was started under as well as by its file.
     let alias = folder.join("alias");
     std::os::unix::fs::symlink(&program, &alias).unwrap();
     assert!(said("alias", &format!("{}; true", alias.display())).contains("hot_spot"));
 }
 
 #[test]
-fn no_locks_are_said_to_be_none_and_what_ran_is_named() {
+fn a_profile_without_locks_names_the_programs_that_ran() {
     let output = run(&["profile", "sleep", "0"]);
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("0 locks seen in sleep: "), "{said}");
@@ -73,14 +73,14 @@ fn no_locks_are_said_to_be_none_and_what_ran_is_named() {
     assert!(said.contains("sleep (2 processes)"), "{said}");
 }
 
-/// What is written to a terminal of so many columns.
+/// The output on a terminal of this width.
 fn on_terminal(columns: u16, args: &[&str]) -> String {
     let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let (mut ours, mut theirs, none) = (0, 0, std::ptr::null_mut());
     // SAFETY: two places for descriptors, no name, no modes, and a size.
     let made = unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), &size) };
     assert_eq!(made, 0);
-    // SAFETY: it was just opened, and is nobody else's.
+    // SAFETY: opened above and not used otherwise.
     let ours = unsafe { fs::File::from_raw_fd(ours) };
     // SAFETY: as above.
     let theirs = unsafe { fs::File::from_raw_fd(theirs) };
@@ -89,14 +89,14 @@ fn on_terminal(columns: u16, args: &[&str]) -> String {
     // The command has the other end open, and reading would not end.
     drop(command);
     let mut said = Vec::new();
-    // The end is an error: nobody has the other end any more.
+    // The end is an error: the other end is closed.
     let _ = (&ours).read_to_end(&mut said);
     child.wait().unwrap();
     String::from_utf8(said).unwrap().replace('\r', "")
 }
 
 #[test]
-fn an_old_report_is_kept_until_there_is_a_new_one() {
+fn an_old_report_is_kept_until_a_new_one_is_complete() {
     let folder = folder("report");
     let report = folder.join("report").to_str().unwrap().to_owned();
     fs::write(&report, "old ".repeat(10_000)).unwrap();
@@ -208,13 +208,13 @@ fn compile_cxx(folder: &Path, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn the_line_is_the_programs_own() {
+fn the_command_line_of_the_program_is_passed_unchanged() {
     let program = compile_guards(&folder("guards"));
     let sites = rows(&[], &program, "site");
     for (function, line) in [("take_job()", "guards.cpp:9"), ("put_job()", "guards.cpp:13")] {
         let site = of(&sites, function);
         assert_eq!(site["line"], line);
-        // Those that did not wait are known only as callers of the library's function.
+        // Functions that did not wait are known only as callers of the library's function.
         assert!(site["contended"].as_u64().unwrap() > 0 && site["acquisitions"].is_null());
     }
     let all: u64 = sites.iter().filter_map(|site| site["acquisitions_at_least"].as_u64()).sum();
@@ -225,7 +225,7 @@ fn the_line_is_the_programs_own() {
 }
 
 #[test]
-fn callers_are_told_as_far_as_asked_for() {
+fn callers_are_shown_to_the_requested_depth() {
     let program = compile_guards(&folder("callers"));
     let sites = rows(&["--depth", "2"], &program, "site");
     assert_eq!(of(&sites, "take_job()")["callers"][0]["function"], "worker(int)");
@@ -297,7 +297,7 @@ int main(void) {
 ";
 
 #[test]
-fn a_stack_without_frame_pointers_is_unwound_and_the_holder_is_told() {
+fn a_stack_without_frame_pointers_is_unwound_and_the_holder_is_named() {
     let folder = folder("hog");
     let library = folder.join("libother.so");
     fs::write(folder.join("other.c"), WRAPPER).unwrap();
@@ -350,7 +350,7 @@ int main() {
 ";
 
 #[test]
-fn a_holder_that_never_waited_is_told_by_its_frames() {
+fn a_holder_that_never_waited_is_named_by_its_frames() {
     let program = compile_cxx(&folder("guarded"), "guarded", GUARDED_HOG);
     // A page of the stack may end between the holder and its caller: then it is not known.
     let known = (0..5).any(|_| {
@@ -407,8 +407,8 @@ fn a_stack_ends_where_its_memory_does() {
     assert_eq!(of(&sites, "fiber")["contended"], 1);
 }
 
-/// Forbids itself the call that copies stacks; what the latch function leaves in `errno` is its
-/// exit code.
+/// A program that denies itself the system call for copying stacks. Its exit code is the `errno`
+/// after the latch function.
 const SANDBOX: &str = r"
 #include <errno.h>
 #include <linux/filter.h>
@@ -451,7 +451,7 @@ int main(void) {
 ";
 
 #[test]
-fn a_kernel_that_copies_no_stacks_is_borne() {
+fn a_kernel_that_copies_no_stacks_is_supported() {
     let folder = folder("sandbox");
     let program = compile(&folder, "sandbox", SANDBOX, &[]).unwrap();
     let output = run(&["profile", "--", &program]);

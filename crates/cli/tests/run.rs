@@ -1,4 +1,4 @@
-//! What `run` and `profile` do with programs that can be run, and with those that cannot.
+//! `run` and `profile` with programs that can be run, and with invalid ones.
 
 mod rig;
 
@@ -19,7 +19,7 @@ fn refused(output: &Output, code: i32, says: &str) {
 }
 
 #[test]
-fn the_programs_own_code_is_passed_on() {
+fn the_exit_code_of_the_program_is_passed_on() {
     for word in ["run", "profile"] {
         for code in [0, 1, 2, 7, 125, 255] {
             let output = run(&[word, "--", "sh", "-c", &format!("exit {code}")]);
@@ -30,7 +30,7 @@ fn the_programs_own_code_is_passed_on() {
 
 #[test]
 fn a_signal_is_passed_on() {
-    // `run` is the program itself by then; `profile` stays, and says so as a shell does.
+    // `run` has become the program; `profile` stays, and reports the signal as a shell does.
     assert_eq!(run(&["run", "sh", "-c", "kill -TERM $$"]).status.signal(), Some(15));
     assert_eq!(run(&["profile", "sh", "-c", "kill -9 $$"]).status.code(), Some(137));
     let child = latchwork().args(["profile", "sleep", "60"]).spawn().unwrap();
@@ -41,7 +41,7 @@ fn a_signal_is_passed_on() {
 }
 
 #[test]
-fn what_cannot_be_run() {
+fn programs_that_cannot_be_run_are_an_error() {
     let folder = folder("refused");
     let plain = folder.join("plain");
     fs::write(&plain, "no program").unwrap();
@@ -64,7 +64,7 @@ fn what_cannot_be_run() {
 }
 
 #[test]
-fn what_the_loader_would_not_preload_us_into() {
+fn programs_without_preloading_are_refused() {
     let folder = folder("static");
     let text = "int main(void) { return 0; }";
     if let Some(program) = compile(&folder, "still", text, &["-static"]) {
@@ -104,7 +104,7 @@ fn misuse() {
 }
 
 #[test]
-fn stdout_is_the_programs() {
+fn stdout_has_only_the_programs_output() {
     for word in ["run", "profile"] {
         assert_eq!(run(&[word, "echo", "-n", "a"]).stdout, b"a");
     }

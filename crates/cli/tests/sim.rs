@@ -1,4 +1,4 @@
-//! `latchwork sim`: what it lists, what it refuses, and that a seed decides everything.
+//! `latchwork sim`: its lists, its refusals, and runs that depend only on their seed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ fn tables_fit_and_a_csv_has_a_header() {
 
 /// Latches and lock managers have different parameters, and every one a column.
 #[test]
-fn each_cell_of_a_csv_stands_under_its_name() {
+fn each_cell_of_a_csv_is_in_its_column() {
     let csv = printed(&[
         "run",
         "--workload",
@@ -234,7 +234,7 @@ fn a_plot_names_every_latch_in_every_panel() {
 }
 
 #[test]
-fn where_the_cycles_went() {
+fn the_table_shows_where_cycles_were_spent() {
     let args =
         ["explain", "--machine", "opteron-48", "--workload", "lock-loop", "--latch", "shfl-spin"];
     let args: Vec<_> = args.into_iter().chain(["--threads", "12", "--us", "50"]).collect();
@@ -248,7 +248,7 @@ fn where_the_cycles_went() {
 }
 
 #[test]
-fn a_wrong_file_is_told_with_line_and_key() {
+fn an_error_in_a_file_names_line_and_key() {
     let good = printed(&["machines", "graviton-64"]);
     let path = file("wrong.toml");
     fs::write(&path, good.replace("cores = 64", "cores = 999")).unwrap();

@@ -37,7 +37,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it says, and its exit code.
+/// The output and exit code of a command.
 fn said(args: &[&str]) -> (i32, String) {
     let output = store(args);
     let code = output.status.code().unwrap();
@@ -58,7 +58,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
 
 /// A limit on the length of files is an error that says so, wherever it is met, and no signal.
 #[test]
-fn no_limit_on_files_ends_it() {
+fn a_limit_on_files_does_not_end_a_command() {
     let folder = Folder::new("limit");
     let at = folder.store();
     for blocks in [0, 1, 8] {
@@ -73,7 +73,7 @@ fn no_limit_on_files_ends_it() {
 }
 
 #[test]
-fn what_is_put_is_had_until_it_is_removed() {
+fn a_put_value_is_read_until_it_is_removed() {
     let folder = Folder::new("put");
     let s = &folder.store();
     assert_eq!(done(&["put", s, "pear", "3"]), "");
@@ -141,7 +141,7 @@ fn keys_and_values_may_have_odd_characters() {
 }
 
 #[test]
-fn a_value_may_be_no_text() {
+fn a_value_may_be_binary() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
@@ -180,7 +180,7 @@ fn a_value_may_come_from_a_file() {
         .status();
     assert!(piped.unwrap().success());
     assert!(store(&["get", s, "piped", "--raw"]).stdout == value);
-    // What cannot be read makes no store.
+    // A file that cannot be read creates no store.
     let (gone, other) = (folder.0.join("gone"), folder.0.join("other"));
     let refused = store(&["put", other.to_str().unwrap(), "a", "--file", gone.to_str().unwrap()]);
     assert_eq!(refused.status.code(), Some(2));
@@ -232,7 +232,7 @@ fn keys_of_any_type_are_written_as_json() {
     assert!(wrong.contains("pear: no JSON, which `--typed` wants"), "{wrong}");
 }
 
-/// What a command says that fails.
+/// The error output of a command that fails.
 fn store_said(args: &[&str]) -> String {
     let output = store(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -240,7 +240,7 @@ fn store_said(args: &[&str]) -> String {
 }
 
 #[test]
-fn processes_write_at_once_in_what_another_program_has_open() {
+fn processes_write_concurrently_to_an_open_store() {
     let folder = Folder::new("many");
     let s = &folder.store();
     let other = latchwork_store::Store::open(s).unwrap();
@@ -268,7 +268,7 @@ fn processes_write_at_once_in_what_another_program_has_open() {
 }
 
 #[test]
-fn what_is_no_store_is_told() {
+fn a_folder_that_is_not_a_store_is_an_error() {
     let folder = Folder::new("none");
     let s = &folder.store();
     let refused = |args: &[&str], why: &str| {

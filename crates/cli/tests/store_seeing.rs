@@ -232,7 +232,7 @@ fn killing_an_owner_that_does_not_exist_changes_nothing() {
 }
 
 #[test]
-fn a_killed_transaction_is_not_run_again() {
+fn a_killed_transaction_is_not_retried() {
     let folder = Folder::new("kill");
     let store = &folder.store();
     let mut peer = Peer::start(store);
@@ -244,7 +244,7 @@ fn a_killed_transaction_is_not_run_again() {
     let ended = peer.next();
     assert!(ended.starts_with("ended after 1: Err"), "{ended}");
     assert!(ended.contains("ended by an operator"), "{ended}");
-    // One that requests no other lock learns of it when it commits.
+    // An owner that requests no other lock learns of it at its commit.
     let list = rows(&["locks", "list", region]);
     let holder = list.iter().find(|row| row["label"] == "holder").unwrap()["owner"].clone();
     done(&["locks", "kill", region, holder.as_str().unwrap()]);
@@ -265,7 +265,7 @@ fn blocked(store: &str) -> Value {
 }
 
 #[test]
-fn the_folder_alone_says_who_blocks_whom() {
+fn blockers_are_shown_given_only_the_folder() {
     let folder = Folder::new("blocked");
     let store = &folder.store();
     let (mut holder, mut waiter) = (Peer::start(store), Peer::start(store));
@@ -366,7 +366,7 @@ fn process(store: &str, pid: u32) -> Value {
 }
 
 #[test]
-fn processes_are_shown_with_what_they_do() {
+fn processes_are_shown_with_their_activity() {
     let folder = Folder::new("processes");
     let store = &folder.store();
     assert_eq!(latchwork(&["store", "processes", store]).status.code(), Some(2));
@@ -397,7 +397,7 @@ fn processes_are_shown_with_what_they_do() {
     assert!(said.contains("for a snapshot of process"), "{said}");
     drop(one);
     drop(two);
-    // All were killed: what they left is shown, and not repaired.
+    // After all processes were killed, their locks are shown and not repaired.
     let said = done(&["store", "processes", store]);
     assert!(said.contains("dead and not swept") && said.contains("\"import\""), "{said}");
     done(&["store", "prepared", store, "--roll-back", "transfer"]);
@@ -405,7 +405,7 @@ fn processes_are_shown_with_what_they_do() {
 }
 
 #[test]
-fn a_stopped_process_is_named_with_what_it_holds() {
+fn a_stopped_process_is_named_with_its_locks() {
     let folder = Folder::new("stopped");
     let store = &folder.store();
     let (mut holder, mut waiter) = (Peer::start(store), Peer::start(store));
@@ -436,7 +436,7 @@ fn a_stopped_process_is_named_with_what_it_holds() {
 }
 
 #[test]
-fn what_a_stopped_process_holds_of_the_log_is_named() {
+fn log_latches_of_a_stopped_process_are_named() {
     let folder = Folder::new("holds");
     let store = &folder.store();
     let mut writer = Peer::start(store);

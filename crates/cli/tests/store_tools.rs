@@ -79,11 +79,11 @@ fn a_dump_is_loaded_into_another_store() {
     assert!(dump.contains("\n\\x02a\\x09b\\x0a\\x00\t\\\\\n"), "{dump}");
     let said = row(&["dump", s, "--to", file, "--json"]);
     assert_eq!((&said["tables"], &said["records"]), (&2.into(), &3.into()), "{said}");
-    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "nothing is left beside it");
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 2, "no other file is left");
     let mode = || fs::metadata(file).unwrap().permissions().mode() & 0o777;
     fs::set_permissions(file, fs::Permissions::from_mode(0o600)).unwrap();
     done(&["dump", s, "--to", file]);
-    assert_eq!(mode(), 0o600, "what only its owner may read stays so");
+    assert_eq!(mode(), 0o600, "the permissions are kept");
     assert_eq!(row(&["load", other, file, "--json"])["records"], 3);
     assert_eq!(done(&["scan", other]), done(&["scan", s]));
     refused(&["load", other, file], "merge");
@@ -112,7 +112,7 @@ fn a_dump_is_loaded_into_another_store() {
 }
 
 #[test]
-fn a_dump_that_is_killed_leaves_nothing() {
+fn a_killed_dump_leaves_nothing() {
     let folder = Folder::new("killed-dump");
     let (s, file) = (&filled(&folder), &folder.at("shop.dump"));
     let long = folder.at("long");
@@ -135,14 +135,14 @@ fn a_dump_that_is_killed_leaves_nothing() {
         }
     }
     assert!(killed > 0);
-    // It is there as a whole, or not at all.
+    // The file is complete or absent.
     if fs::exists(file).unwrap() {
         done(&["load", &folder.at("copy"), file]);
     }
 }
 
 #[test]
-fn a_damaged_dump_makes_no_store() {
+fn a_damaged_dump_creates_no_store() {
     let folder = Folder::new("damaged");
     let (s, other, file) = (&filled(&folder), &folder.at("copy"), &folder.at("shop.dump"));
     let dump = done(&["dump", s]);
@@ -318,12 +318,12 @@ fn metrics_are_text_that_prometheus_reads() {
     assert!(promtool.wait().unwrap().success());
 }
 
-/// What is damaged is told for each table, also where the store cannot be opened; and what to do.
+/// Damage is reported for each table, even if the store cannot be opened, with advice.
 #[test]
-fn each_damaged_table_is_told() {
+fn each_damaged_table_is_reported() {
     let folder = Folder::new("damaged");
     let (s, copy) = (&filled(&folder), &folder.at("copy"));
-    // Its log has no page whole from which it could be made anew.
+    // The copy's log has no full page from which it could be rebuilt.
     done(&["backup", s, copy]);
     let sound = row(&["verify", copy, "--json"]);
     assert_eq!((&sound["sound"], &sound["faults"]), (&true.into(), &Value::Array(Vec::new())));
@@ -355,7 +355,7 @@ fn each_damaged_table_is_told() {
 }
 
 #[test]
-fn what_goes_on_is_shown_once() {
+fn activity_is_shown_once() {
     let folder = Folder::new("top");
     let s = &filled(&folder);
     let top = row(&["top", s, "--interval", "0.02", "--json"]);
@@ -375,7 +375,7 @@ fn what_goes_on_is_shown_once() {
 }
 
 #[test]
-fn a_disk_that_is_measured_is_left_without_a_file_whatever_ends_it() {
+fn measuring_a_disk_leaves_no_file_however_it_ends() {
     let folder = Folder::new("sync-test");
     let mut command = Command::new(env!("CARGO_BIN_EXE_latchwork"));
     command.args(["store", "sync-test", folder.0.to_str().unwrap(), "--ms", "60000"]);
@@ -431,7 +431,7 @@ fn prepared_ones_are_listed_and_decided() {
 }
 
 #[test]
-fn stat_says_where_the_memory_is() {
+fn stat_shows_where_the_memory_is() {
     let folder = Folder::new("beside");
     let mut options = latchwork_store::Options::default();
     options.sizes.cache = 1 << 20;
@@ -466,8 +466,8 @@ fn help_has_examples() {
     }
 }
 
-/// Ctrl-C ends a command that runs long as its own end does: the store is closed, and what was
-/// loaded so far is there.
+/// Ctrl-C ends a long command in an orderly way: the store is closed, and all records loaded so far
+/// are stored.
 #[test]
 fn a_signal_closes_the_store() {
     let folder = Folder::new("signal");

@@ -46,7 +46,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     done(args).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What a command says that fails.
+/// The error output of a command that fails.
 fn store_said(args: &[&str]) -> String {
     let output = store(args);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
@@ -150,7 +150,7 @@ fn copies_have_the_types() {
 }
 
 #[test]
-fn a_table_that_is_not_there_is_told() {
+fn a_missing_table_is_an_error() {
     let folder = Folder::new("notable");
     let s = &folder.store();
     done(&["put", s, "a", "1"]);

@@ -1,4 +1,4 @@
-//! What is drawn on a terminal: that it fits, ends on q and Ctrl-C, and gives the terminal back.
+//! Drawing on a terminal: it fits the size, ends on q and Ctrl-C, and restores the terminal.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -26,7 +26,7 @@ impl Terminal {
         // SAFETY: two places for descriptors, and nothing else.
         let made = unsafe { libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast()) };
         assert_eq!(made, 0);
-        // SAFETY: it was just opened, and is nobody else's.
+        // SAFETY: opened above and not used otherwise.
         let ours = unsafe { File::from_raw_fd(ours) };
         // SAFETY: as above.
         let theirs = unsafe { OwnedFd::from_raw_fd(theirs) };
@@ -59,7 +59,7 @@ impl Terminal {
         let own = || {
             // SAFETY: it has no preconditions.
             unsafe { libc::setsid() };
-            // What runs these tests may have them ignored, as a shell does in the background.
+            // The parent may ignore them, as a shell does for background jobs.
             for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
                 // SAFETY: as above.
                 unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -102,7 +102,7 @@ impl Terminal {
         }
     }
 
-    /// What it shows, of a program that goes home, clears lines and writes them.
+    /// The frames shown by a program that moves to the top left, clears lines and writes them.
     fn frames(&self) -> Vec<Vec<String>> {
         let text = String::from_utf8_lossy(&self.said).into_owned();
         let frames = text.split("\x1b[H").skip(1);
@@ -129,7 +129,7 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 /// Ends it by a key, and looks that all is as before.
 fn leaves(terminal: &mut Terminal, child: Child, key: u8, before: (u32, u8)) {
-    assert_ne!(terminal.modes(), before, "keys are told at once");
+    assert_ne!(terminal.modes(), before, "keys are read at once");
     terminal.ours.write_all(&[key]).unwrap();
     let status = terminal.end(child);
     let said = String::from_utf8_lossy(&terminal.said).into_owned();

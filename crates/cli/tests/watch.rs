@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use hot::HOT;
 use rig::{compile, folder, latchwork, run};
 
-/// Runs latchwork with a folder for profiles that nobody else uses.
+/// Runs latchwork with a separate folder for profiles.
 fn apart(profiles: &Path, args: &[&str]) -> Output {
     latchwork().env("LATCHWORK_FOLDER", profiles).args(args).output().unwrap()
 }
 
 #[test]
-fn a_watcher_finds_the_program_without_a_number_and_by_its_wrappers() {
+fn a_watcher_finds_the_program_without_an_id_and_behind_wrappers() {
     let folder = folder("found");
     let profiles = folder.join("profiles");
     fs::create_dir(&profiles).unwrap();
@@ -68,7 +68,7 @@ fn a_folder_without_a_profile_is_an_error() {
 }
 
 #[test]
-fn what_a_killed_latchwork_left_is_removed() {
+fn files_of_a_killed_latchwork_are_removed() {
     let profiles = folder("swept");
     // SAFETY: it only tells.
     let user = unsafe { libc::geteuid() };
@@ -88,7 +88,7 @@ fn what_a_killed_latchwork_left_is_removed() {
     let made = |name: &str, old: bool| made_with(name, None, old);
     let (dead, _) = made("1000000001", true);
     let (left, _) = made_with("1000000005", Some("1000000006.0"), true);
-    // What is not called as latchwork calls its folders and files is somebody's.
+    // A folder or file whose name is not one of latchwork's belongs to the user.
     let (kept, _) = made_with("saved", None, true);
     let (mine, _) = made_with("1000000004", Some("letter.txt"), true);
     let (young, _) = made("1000000002", false);
@@ -97,12 +97,12 @@ fn what_a_killed_latchwork_left_is_removed() {
     assert!(apart(&profiles, &["profile", "true"]).status.success());
     let there = |paths: &[&PathBuf]| paths.iter().filter(|path| path.exists()).count();
     assert_eq!((there(&[&dead, &left]), there(&[&young, &held, &kept, &mine])), (0, 4));
-    // The run's own is gone, too.
+    // The run's own folder was removed as well.
     assert_eq!(fs::read_dir(&profiles).unwrap().count(), 4);
 }
 
 #[test]
-fn a_watcher_whose_reader_has_gone_ends() {
+fn a_watcher_ends_when_its_reader_has_exited() {
     let folder = folder("gone");
     let profiles = folder.join("profiles");
     fs::create_dir(&profiles).unwrap();

@@ -25,7 +25,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 
-/* What Rust keeps of a wait; its size is asserted there. */
+/* The state of a wait in Rust; its size is asserted there. */
 struct wait {
     uint64_t opaque[8];
 };
@@ -64,7 +64,7 @@ extern void *latchwork_real_wait(unsigned long which);
 /* Routes; see cond.rs. */
 enum { OURS = 0, GLIBC = 1, MIXED = 2 };
 
-/* What glibc serves itself. */
+/* The functions of glibc that may serve a wait. */
 enum { WAIT = 0, TIMEDWAIT = 1, CLOCKWAIT = 2 };
 typedef int wait_fn(pthread_cond_t *, pthread_mutex_t *);
 typedef int timedwait_fn(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
@@ -167,8 +167,8 @@ static int wait_glibc(pthread_cond_t *cond, pthread_mutex_t *mutex,
 
 /*
  * A condition variable of glibc's with a mutex of ours: glibc would unlock it by its own rules.
- * It gets a mutex of its own instead, the gate. Who signals such a condition variable passes the
- * gate, too, so no signal falls between the release of the one mutex and of the other.
+ * It gets its own mutex instead, the gate. A thread that signals such a condition variable also
+ * passes the gate, so no signal falls between the release of the one mutex and of the other.
  */
 extern pthread_mutex_t *latchwork_gate_close(void);
 extern void latchwork_gate_open(void);
@@ -205,7 +205,7 @@ static int wait_mixed(pthread_cond_t *cond, pthread_mutex_t *mutex,
     return relocked != 0 ? relocked : result;
 }
 
-/* Whoever serves the wait, and with cancellation deferred. */
+/* A wait in either library, with cancellation deferred. */
 static int wait_deferred(pthread_cond_t *cond, pthread_mutex_t *mutex, struct patience patience,
                          const struct caller *caller) {
     if (patience.which == TIMEDWAIT)

@@ -53,7 +53,7 @@ fn reader_writer_locks_and_spin_locks() {
 
 /// glibc's own locks bear it of mutexes alone.
 #[test]
-fn unlocks_of_what_nobody_holds() {
+fn unlocks_of_free_locks_are_errors() {
     everywhere("unowned.c", &LATCHES, &["mutex"]);
     let rig = Rig::new();
     let program = rig.compile("unowned.c");
@@ -117,7 +117,7 @@ fn many_threads_and_one_counter() {
 }
 
 #[test]
-fn the_control_is_caught() {
+fn the_control_is_detected() {
     let rig = Rig::new();
     let (program, broken) = (rig.compile("stress.c"), rig.compile_library("broken.c"));
     let run = Run { before: Some(&broken), ..Run::default() };
@@ -140,8 +140,8 @@ fn locks_before_our_constructor() {
     }
 }
 
-/// An allocator's locks are ours, too, and are taken before our constructor has run and while a
-/// thread begins and ends. jemalloc's are mutexes; tcmalloc's are its own, and run beside ours.
+/// An allocator's locks are also replaced, and are taken before the library's constructor has run
+/// and while a thread begins or ends. jemalloc uses mutexes; tcmalloc has its own locks.
 #[test]
 fn allocators_that_lock() {
     let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);

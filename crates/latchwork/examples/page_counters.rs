@@ -35,7 +35,7 @@ impl Rebuild for Log {
     }
 }
 
-/// What every process opens.
+/// The objects that every process opens.
 struct Place {
     region: Region<Shared>,
     pool: Pool<Shared>,
@@ -99,8 +99,8 @@ fn value(handle: &Handle<'_, Shared>, file: FileId, page: u64) -> Result<u64, Bo
     Ok(seen?)
 }
 
-/// A child increments counters. The child that is to be killed stops in the middle of a change and
-/// prints a line.
+/// A child increments counters. If it must die, it stops in the middle of a change and prints a
+/// line.
 fn child(folder: &Path, dies: bool) -> Result<(), Box<dyn Error>> {
     let place = Place::open(folder)?;
     let thread = place.region.thread()?;

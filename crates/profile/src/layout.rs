@@ -71,7 +71,7 @@ pub(crate) struct Entry {
     pub(crate) key: AtomicU64,
     /// Low half: the class; for a latch that was taken in several ways, the last.
     pub(crate) class: AtomicU64,
-    /// For a chain only those that waited, or took a latch for which others had waited.
+    /// For a chain only acquisitions that waited, or for which others had waited.
     pub(crate) acquisitions: AtomicU64,
     pub(crate) contended: AtomicU64,
     pub(crate) wait_total: AtomicU64,

@@ -50,7 +50,7 @@ pub struct Dead<'r, M: ConstMachine = Native> {
     number: u32,
     mine: u64,
     /// The result of repairing the lists.
-    mended: Result<(), Error>,
+    repaired: Result<(), Error>,
 }
 
 impl<M: ConstMachine> Region<M> {
@@ -107,8 +107,8 @@ impl<M: ConstMachine> Region<M> {
         // AcqRel: the killed thread's stores are visible here, and to the next sweeper.
         let claimed = slot.owner.compare_exchange(seen, mine, AcqRel, Relaxed);
         Ok(claimed.is_ok().then(|| {
-            let mended = self.mend_lists(number, slot).and(self.mend_moves(slot));
-            Dead { region: self, number, mine, mended }
+            let repaired = self.repair_lists(number, slot).and(self.repair_moves(slot));
+            Dead { region: self, number, mine, repaired }
         }))
     }
 
@@ -269,7 +269,7 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         let mut cells = Vec::new();
         for note in &self.slot().taking {
             let (generation, unit) = unpack(note.load(Relaxed));
-            // `mend_cells` reports an impossible record.
+            // `repair_cells` reports an impossible record.
             if unit != 0
                 && let Ok(class) = self.region.class_at(unit)
             {
@@ -316,7 +316,7 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
 
     pub(crate) fn release(self, mut fate: impl FnMut(InHand) -> Fate) -> Result<(), Error> {
         let slot = self.slot();
-        let cells = self.region.mend_cells(slot, &mut fate);
+        let cells = self.region.repair_cells(slot, &mut fate);
         for word in slot.intents().chain(&slot.taking).chain([&slot.giving, &slot.block]) {
             // Release: a record is erased before the details about it for the next sweeper.
             word.store(0, Release);
@@ -325,7 +325,7 @@ impl<'r, M: ConstMachine> Dead<'r, M> {
         // overwritten.
         let _ = slot.owner.compare_exchange(self.mine, FREE, Release, Relaxed);
         self.region.freed(self.number);
-        let ended = self.mended.and(cells);
+        let ended = self.repaired.and(cells);
         self.leave();
         ended
     }
@@ -341,7 +341,7 @@ impl<M: ConstMachine> Drop for Dead<'_, M> {
 
 impl<M: ConstMachine> Region<M> {
     /// Completes or undoes the moves of batches, so that each is in one place.
-    fn mend_lists(&self, number: u32, slot: &ThreadSlot<M>) -> Result<(), Error> {
+    fn repair_lists(&self, number: u32, slot: &ThreadSlot<M>) -> Result<(), Error> {
         for (class, list) in slot.lists.iter().enumerate() {
             for depot in self.depots(class) {
                 // Acquire: as in `dead_threads`.
@@ -364,7 +364,7 @@ impl<M: ConstMachine> Region<M> {
         }
         let block = slot.block.load(Relaxed);
         if block != 0 {
-            self.mend_block(number, slot, block - 1)?;
+            self.repair_block(number, slot, block - 1)?;
         }
         for (list, carve) in slot.lists.iter().zip(&slot.carve) {
             let (end, at) = unpack(carve.load(Relaxed));
@@ -379,7 +379,7 @@ impl<M: ConstMachine> Region<M> {
         Ok(())
     }
 
-    fn mend_block(&self, number: u32, slot: &ThreadSlot<M>, block: u64) -> Result<(), Error> {
+    fn repair_block(&self, number: u32, slot: &ThreadSlot<M>, block: u64) -> Result<(), Error> {
         let state = self.block(block)?;
         // Acquire: as in `dead_threads`.
         let (owner, size) = unpack(state.load(Acquire));
@@ -406,7 +406,7 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Completes the free that was in progress and undoes the allocation.
-    fn mend_moves(&self, slot: &ThreadSlot<M>) -> Result<(), Error> {
+    fn repair_moves(&self, slot: &ThreadSlot<M>) -> Result<(), Error> {
         let (generation, unit) = unpack(slot.giving.load(Relaxed));
         if unit != 0 {
             let class = self.class_at(unit)?;
@@ -438,7 +438,7 @@ impl<M: ConstMachine> Region<M> {
     }
 
     /// Decides about the cells in hand.
-    fn mend_cells(
+    fn repair_cells(
         &self,
         slot: &ThreadSlot<M>,
         fate: &mut impl FnMut(InHand) -> Fate,

@@ -7,7 +7,7 @@
 //! cargo run -p latchwork-remote --example queue -- postgres://ann@db.example.com/jobs work
 //! ```
 //!
-//! A job that a worker takes is in the list of those that are done, or in the queue again: also if
+//! A job that a worker takes is afterwards in the list of done jobs or in the queue again, even if
 //! the worker is killed.
 
 use latchwork_remote::Database;

@@ -1,4 +1,4 @@
-//! What calls on a server cost, next to the bare client and to hand-written SQL, in one run.
+//! The cost of calls on a server, next to the bare client and to hand-written SQL, in one run.
 //!
 //! ```text
 //! cargo run --release -p latchwork-remote --example server_cost -- postgres://postgres@localhost/bench

@@ -56,7 +56,7 @@ impl<S: Steps> Transaction<S> {
     ) -> Result<T, Error> {
         self.is_called = false;
         match &done {
-            // Also if there was no answer in time: what was sent is not known.
+            // Also after a timeout: it is not known which messages were sent.
             Err(why) if is_lost(why) => drop(self.state.fail(why.clone())),
             // Until it is ended, the connection is no other transaction's.
             _ => {
@@ -67,7 +67,7 @@ impl<S: Steps> Transaction<S> {
         done
     }
 
-    /// Ends a transaction of which a task has dropped a call before its answer came.
+    /// Ends a transaction in which a task has dropped a call before its answer came.
     fn refuse_unanswered(&mut self) {
         if self.is_called {
             let what = "a call was dropped before its answer came";
@@ -342,7 +342,7 @@ impl Calls<'_, Writing> {
     ) -> Result<Option<Record<K, V>>, Error> {
         let sql = if back { Sql::LastForUpdate } else { Sql::FirstForUpdate };
         let answer = self.ask(table, false, |tree| (sql, params![tree])).await?;
-        // Before it is removed: what cannot be read stays.
+        // Before it is removed: a record that cannot be read stays.
         let found = record(table, &answer)?;
         if let Some(row) = answer.rows.first() {
             self.remove_later(table, bytes(row, 0)?.to_vec()).await?;

@@ -40,12 +40,12 @@ pub(crate) fn fits(named: &Named) -> Result<(), Error> {
     }
 }
 
-/// What to send to find a table.
+/// The message that finds a table.
 pub(crate) fn find(named: &Named) -> Message {
     Message::Bound(Sql::Table, params![tree_of(named.name)])
 }
 
-/// What to send so that the catalog has the table, with its types and its version.
+/// The message that adds or updates the table in the catalog, with its types and its version.
 pub(crate) fn add(name: &str, info: &TableInfo, is_there: bool) -> Message {
     let (tree, version) = (tree_of(name), i64::from(info.version));
     let (key, value) = (info.key.clone(), info.value.clone());
@@ -82,7 +82,7 @@ pub(crate) async fn all_tables(link: &Link) -> Result<Vec<TableInfo>, Error> {
     answers.iter().flat_map(|answer| &*answer.rows).map(info).collect()
 }
 
-/// What the catalog says of a table that a call names.
+/// The catalog's entry for a table that a call names.
 pub(crate) enum Found {
     /// There is no row.
     Absent,

@@ -12,7 +12,7 @@ pub(crate) fn of(why: &tokio_postgres::Error) -> Error {
     ServerError::with_state(kind(said.code()), state, message).into()
 }
 
-/// What the client itself reports.
+/// The error for a failure reported by the client itself.
 fn of_connection(why: &tokio_postgres::Error) -> ServerError {
     let text = match why.source() {
         Some(source) => format!("{why}: {source}"),
@@ -35,7 +35,7 @@ fn of_connection(why: &tokio_postgres::Error) -> ServerError {
     ServerError::new(kind, text)
 }
 
-/// What a SQLSTATE means for a transaction.
+/// The kind of failure that a SQLSTATE means for a transaction.
 fn kind(state: &SqlState) -> ServerFailure {
     let code = state.code();
     match code {

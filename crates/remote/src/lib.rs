@@ -27,7 +27,7 @@
 //! | `link` | a connection: statements in order, and their answers |
 //! | `session`, `pool`, `tls` | connections of threads and tasks |
 //! | `catalog` | types and schema versions of tables |
-//! | `state` | a transaction between two calls: what is sent when |
+//! | `state` | a transaction between two calls: which messages are sent when |
 //! | `calls`, `range`, `rows` | the calls of transactions |
 //! | `retry` | when a transaction runs again |
 //! | `blocking`, `read`, `write` | transactions of threads |

@@ -101,7 +101,7 @@ impl Pool<Driven> {
 }
 
 impl Pool<Session> {
-    /// As the other `take`, for a task.
+    /// As the other `take`, in a task.
     pub(crate) async fn take(self: &Arc<Self>, deadline: Instant) -> Result<Taken<Session>, Error> {
         self.refuse_child()?;
         let permit = self.permit(deadline).await?;

@@ -65,7 +65,7 @@ pub struct Postgres {
     inner: Arc<Inner<Driven>>,
 }
 
-/// What the clones of a handle share.
+/// The state shared by the clones of a handle.
 pub(crate) struct Inner<C: Pooled> {
     pub(crate) pool: Arc<Pool<C>>,
     pub(crate) catalog: Arc<Catalog>,

@@ -1,4 +1,4 @@
-//! A transaction that only reads, for a thread.
+//! A read-only transaction of a thread.
 
 use core::cell::RefCell;
 use core::fmt;
@@ -41,7 +41,7 @@ impl ReadTxn {
         self.inner.borrow_mut().call(call)
     }
 
-    /// Ends, and gives the connection back: what was read is valid if this succeeds.
+    /// Ends, and gives the connection back: the reads are valid if this succeeds.
     pub(crate) fn end<R, E>(self, result: Result<R, E>) -> Result<R, End<E>> {
         self.inner.into_inner().end(result)
     }

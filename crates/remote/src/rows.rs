@@ -108,8 +108,8 @@ pub(crate) fn most_after(answer: &Answer) -> usize {
     (MOST_BYTES.saturating_mul(answer.rows.len()) / bytes.max(1)).clamp(1, MOST)
 }
 
-/// Where the rest of a range begins, or ends if it goes backwards: none if the limit has cut
-/// off nothing.
+/// Where the rest of a range begins, or ends if the range is read backwards; None if the limit has
+/// cut off nothing.
 pub(crate) fn next_of(answer: &Answer, back: bool, limit: usize) -> Result<Option<Vec<u8>>, Error> {
     let Some(last) = answer.rows.last().filter(|_| answer.rows.len() == limit) else {
         return Ok(None);

@@ -45,8 +45,8 @@ impl Session {
         timeout_at(deadline.into(), connecting).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Begins work on the connection. It is not clean until the caller says so, also if the work is
-    /// dropped meanwhile.
+    /// Begins work on the connection. It is not clean until the caller says so, even if the work is
+    /// dropped before its end.
     pub(crate) fn begin(&mut self, deadline: Instant) -> (&Link, Limit<'_>) {
         self.is_clean = false;
         (&self.link, Limit { cancel: &self.cancel, deadline })
@@ -97,7 +97,7 @@ impl Driven {
         Ok(Self { session, runtime: Some(runtime), given_back: Instant::now() })
     }
 
-    /// Waits for work on the connection, and drives it meanwhile.
+    /// Waits for work on the connection, and drives the connection until then.
     pub(crate) fn wait<T, E: From<Error>>(
         &mut self,
         work: impl AsyncFnOnce(&mut Session) -> Result<T, E>,

@@ -50,7 +50,7 @@ pub(crate) const OURS: [[&str; 5]; 8] = [
 
 /// Begins a transaction that may write.
 pub(crate) const BEGIN: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE";
-/// Begins one that only reads.
+/// Begins a read-only transaction.
 pub(crate) const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY";
 
 macro_rules! statements {

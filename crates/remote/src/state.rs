@@ -96,7 +96,7 @@ impl Kind<'_> {
         }
     }
 
-    /// Commits, or ends a transaction that only reads: what was read is valid if this succeeds.
+    /// Commits, or ends a read-only transaction: the reads are valid if this succeeds.
     pub(crate) async fn commit(self, link: &Link, catalog: &Catalog) -> Result<(), Error> {
         match self {
             Self::Reading(reading) => reading.commit(link).await,
@@ -129,7 +129,7 @@ pub trait Steps: Default + Send {
         why
     }
 
-    /// Refuses to go on after a failure.
+    /// Refuses to continue after a failure.
     fn check(&mut self) -> Result<(), Error> {
         match self.ends().1 {
             Some(why) => Err(Error::Aborted { why: Box::new(why.clone()) }),

@@ -354,11 +354,11 @@ impl AsyncWriteTxn {
     }
 }
 
-/// Records of a range, of which some at a time are read.
+/// Records of a range, read some at a time.
 pub struct AsyncRows<S, K, V> {
     tx: AsyncTxn<S>,
     table: Table<K, V>,
-    /// What was not asked for yet.
+    /// The part of the range that was not requested yet.
     rest: Option<Range>,
     back: bool,
     limit: usize,

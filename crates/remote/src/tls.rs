@@ -6,7 +6,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::server;
 
-/// What makes connections with TLS.
+/// Creates connections with TLS.
 pub(crate) fn connector() -> Result<MakeRustlsConnect, Error> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();

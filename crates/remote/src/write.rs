@@ -1,4 +1,4 @@
-//! A transaction that may write, for a thread.
+//! A read-write transaction of a thread.
 
 use core::fmt;
 use core::ops::{Range as Numbers, RangeBounds};

@@ -53,9 +53,9 @@ class Base:
         """Opens a cache, which is created if it does not exist.
 
         `timeout` is the time in seconds for which a call waits for locks. `unsafe` allows pickle, in this handle.
-        `mode` is when a write returns, as for `latchwork.open`: the default does not wait for the disk; what was
-        written survives the death of every process, but the last of it not a crash of the machine. The handle that
-        opens the store first in a process decides. `settings` are those of `DEFAULT_SETTINGS`, and are stored.
+        `mode` is when a write returns, as for `latchwork.open`. With the default, writes survive the death of every
+        process, but the last ones may be lost in a crash of the machine. The first handle of a process that opens the
+        store sets the mode. `settings` are those of `DEFAULT_SETTINGS`, and are stored.
         """
         if not (isinstance(disk, type) and issubclass(disk, Disk)):
             raise ValueError("disk must be a subclass of latchwork.cache.Disk")
@@ -118,7 +118,7 @@ class Base:
 
     @property
     def disk(self) -> Disk:
-        """What converts keys and values."""
+        """The converter of keys and values."""
         return self._disk
 
     def _opened(self) -> Space:
@@ -236,7 +236,7 @@ class Base:
         """A block whose calls on this handle, in this thread, are one transaction.
 
         Reads in the block lock what they read. One block, push or pull of a cache runs at a time; other calls of other
-        threads and processes go on, and wait only for entries that the block has used. Blocks may be nested.
+        threads and processes run concurrently, and wait only for entries that the block has used. Blocks may be nested.
 
         Raises `Timeout` if the block waits for longer than the cache's `timeout`, or must end to resolve a deadlock;
         then nothing of it was written. Calls that change one entry never cause a deadlock with a block. `retry` repeats the wait at the beginning of the block.
@@ -341,7 +341,7 @@ class Base:
 
 
 def policy_of(name: str) -> dict[str, Any]:
-    """What a policy does. Raises `ValueError` for a name that does not exist."""
+    """Returns the definition of a policy. Raises `ValueError` for an unknown name."""
     policy = EVICTION_POLICY.get(name)
     if policy is None or "code" not in policy:
         raise ValueError(f"there is no eviction policy {name!r}: the policies are none, least-recently-stored, ..")

@@ -1,4 +1,4 @@
-"""What goes over all entries of a cache: checks, repairs, and the rows that removal by batches starts from."""
+"""Operations on all entries of a cache: checks, repairs, and the start rows of removal by batches."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _rows_of(key: Any, entry: Entry) -> Iterator[tuple[str, Any, Any]]:
 
 
 def _repair(work: Work) -> None:
-    """Makes the indexes and counts anew from the entries. Entries that cannot be read, or whose body or key is lost,
+    """Rebuilds the indexes and counts from the entries. Entries that cannot be read, or whose body or key is lost,
     are removed."""
     tx, space = work.tx, work.space
     for table in (space.order, space.expiry, space.rank, space.tags, space.counts):

@@ -56,7 +56,7 @@ EVICTION_POLICY: dict[str, dict[str, Any]] = {
     "least-recently-used": {"code": 2, "get": "time", "cull": "time"},
     "least-frequently-used": {"code": 3, "get": "count", "cull": "count"},
 }
-"""What a read writes down (`get`) and which value culling compares (`cull`), for each policy."""
+"""For each policy, the value that a read records (`get`) and the value that culling compares (`cull`)."""
 
 
 class Timeout(Exception):

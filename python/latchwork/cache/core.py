@@ -44,8 +44,8 @@ class Cache(Entries):
     ) -> Any:
         """Adds a value at one side of a queue, and returns the key that it got.
 
-        The keys of the queue `None` are the integers from 1 to 999,999,999,999,998, in the middle of which it begins;
-        those of a queue with a prefix are the texts of prefix, hyphen and 15 digits. O(log n); records: as `set`.
+        The keys of the queue `None` are the integers from 1 to 999,999,999,999,998, beginning in the middle; those of
+        a queue with a prefix are the texts of prefix, hyphen and 15 digits. O(log n); records: as `set`.
         """
         now = time.time()
         at = NEVER if expire is None else now + expire

@@ -88,7 +88,7 @@ class Disk:
         return _PICKLED_KEY + pickletools.optimize(data), False
 
     def get(self, key: Any, raw: bool) -> Any:
-        """Returns the key of which `key` is the stored form."""
+        """Returns the key whose stored form is `key`."""
         if raw:
             return key
         if key[:1] == _SAFE_KEY:
@@ -121,7 +121,7 @@ class Disk:
         return len(data), mode, None, data
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
-        """Returns the value of which `value` is the stored form; a file object if `read` is true and the value
+        """Returns the value whose stored form is `value`; a file object if `read` is true and the value
         was stored from a file or is at least `min_file_size` bytes long."""
         if mode == MODE_RAW:
             return value

@@ -1,4 +1,4 @@
-"""What a cache does with one key."""
+"""Operations of a cache on one key."""
 
 from __future__ import annotations
 
@@ -163,8 +163,8 @@ class Entries(Many):
         return self._change(run, retry)
 
     def _add(self, db_key: Any, delta: Any, now: float) -> int | None:
-        """Adds to an integer whose entry stays in its places: one record that is the commit, too. Returns None in all
-        other cases, and has done nothing then."""
+        """Adds to an integer whose entry keeps its places in the indexes: one record, which is also the commit.
+        In all other cases changes nothing and returns None."""
         if type(delta) is not int or not -ALL <= delta < ALL:
             return None
         how = (now, self._on_get == "count", self._timeout)
@@ -190,7 +190,7 @@ class Entries(Many):
 
         If `read` is true, a value that was stored from a file, or is at least `disk_min_file_size` bytes long, is
         returned as a file object. Reads one record, or two for values of more than 1 KiB, and waits for no lock;
-        writes one record with the policies that go by reads, and one with statistics.
+        writes one record with the policies that use reads, and one with statistics.
         """
         db_key, _ = self._key(key)
         if self._usual is self._disk and not (self._blocks or self._notes_reads or expire_time or tag):

@@ -1,4 +1,4 @@
-"""Removes entries: those that have expired, and those that the policy chooses when the cache is too large.
+"""Removes expired entries, and entries chosen by the policy when the cache is too large.
 
 The eviction index is lazy. An insertion puts an entry into the region of fresh entries, in order of time; neither a
 read nor another `set` moves it. Culling merges that region with the region of its policy and takes the least place.
@@ -30,7 +30,7 @@ def first_expiry(space: Space) -> float:
 
 
 def remove_expired(work: Work, rows: list[tuple[float, int, Any]], now: float) -> int:
-    """Removes the entries of rows of the expiry index, except those that have got a later time since, which move."""
+    """Removes the entries of rows of the expiry index. Entries with a later time are moved instead."""
     removed = 0
     for at, row, key in rows:
         entry = work.find(key)
@@ -86,7 +86,7 @@ def _candidates(work: Work, policy: int, limit: int) -> tuple[list[Any], dict[in
     for (region, rank, row), key in table.range(*_bounds(policy), limit=limit):
         heap.append((rank, region, rank, row, key))
     if not heap:
-        # What other policies have moved comes last.
+        # Entries that other policies have moved are last.
         for (region, rank, row), key in table.range(limit=limit):
             heap.append((0.0, region, rank, row, key))
         policy = -1

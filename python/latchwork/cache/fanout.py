@@ -159,7 +159,7 @@ class FanoutCache:
         return [warning for shard in self._shards for warning in shard.check(fix=fix, retry=retry)]
 
     def expire(self, retry: bool = False) -> int:
-        """See `Cache.expire`. Goes on after a timeout."""
+        """See `Cache.expire`. Continues after a timeout."""
         return self._remove("expire", time.time(), retry=retry)
 
     def create_tag_index(self) -> None:
@@ -173,15 +173,15 @@ class FanoutCache:
             shard.drop_tag_index()
 
     def evict(self, tag: Any, retry: bool = False) -> int:
-        """See `Cache.evict`. Goes on after a timeout."""
+        """See `Cache.evict`. Continues after a timeout."""
         return self._remove("evict", tag, retry=retry)
 
     def cull(self, retry: bool = False) -> int:
-        """See `Cache.cull`. Goes on after a timeout."""
+        """See `Cache.cull`. Continues after a timeout."""
         return self._remove("cull", retry=retry)
 
     def clear(self, retry: bool = False) -> int:
-        """See `Cache.clear`. Goes on after a timeout."""
+        """See `Cache.clear`. Continues after a timeout."""
         return self._remove("clear", retry=retry)
 
     def _remove(self, name: str, *args: Any, retry: bool) -> int:

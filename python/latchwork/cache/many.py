@@ -1,4 +1,4 @@
-"""What a cache does with all its entries: iteration, removal and culling."""
+"""Operations of a cache on all its entries: iteration, removal and culling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ END = 2**63
 
 
 class Many(Base):
-    """Goes over entries."""
+    """Iterates over entries and removes them."""
 
     def __len__(self) -> int:
         """The number of entries, expired ones included. Reads up to 256 counts."""
@@ -134,7 +134,7 @@ class Many(Base):
         return total
 
     def cull(self, retry: bool = False) -> int:
-        """Removes expired entries, and then those that the policy chooses until the volume is at most `size_limit`.
+        """Removes expired entries, then entries chosen by the policy until the volume is at most `size_limit`.
         Returns the number of removed entries."""
         now = time.time()
         total = self.expire(now)
@@ -154,8 +154,8 @@ class Many(Base):
         return max(1, min(BATCH, over * count // max(1, self.volume())))
 
     def _cull_some(self, now: float, at: float) -> None:
-        """What `set` does when it has committed: removes up to `cull_limit` entries, if some have expired or the cache
-        is too large. It never waits for a lock: what another process has in hand is left to the next call."""
+        """Called by `set` after its commit: removes up to `cull_limit` entries if some have expired or the cache is too
+        large. It never waits for a lock: entries locked by another process are left to the next call."""
         limit = self.cull_limit
         space = self._opened()
         if at < space.next_expiry:
@@ -171,7 +171,7 @@ class Many(Base):
                 space.next_expiry = first_expiry(space)
         if limit <= 0 or self._policy == 0 or space.volume_now(self.size_limit, now) < self.size_limit:
             return
-        # What could not be removed before, because others were in the way, is owed.
+        # `owed` counts entries that earlier calls did not remove because they were locked.
         if self._try(lambda work: evict(work, self._policy, limit + space.owed)) is None:
             space.owed = min(space.owed + limit, BATCH)
         else:

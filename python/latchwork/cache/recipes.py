@@ -48,7 +48,7 @@ class Averager:
         return _average(self._cache.get(self._key, default=(0.0, 0), retry=True))
 
     def pop(self) -> float | None:
-        """Returns the average, or None if there are no values, and begins anew."""
+        """Returns the average, or None if there are no values, and resets it."""
         return _average(self._cache.pop(self._key, default=(0.0, 0), retry=True))
 
 

@@ -8,8 +8,8 @@ flags 1  row 8  expire 8  used 8  reads 4  indexed 8  rank 8  region 1  units 4 
 when the entry expires (infinity: never). `used` says when it was last stored or, if the policy asks for
 it, read, and `reads` how often it was read. `indexed`, `rank` and `region` say where the entry is in the expiry index
 and in the eviction index. Both places are lower bounds: an entry that is stored again with a later time keeps its
-place, and is moved when the place's turn comes. `units` is what the counts have for the entry: it follows a value that
-grows at once, and one that shrinks when it has a quarter of it. So most changes of a value are one record.
+place, and is moved when the place's turn comes. `units` is what the counts have for the entry: it is updated at
+once when the value grows, and when the value has shrunk to a quarter. So most changes of a value are one record.
 
 A body is a value: mode, type, bytes. One of more than `INLINE` bytes lies in the table of long bodies under a number
 of its own, so that a change of the header does not write it again.
@@ -30,8 +30,8 @@ PLACE = struct.Struct("<QQ")
 
 HAS_TAG, LONG, TOUCHED = 1, 2, 4
 NEVER = math.inf
-# Regions of the eviction index: entries that culling has not looked at, those that a policy has moved (its code),
-# and entries that are not in the index.
+# Regions of the eviction index: entries that culling has not checked yet, entries that a policy has moved (the code of
+# the policy), and entries that are not in the index.
 FRESH, OUTSIDE = 0, 255
 INLINE = 1024
 # The unit of the counts, in bytes.
@@ -71,7 +71,7 @@ class Entry(NamedTuple):
         return number, length
 
     def size(self) -> int:
-        """What the entry counts for in the volume of its cache, in bytes."""
+        """The bytes of the entry in the volume of its cache."""
         return self.units * UNIT
 
     def recounted(self, key: Any) -> Entry:
@@ -88,7 +88,7 @@ def units_of(key: Any, body: int) -> int:
 
 
 def fits(units: int, counted: int) -> bool:
-    """Whether an entry of so many units may go on to count for as many as it does."""
+    """Whether an entry of `units` units may keep the count `counted`."""
     return units <= counted <= 4 * units
 
 

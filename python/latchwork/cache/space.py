@@ -36,7 +36,7 @@ FRESH_FOR = 0.1
 # The store's limit is 1,890 bytes; an index adds a few parts before a key.
 LONGEST_KEY = 1700
 LONGEST_TAG = 256
-# Bytes or ASCII characters of which any is short enough: a zero byte takes two.
+# Any key of at most this many bytes or ASCII characters is short enough: a zero byte takes two.
 ANY_KEY = LONGEST_KEY // 2
 
 
@@ -60,7 +60,7 @@ class Space:
         self.counts = table("counts", "i64")
         self.settings = table("settings")
         self.locks = table("locks", "bytes")
-        # The tables of an entry without tag and long body, for the compiled part.
+        # The compiled part gets the tables of an entry without tag and long body.
         self.plain = (self.entries, self.order, self.rank, self.expiry, self.counts)
         self._lock = threading.Lock()
         self._row = 0
@@ -103,7 +103,7 @@ class Space:
 
 
 def shorten(key: Any) -> tuple[Any, bytes | None]:
-    """A key that the store can hold, and, if that is a digest, what is to be stored in `keys`."""
+    """Returns a key that the store can hold and, if that is a digest, the bytes to store in `keys`."""
     # A character of a text takes up to 4 bytes, a zero byte 2.
     kind = type(key)
     if kind is str:
@@ -125,7 +125,7 @@ def lengthen(data: bytes) -> Any:
 
 
 def tag_key(tag: Any) -> Any:
-    """What the index of tags has for a tag: the beginning of a long one."""
+    """Returns the key of a tag in the index of tags: the beginning of a long tag."""
     return tag[:LONGEST_TAG] if type(tag) in (str, bytes) else tag
 
 

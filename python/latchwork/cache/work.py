@@ -1,4 +1,4 @@
-"""What one transaction does to the tables of a cache: each entry and its indexes change together."""
+"""Changes of one transaction to the tables of a cache: an entry and its indexes change together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .record import (
 from .space import COUNT, SIZE, Space, tag_key
 
 _SAME = object()
-# The code of the only policy that goes by the count of reads and not by the time.
+# The code of the only policy that uses the number of reads instead of the time.
 LEAST_FREQUENTLY_USED = 3
 
 
 def rank_of(entry: Entry, policy: int) -> float:
-    """What a policy compares: the entry with the least is evicted first."""
+    """Returns the rank of an entry under a policy: the entry with the lowest rank is evicted first."""
     return float(entry.reads) if policy == LEAST_FREQUENTLY_USED else entry.used
 
 
@@ -48,7 +48,7 @@ class Work:
         self.tx.get_for_update(self.space.locks, "alone")
 
     def find(self, key: Any) -> Entry | None:
-        """Locks a key, and reads its entry, be it expired or not."""
+        """Locks a key and reads its entry, which may have expired."""
         record = self.tx.get_for_update(self.space.entries, key)
         return None if record is None else unpack(record)
 

@@ -1,7 +1,7 @@
 """A process that uses a cache until it is killed: `killed_worker.py FOLDER NOTES SEED`.
 
-It notes each increment, push and pull in a file after the call has returned, one line each, written at once. What a
-call does that is killed is not noted, so at most one of them for each kill.
+It notes each increment, push and pull in a file after the call has returned, one line each, written at once. A killed
+call is not noted, so at most one operation for each kill.
 """
 
 import os

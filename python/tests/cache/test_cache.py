@@ -1,4 +1,4 @@
-"""What a cache does beyond the tests of diskcache."""
+"""Features of a cache that the tests of diskcache do not cover."""
 
 import contextlib
 import pickle

@@ -13,7 +13,7 @@ from latchwork.cache import EVICTION_POLICY, Cache
 from latchwork.cache.eviction import evict
 
 FOLDER = tempfile.mkdtemp(prefix="latchwork-model-")
-# One store for all examples, each of which begins with an empty cache.
+# One store for all examples. Each example begins with an empty cache.
 CACHE = Cache(FOLDER, cull_limit=0)
 atexit.register(shutil.rmtree, FOLDER)
 
@@ -110,7 +110,7 @@ class Model(RuleBasedStateMachine):
     @rule(side=st.sampled_from(["front", "back"]))
     def pull(self, side):
         numbers = self.numbers() if side == "front" else self.numbers()[::-1]
-        # 5 is a key of the queue None, too.
+        # 5 is also a key of the queue None.
         if 5 in self.model:
             numbers = [5, *numbers] if side == "front" else [*numbers, 5]
         expected = (None, None)
@@ -181,7 +181,7 @@ STEP = st.tuples(st.sampled_from(["set", "get", "evict", "delete"]), st.integers
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEP, max_size=60), st.sampled_from(sorted(set(EVICTION_POLICY) - {"none"})))
 def test_the_entry_with_the_least_rank_is_evicted(steps, policy):
-    # The numbers of entries come from the clock, so it goes on from one example to the next.
+    # The numbers of entries come from the clock, so the clock is not reset between examples.
     now = CLOCK
     rank = {}
     cache = CACHE

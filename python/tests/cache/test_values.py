@@ -1,4 +1,4 @@
-"""Keys and values: what is stored, what is refused, and how pickle is allowed."""
+"""Keys and values: stored types, refused types, and how pickle is allowed."""
 
 import collections
 import datetime

@@ -1,4 +1,4 @@
-"""What programs write: mypy and pyright check it, and nothing runs it."""
+"""Typical uses of the package: mypy and pyright check this file, and it is not run."""
 
 import latchwork
 from latchwork import Store, Transaction

@@ -43,9 +43,9 @@ impl Table for Rival {
 
     fn with_owner<R>(
         &self,
-        deed: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
+        action: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
     ) -> Result<R, Stop> {
-        deed(&self.env.locker()?)
+        action(&self.env.locker()?)
     }
 
     /// One thread per waiter: Berkeley DB has no asynchronous request. It detects deadlocks
@@ -53,7 +53,7 @@ impl Table for Rival {
     fn with_waiters<R>(
         &self,
         waiters: usize,
-        deed: impl FnOnce() -> Result<R, Stop>,
+        action: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop> {
         let before = self.waits()?;
         thread::scope(|threads| {
@@ -79,7 +79,7 @@ impl Table for Rival {
                 self.env.detect()?;
             }
             // Dropping the holder lets all waiters continue.
-            deed()
+            action()
         })
     }
 

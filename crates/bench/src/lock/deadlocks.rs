@@ -13,18 +13,18 @@ use super::table::{Kind, Owner, Stop, Table, name};
 use super::timing::{now, timed};
 
 /// Time from the request that closes a cycle to the report of the deadlock.
-pub(crate) fn time<T: Table>(table: &T, job: &Job, ring: usize) -> Result<Outcome, Stop> {
+pub(crate) fn time<T: Table>(table: &T, job: &Job, cycle: usize) -> Result<Outcome, Stop> {
     table.with_waiters(job.waiters, || {
         let mut times = Vec::new();
         let mut victims = 0;
         for _ in 0..job.trials {
-            let (time, told) = once(table, ring)?;
+            let (time, told) = once(table, cycle)?;
             times.push(time);
             victims += told;
         }
         Ok(Outcome {
-            asked: (job.trials * ring * 2) as u64,
-            rings: job.trials as u64,
+            asked: (job.trials * cycle * 2) as u64,
+            cycles: job.trials as u64,
             victims,
             waiters: job.waiters as u64,
             ..timed(&times)
@@ -33,21 +33,21 @@ pub(crate) fn time<T: Table>(table: &T, job: &Job, ring: usize) -> Result<Outcom
 }
 
 /// One cycle: nanoseconds until it was broken, and the number of victims.
-fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
+fn once<T: Table>(table: &T, cycle: usize) -> Result<(f64, u64), Stop> {
     let before = table.waits()?;
-    let line = Line::new(ring);
+    let line = Line::new(cycle);
     let (broken, victims) = (AtomicU64::new(u64::MAX), AtomicU64::new(0));
     thread::scope(|threads| {
-        for place in 0..ring {
+        for place in 0..cycle {
             let (line, broken, victims) = (&line, &broken, &victims);
-            let deed = move |owner: &T::Owner<'_>| {
-                owner.lock(&name(Kind::Ring, 0, place), true)?;
+            let action = move |owner: &T::Owner<'_>| {
+                owner.lock(&name(Kind::Cycle, 0, place), true)?;
                 line.wait();
-                if place == ring - 1 {
-                    until_waiting(table, before + ring as u64 - 1)?;
+                if place == cycle - 1 {
+                    until_waiting(table, before + cycle as u64 - 1)?;
                     line.mark();
                 }
-                let end = owner.lock(&name(Kind::Ring, 0, (place + 1) % ring), true);
+                let end = owner.lock(&name(Kind::Cycle, 0, (place + 1) % cycle), true);
                 match end {
                     Err(Stop::Deadlock) => {
                         // Relaxed, also below: read after all threads have ended.
@@ -59,8 +59,8 @@ fn once<T: Table>(table: &T, ring: usize) -> Result<(f64, u64), Stop> {
                 owner.release_all()
             };
             threads.spawn(move || {
-                let end = table.with_owner(deed);
-                end.unwrap_or_else(|stop| child::fail(&format!("in a ring: {stop:?}")));
+                let end = table.with_owner(action);
+                end.unwrap_or_else(|stop| child::fail(&format!("in a cycle: {stop:?}")));
             });
         }
     });
@@ -85,10 +85,10 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
                 let (stop, victims, asked) = (&stop, &victims, &asked);
                 // The same order in both owners gives no deadlocks; opposite orders give them.
                 let first = if detecting { place } else { 0 };
-                let deed = move |owner: &T::Owner<'_>| {
-                    owner.lock(&name(Kind::Ring, 0, first), true)?;
+                let action = move |owner: &T::Owner<'_>| {
+                    owner.lock(&name(Kind::Cycle, 0, first), true)?;
                     thread::sleep(PAUSE);
-                    match owner.lock(&name(Kind::Ring, 0, 1 - first), true) {
+                    match owner.lock(&name(Kind::Cycle, 0, 1 - first), true) {
                         Err(Stop::Deadlock) => {
                             // Relaxed, also below: counters, and a flag that orders nothing.
                             victims.fetch_add(1, Relaxed);
@@ -100,8 +100,8 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
                 };
                 threads.spawn(move || {
                     while !stop.load(Relaxed) {
-                        let end = table.with_owner(deed);
-                        end.unwrap_or_else(|stop| child::fail(&format!("in a ring: {stop:?}")));
+                        let end = table.with_owner(action);
+                        end.unwrap_or_else(|stop| child::fail(&format!("in a cycle: {stop:?}")));
                         thread::sleep(PAUSE);
                     }
                 });
@@ -131,7 +131,7 @@ pub(crate) fn beside<T: Table>(table: &T, job: &Job) -> Result<Outcome, Stop> {
         p99_ns: times.value_at_quantile(0.99) as f64,
         by_worker: vec![done],
         asked: done + asked.load(Relaxed),
-        rings: victims,
+        cycles: victims,
         victims,
         waiters: job.waiters as u64,
         ..Outcome::default()

@@ -165,8 +165,8 @@ impl<'a> Judge<'a> {
         for (workload, limit) in [(Cycle2, 1.0), (Cycle100, 10.0)] {
             let Some(series) = self.ours(workload, Private, 1) else { continue };
             let waiters = median(&series.each(|outcome| outcome.waiters as f64));
-            let ring = workload.ring().unwrap_or(0);
-            let what = format!("ring of {ring} broken, ms ({waiters} waiters)");
+            let cycle = workload.cycle().unwrap_or(0);
+            let what = format!("cycle of {cycle} broken, ms ({waiters} waiters)");
             self.number(what, AtMost(limit), Some(series), |outcome| outcome.p50_ns / 1e6);
         }
         let pair = (self.ours(Detecting, Private, 1), self.ours(Calm, Private, 1));
@@ -174,7 +174,7 @@ impl<'a> Judge<'a> {
         self.ratio(what, AtMost(1.1), pair, |outcome| outcome.p99_ns);
     }
 
-    /// The cost of a request beside 10,000 others, in microseconds or relative to its cost beside
+    /// The cost of a request among 10,000 others, in microseconds or relative to its cost among
     /// one.
     fn steep(&mut self) {
         let beside = |workload, others| {

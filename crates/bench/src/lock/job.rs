@@ -44,7 +44,7 @@ pub struct Outcome {
     /// Requests granted without a store to shared memory. Only ours counts them.
     pub fast: u64,
     /// Cycles formed.
-    pub rings: u64,
+    pub cycles: u64,
     /// Owners chosen as victims.
     pub victims: u64,
     /// Waiting requests of other owners.
@@ -100,7 +100,7 @@ impl Outcome {
         if ours && in_table && self.fast > self.counted / 4 {
             return Some("strong lock that went through the table");
         }
-        if workload.ring().is_some() && (self.rings == 0 || self.victims == 0) {
+        if workload.cycle().is_some() && (self.cycles == 0 || self.victims == 0) {
             return Some("deadlock");
         }
         if workload == Workload::Calm && self.victims != 0 {

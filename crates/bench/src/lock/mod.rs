@@ -15,14 +15,14 @@
 //! | `zipf` | all workers lock 100,000 objects, a few nearly always, one in ten to write | lock and unlock |
 //! | `release-all` | one owner, 1,000 strong locks | to release them all |
 //! | `cycle-2`, `cycle-100` | so many owners in a cycle | from the request that closes it to the report |
-//! | `calm` | one worker's strong locks; two others wait for each other now and then | lock and unlock, each timed |
+//! | `calm` | one worker's strong locks; two others sometimes wait for each other | lock and unlock, each timed |
 //! | `detecting` | the same, but those two form cycles of 2, which a detector breaks | lock and unlock, each timed |
 //! | `held` | very many strong locks of one owner | to take one |
 //!
-//! The cost of a request beside 1, 100 and 10,000 others is measured in `steep.rs`, for our lock
+//! The cost of a request among 1, 100 and 10,000 others is measured in `steep.rs`, for our lock
 //! manager only.
 //!
-//! Deadlock detection is measured beside many waiting requests. Ours wait without a thread and do
+//! Deadlock detection is measured among many waiting requests. Ours wait without a thread and do
 //! not start detection themselves. Berkeley DB needs a thread for each, so they are fewer; its
 //! detection (at each wait, its default) is switched on once they wait.
 //!

@@ -29,18 +29,18 @@ const OBJECTS: usize = 16;
 const MANY: usize = 1000;
 /// Objects of each worker, more than the caches hold.
 const COLD: usize = 1_000_000;
-/// Objects of which a few are hot; also the length of the request sequence.
+/// Objects, a few of them hot; also the length of the request sequence.
 const ZIPF: usize = 100_000;
 /// Locks released at once.
 pub(crate) const RELEASED: usize = 1000;
 
 /// Runs the job. `start` returns the start time; it is called once the lock manager is open.
 pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome, Stop> {
-    let ring = job.workload.ring().unwrap_or(2);
+    let cycle = job.workload.cycle().unwrap_or(2);
     let needs = Needs {
-        locks: job.held.max(job.waiters * 2).max(RELEASED) + 4 * ring,
-        owners: job.waiters + ring + job.threads,
-        detect: job.workload.ring().is_some(),
+        locks: job.held.max(job.waiters * 2).max(RELEASED) + 4 * cycle,
+        owners: job.waiters + cycle + job.threads,
+        detect: job.workload.cycle().is_some(),
     };
     let table = T::open(job.dir.as_deref(), needs)?;
     if job.workload == Workload::Cold {
@@ -48,7 +48,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
     }
     // Before the start: on a busy machine this takes longer than the window.
     let workers = if job.workload.is_rate() { job.threads } else { 0 };
-    let plans: Vec<_> = (0..workers).map(|thread| wishes(job, job.first + thread)).collect();
+    let plans: Vec<_> = (0..workers).map(|thread| requests(job, job.first + thread)).collect();
     let at = start();
     let mut outcome = match job.workload {
         Workload::Weak
@@ -58,7 +58,7 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
         | Workload::OneObject
         | Workload::Zipf => rate(&table, job, plans, at)?,
         Workload::ReleaseAll => release_all(&table, job)?,
-        Workload::Cycle2 | Workload::Cycle100 => deadlocks::time(&table, job, ring)?,
+        Workload::Cycle2 | Workload::Cycle100 => deadlocks::time(&table, job, cycle)?,
         Workload::Calm | Workload::Detecting => deadlocks::beside(&table, job)?,
         Workload::Held => held(&table, job)?,
         // The other workloads need more than a lock table.
@@ -73,7 +73,8 @@ pub(crate) fn measure<T: Table>(job: &Job, start: impl FnOnce() -> u64) -> Resul
 /// Takes each lock once, so that growth of the table is not measured.
 fn grow<T: Table>(table: &T, job: &Job) -> Result<(), Stop> {
     table.with_owner(|owner| {
-        for (name, strong) in (0..job.threads).flat_map(|thread| wishes(job, job.first + thread)) {
+        for (name, strong) in (0..job.threads).flat_map(|thread| requests(job, job.first + thread))
+        {
             let held = owner.lock(&name, strong)?;
             owner.unlock(&name, held)?;
         }
@@ -120,7 +121,7 @@ fn rate<T: Table>(table: &T, job: &Job, plans: Vec<Plan>, at: u64) -> Result<Out
 }
 
 /// The requests of a worker, in order.
-fn wishes(job: &Job, worker: usize) -> Plan {
+fn requests(job: &Job, worker: usize) -> Plan {
     let strong = job.workload.is_strong();
     let own = |count: usize| (0..count).map(|number| (name(Kind::Own, worker, number), strong));
     match job.workload {
@@ -130,11 +131,11 @@ fn wishes(job: &Job, worker: usize) -> Plan {
         Workload::Zipf => {
             let mut rng = SmallRng::seed_from_u64(worker as u64);
             let ranks = Zipf::new(ZIPF as f64, 0.99).expect("a number of objects, and a slope");
-            let wish = |rng: &mut SmallRng| {
+            let request = |rng: &mut SmallRng| {
                 let rank: f64 = ranks.sample(rng);
                 (name(Kind::Common, 0, rank as usize), rng.random_ratio(1, 10))
             };
-            (0..ZIPF).map(|_| wish(&mut rng)).collect()
+            (0..ZIPF).map(|_| request(&mut rng)).collect()
         }
         _ => own(OBJECTS).collect(),
     }

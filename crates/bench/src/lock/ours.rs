@@ -62,11 +62,11 @@ impl<M: Home> Table for Ours<M> {
 
     fn with_owner<R>(
         &self,
-        deed: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
+        action: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
     ) -> Result<R, Stop> {
         let session = self.manager.session()?;
         let owner = session.owner()?;
-        let end = deed(&owner);
+        let end = action(&owner);
         drop(owner);
         let stats = session.stats();
         let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -79,7 +79,7 @@ impl<M: Home> Table for Ours<M> {
     fn with_waiters<R>(
         &self,
         waiters: usize,
-        deed: impl FnOnce() -> Result<R, Stop>,
+        action: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop> {
         let session = self.manager.session()?;
         let holder = session.owner()?;
@@ -91,11 +91,11 @@ impl<M: Home> Table for Ours<M> {
             let owner = session.owner()?;
             let object = name(Kind::Parked, 0, number / WAITERS_PER_OBJECT);
             if owner.request(&object, S, Wait::Detect)? != Step::Waiting {
-                return Err(Stop::fault("a reader got beside a writer"));
+                return Err(Stop::fault("a reader and a writer hold it at once"));
             }
             parked.push(owner);
         }
-        deed()
+        action()
     }
 
     fn waits(&self) -> Result<u64, Stop> {

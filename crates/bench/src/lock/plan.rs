@@ -26,7 +26,7 @@ pub enum Workload {
     Zipf,
     /// One owner releases 1,000 strong locks at once.
     ReleaseAll,
-    /// Two owners deadlock: time until one is told.
+    /// Two owners deadlock: time until one is refused.
     Cycle2,
     /// A cycle of 100 owners.
     Cycle100,
@@ -37,7 +37,7 @@ pub enum Workload {
     Detecting,
     /// Very many strong locks at a time: bytes per lock.
     Held,
-    /// A strong lock on a new name beside many owners with intent locks; see `steep.rs`.
+    /// A strong lock on a new name among many owners with intent locks; see `steep.rs`.
     StrongBeside,
     /// A strong request with a timeout on a name that many owners hold in an intent mode.
     SharedBehind,
@@ -47,11 +47,11 @@ pub enum Workload {
     LookBehind,
     /// A request with a timeout behind these owners.
     WaitBehind,
-    /// A new owner beside many of its session.
+    /// A new owner in a session with many.
     OwnerBeside,
-    /// A new session beside many.
+    /// A new session among many.
     SessionBeside,
-    /// A range locked and unlocked beside many in its keyspace.
+    /// A range locked and unlocked among many in its keyspace.
     RangeBeside,
 }
 
@@ -72,7 +72,7 @@ impl Workload {
         Self::Held,
     ];
 
-    /// The workloads that measure the cost of a request beside many others.
+    /// The workloads that measure the cost of a request among many others.
     pub const STEEP: [Self; 8] = [
         Self::StrongBeside,
         Self::SharedBehind,
@@ -129,7 +129,7 @@ impl Workload {
     }
 
     /// The number of owners of a cycle, if the workload forms cycles.
-    pub fn ring(self) -> Option<usize> {
+    pub fn cycle(self) -> Option<usize> {
         match self {
             Self::Cycle2 | Self::Detecting => Some(2),
             Self::Cycle100 => Some(100),
@@ -252,7 +252,7 @@ impl Subject {
     }
 }
 
-/// What to measure, how long and how often.
+/// The workloads to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The workloads.

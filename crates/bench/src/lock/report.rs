@@ -154,7 +154,7 @@ impl Report {
             noisy: noisy(&series.rates(), ratio),
             counted,
             fast: (!subject.is_rival()).then(|| fast as f64 / counted.max(1) as f64),
-            victims: cell.workload.ring().map(|_| outcomes.iter().map(|o| o.victims).sum()),
+            victims: cell.workload.cycle().map(|_| outcomes.iter().map(|o| o.victims).sum()),
             bytes_per_lock: (!bytes.is_empty()).then(|| median(&bytes)),
             region_bytes: outcomes.iter().map(|outcome| outcome.region_bytes).max().unwrap_or(0),
             ratio: ratio.map(|ratio| ratio.mid),

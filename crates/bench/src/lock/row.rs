@@ -84,7 +84,7 @@ pub struct Params {
     pub held: Option<u64>,
     /// Owners of a cycle.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ring: Option<usize>,
+    pub cycle: Option<usize>,
     /// Waiting requests of other owners.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiters: Option<u64>,
@@ -120,7 +120,7 @@ impl Params {
             },
             name_bytes: if workload.is_steep() { 5 } else { 16 },
             held: most(|outcome| outcome.held).filter(|held| *held > 0),
-            ring: workload.ring(),
+            cycle: workload.cycle(),
             waiters: workload.has_waiters().then(|| most(|o| o.waiters).unwrap_or(0)),
             others: most(|outcome| outcome.others).filter(|others| *others > 0),
             window_ms: windowed.then_some(settings.window.as_millis() as u64),

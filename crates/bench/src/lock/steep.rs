@@ -1,10 +1,10 @@
-//! The cost of a request beside many others: the same operation beside 1, 100 and 10,000.
+//! The cost of a request among many others: the same operation among 1, 100 and 10,000.
 //!
 //! Each operation is timed alone, in private memory, by one thread with a session and all the
 //! owners; a waiting owner needs no thread. The modes are those of granular locks. No rival runs
 //! these workloads: a row is compared with its own first line.
 //!
-//! | workload | what is timed | beside |
+//! | workload | timed operation | others |
 //! |---|---|---|
 //! | `strong-beside` | X on an unused name | owners with IX on another name |
 //! | `shared-behind` | S with a timeout of 1 ms, until it gives up | owners with IX on that name |
@@ -52,7 +52,7 @@ pub(crate) fn measure(job: &Job, start: impl FnOnce() -> u64) -> Result<Outcome,
         Workload::RangeBeside => range(&session, job.others, trials * 10)?,
         _ => opened(&manager, job.others.min(1500), trials * 10)?,
     };
-    // The counters of the timed sessions went with them. This owner adds one that counts.
+    // The counters of the timed sessions were freed with them. This owner adds one that counts.
     session.owner()?.lock(b"one more", X)?;
     let counted = session.stats().requests;
     Ok(Outcome { asked: 1, counted, others: job.others as u64, ..timed(&times) })

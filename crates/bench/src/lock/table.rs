@@ -47,7 +47,7 @@ pub(crate) trait Table: Sized + Sync {
     /// Runs a function as a new owner, which then releases all locks.
     fn with_owner<R>(
         &self,
-        deed: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
+        action: impl FnOnce(&Self::Owner<'_>) -> Result<R, Stop>,
     ) -> Result<R, Stop>;
 
     /// Runs a function while `count` requests of other owners wait, a hundred for each of some
@@ -55,7 +55,7 @@ pub(crate) trait Table: Sized + Sync {
     fn with_waiters<R>(
         &self,
         waiters: usize,
-        deed: impl FnOnce() -> Result<R, Stop>,
+        action: impl FnOnce() -> Result<R, Stop>,
     ) -> Result<R, Stop>;
 
     /// A counter of the requests that have begun to wait and still wait.
@@ -94,7 +94,7 @@ pub(crate) enum Kind {
     /// Names of all workers.
     Common = 2,
     /// Names of owners that form a cycle.
-    Ring = 3,
+    Cycle = 3,
     /// Names of owners that wait all the time.
     Parked = 4,
 }

@@ -18,7 +18,7 @@ pub(super) enum Operation {
     Scan,
 }
 
-/// What to open.
+/// The files and settings to open.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scene<'p> {
     /// The page file.

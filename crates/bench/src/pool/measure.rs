@@ -156,7 +156,7 @@ fn threads(
             now()
         });
         if !waited {
-            // It failed before the start; the other workers start nevertheless.
+            // It failed before the start; the other workers still start.
             ready.wait();
         }
         done

@@ -9,13 +9,13 @@
 //! | `hot` | all workers read one page |
 //! | `uniform` | uniform reads of pages that fit |
 //! | `zipf` | the same, a few nearly always |
-//! | `search` | a binary search for one of 80 keys of 16 bytes; beside words in memory |
+//! | `search` | a binary search for one of 80 keys of 16 bytes; compared with words in memory |
 //! | `write`, `write-half`, `write-heavy` | as `uniform`; 1, 5 or 9 of 10 add one to the bytes |
 //! | `scan` | a hot set of a quarter of the pool, while each tenth read is the next of a scan |
-//! | `scan-told` | the same; the pool is told which reads scan |
+//! | `scan-told` | the same; reads of the scan are marked as such for the pool |
 //! | `beyond-memory` | uniform reads of four times as many pages as frames |
 //! | `beyond-direct` | the same, with direct I/O |
-//! | `calm` | a hot set of a quarter of the pool; the last worker reads it, too, uncounted |
+//! | `calm` | a hot set of a quarter of the pool; the last worker also reads it, uncounted |
 //! | `write-back` | the same; the last one changes other pages, so each evicts a changed one |
 //!
 //! `hot`, `uniform`, `zipf` and `write` also run in processes that share the pool. A run is a

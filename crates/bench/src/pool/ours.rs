@@ -93,7 +93,7 @@ struct User<'t, M: ConstMachine> {
     handle: Handle<'t, M>,
     file: FileId,
     pages: u32,
-    /// The next page of the scan; whether the pool is told of it.
+    /// The next page of the scan; whether its reads are marked as a scan.
     next: u32,
     told: bool,
     /// The counters of the scan.

@@ -56,9 +56,9 @@ pub enum Workload {
     WriteHalf,
     /// Uniform, nine operations in ten a change.
     WriteHeavy,
-    /// A hot set beside a scan.
+    /// A hot set during a scan.
     Scan,
-    /// A hot set beside a scan that the pool is told of.
+    /// A hot set during a scan whose reads are marked as such.
     ScanTold,
     /// More pages than frames.
     BeyondMemory,
@@ -218,7 +218,7 @@ impl fmt::Display for Cell {
     }
 }
 
-/// What to measure, how long and how often.
+/// The workloads to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The workloads.

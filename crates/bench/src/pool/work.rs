@@ -83,7 +83,7 @@ impl Part {
 
     /// Runs the part. `start` returns the start time on the monotonic clock.
     ///
-    /// First reads all pages that are to be in memory once; of a scan's pages, one batch.
+    /// First reads all pages that must be in memory once; of a scan's pages, one batch.
     pub(super) fn work(
         &self,
         uses: &mut dyn Uses,

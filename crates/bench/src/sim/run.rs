@@ -13,7 +13,7 @@ use super::watch::{Tally, Watch};
 use super::workload::{Shared, Workload, operation};
 use crate::stats::fairness;
 
-/// What to run.
+/// The parameters of a run.
 #[derive(Clone)]
 pub struct Plan<'a> {
     /// The machine.
@@ -313,6 +313,6 @@ mod tests {
         let sent = point("xeon-24t", "lock-loop", "flat-combining", 8);
         let taken = point("xeon-24t", "lock-loop", "mcs", 8);
         assert!(0.0 < sent.p50_ns && sent.p50_ns <= sent.p99_ns, "{sent:?}");
-        assert!(sent.p50_ns < 10.0 * taken.p50_ns, "{sent:?} beside {taken:?}");
+        assert!(sent.p50_ns < 10.0 * taken.p50_ns, "{sent:?} and {taken:?}");
     }
 }

@@ -53,7 +53,7 @@ figures! {
     "p99_rounds" "p99\nrounds" Times Median;
     "syncs_per_op" "syncs\neach" Times Median;
     "procs_max_over_min" "procs'\nmax:min" Times Median;
-    // Readers beside a writer, relative to readers alone.
+    // Readers concurrent with a writer, relative to readers alone.
     "reads_kept" "reads\nkept" Times Median;
     "p99_over_alone" "p99 /\nalone" Times Median;
     "writes_kept" "writes\nkept" Times Median;

@@ -6,7 +6,7 @@
 //!
 //! The result is compared with both halves, so that a slow machine or a cold cache affects both
 //! sides. A store that grows beyond a limit is stopped, since other programs of the machine need
-//! memory and disk; what it wrote until then counts.
+//! memory and disk; its writes up to that point count.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;

@@ -58,7 +58,7 @@ pub struct Outcome {
     pub again: u64,
     /// Syncs of files within the window, if counted.
     pub syncs: Option<u64>,
-    /// Writes per second of the writer beside the readers.
+    /// Writes per second of the writer during the reads.
     pub writes_per_s: Option<f64>,
     /// Times measured one by one outside of a window: pauses, times to open. Quantiles are over all
     /// runs.

@@ -44,7 +44,7 @@ pub(super) enum Commits {
 pub(super) struct Acks(PathBuf);
 
 impl Acks {
-    /// The files beside the store in this directory.
+    /// The files next to the store in this directory.
     pub(super) fn of(folder: &Path) -> Self {
         Self(folder.with_extension("acks"))
     }

@@ -7,7 +7,7 @@
 //! `latchwork_rivals::Store`, which documents their settings. Reported values are medians over the
 //! runs.
 //!
-//! `workloads.rs` has the table of workloads. Reading beside a writer is compared with reading
+//! `workloads.rs` has the table of workloads. Reading during writes is compared with reading
 //! alone and writing alone in the same run. Durable commits are compared with the disk itself
 //! (`device.rs`).
 //!

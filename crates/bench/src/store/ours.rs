@@ -93,7 +93,7 @@ struct Snapshot<'s, 't> {
 struct Txn<'s, 'x, 't> {
     tables: &'s [Bytes],
     txn: &'s mut WriteTxn<'x, 't, Machine>,
-    /// Why the transaction is to be retried. The store retries it and keeps its age.
+    /// Why the transaction must be retried. The store retries it and keeps its age.
     again: Option<Error>,
 }
 

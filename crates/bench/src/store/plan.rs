@@ -101,7 +101,7 @@ impl Subject {
     }
 }
 
-/// What to measure, how long and how often.
+/// The workloads to measure, how long and how often.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The workloads.

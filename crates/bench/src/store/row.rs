@@ -51,7 +51,7 @@ pub struct Row {
     /// Retries per operation.
     #[serde(serialize_with = "short")]
     pub again_per_op: f64,
-    /// Writes per second of the thread beside the readers.
+    /// Writes per second of the writing thread during the reads.
     #[serde(serialize_with = "maybe_short")]
     pub writes_per_s: Option<f64>,
     /// Rate over the best rival's: the median of the ratios of the runs.

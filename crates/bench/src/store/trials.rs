@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `kill-one` | one is killed, another takes its place | the others' longest pause |
 //! | `kill-all` | all are killed at once | from opening the store to the first commit |
-//! | `crash` | one that left so much log is killed, memory and cache are dropped | the same |
+//! | `crash` | a process with this much log is killed, memory and cache are dropped | the same |
 //!
 //! A pause is the time between two commits of a process, from the kill until all processes have
 //! committed twice. The same time without a kill is measured as a control.

@@ -72,7 +72,7 @@ pub(super) enum Part {
     All,
 }
 
-type Bell = Rc<(Mutex<()>, Condvar)>;
+type WakeList = Rc<(Mutex<()>, Condvar)>;
 
 /// The words of an execution, and knowledge from earlier ones.
 pub(super) struct World {
@@ -84,7 +84,7 @@ pub(super) struct World {
     /// The first waiter slot of each thread.
     pub(super) chains: [Chain; 8],
     units: ByAddress<Unit>,
-    bells: ByAddress<Bell>,
+    wake_lists: ByAddress<WakeList>,
     /// The last unit that each thread loaded, and its value.
     looked: [Option<(usize, u64)>; 8],
     /// Units whose next store wakes the threads that poll them.
@@ -107,7 +107,7 @@ impl World {
             naps: [0; 8],
             chains: [0; 8],
             units: HashMap::default(),
-            bells: HashMap::default(),
+            wake_lists: HashMap::default(),
             looked: [None; 8],
             watched: BTreeSet::new(),
             sizes: HashMap::default(),
@@ -130,7 +130,7 @@ impl World {
 
     pub(super) fn begin(&mut self) {
         self.units.clear();
-        self.bells.clear();
+        self.wake_lists.clear();
         self.naps = [0; 8];
         self.chains = [0; 8];
         self.looked = [None; 8];
@@ -159,11 +159,11 @@ impl World {
     pub(super) fn leave(&mut self) {
         self.part = Part::None;
         self.units.clear();
-        self.bells.clear();
+        self.wake_lists.clear();
     }
 
-    fn bell(&mut self, at: usize) -> Bell {
-        self.bells.entry(at).or_default().clone()
+    fn wake_list(&mut self, at: usize) -> WakeList {
+        self.wake_lists.entry(at).or_default().clone()
     }
 
     fn size(&self, at: usize) -> usize {
@@ -229,7 +229,8 @@ impl World {
     }
 }
 
-/// Distinguishes the bells of polling threads from those of sleeping ones. No address is this high.
+/// Distinguishes the wake lists of polling threads from those of sleeping ones. No address is this
+/// high.
 const WATCH: usize = 1 << 63;
 
 thread_local! {
@@ -255,8 +256,8 @@ fn cut(value: u64, size: usize) -> u64 {
 /// The bytes in memory.
 fn lies_at(at: usize, size: usize) -> u64 {
     let word = core::ptr::with_exposed_provenance::<Raw>(at & !7);
-    // SAFETY: a word of this machine is there, in memory of lines of eight bytes; no thread stores
-    // to it during an execution.
+    // SAFETY: a word of this machine, in memory of lines of eight bytes; no thread stores to it
+    // during an execution.
     let whole = unsafe { &*word }.load(Relaxed);
     cut(whole >> (at % 8 * 8), size)
 }
@@ -324,10 +325,10 @@ fn do_unit(at: usize, size: usize, verb: Verb) -> Result<u64, u64> {
             return None;
         };
         world.unit(at).value = cut(apply(seen, verb).0, size);
-        world.watched.remove(&at).then(|| world.bell(at | WATCH))
+        world.watched.remove(&at).then(|| world.wake_list(at | WATCH))
     });
-    if let Some(bell) = watched {
-        ring(&bell);
+    if let Some(wake_list) = watched {
+        wake_all(&wake_list);
     }
     done.map(|seen| cut(seen, size)).map_err(|seen| cut(seen, size))
 }
@@ -434,20 +435,20 @@ pub(super) fn step_back() {
         // It loaded an old value, or nothing.
         return loomed(loom::thread::yield_now);
     };
-    let bell = with(|world| world.bell(at | WATCH));
-    let rung = loomed(|| bell.0.lock().unwrap());
+    let wake_list = with(|world| world.wake_list(at | WATCH));
+    let guard = loomed(|| wake_list.0.lock().unwrap());
     if with(|world| still(world).map(|_| world.watched.insert(at))).is_some() {
-        loomed(|| drop(bell.1.wait(rung).unwrap()));
+        loomed(|| drop(wake_list.1.wait(guard).unwrap()));
     } else {
-        loomed(|| drop(rung));
+        loomed(|| drop(guard));
     }
 }
 
-fn ring(bell: &Bell) {
+fn wake_all(wake_list: &WakeList) {
     loomed(|| {
-        let rung = bell.0.lock().unwrap();
-        bell.1.notify_all();
-        drop(rung);
+        let guard = wake_list.0.lock().unwrap();
+        wake_list.1.notify_all();
+        drop(guard);
     });
 }
 
@@ -460,10 +461,10 @@ pub(super) fn wait(at: *const u8, same: impl Fn() -> bool, deadline: Option<Dead
         loomed(loom::thread::yield_now);
         return Waited::TimedOut;
     }
-    let bell = with(|world| world.bell(at.addr()));
-    let rung = loomed(|| bell.0.lock().unwrap());
+    let wake_list = with(|world| world.wake_list(at.addr()));
+    let guard = loomed(|| wake_list.0.lock().unwrap());
     if !same() {
-        loomed(|| drop(rung));
+        loomed(|| drop(guard));
         return Waited::Woken;
     }
     let short = with(|world| {
@@ -473,15 +474,15 @@ pub(super) fn wait(at: *const u8, same: impl Fn() -> bool, deadline: Option<Dead
         short
     });
     if short || deadline.is_some_and(|deadline| deadline.at == 0) {
-        loomed(|| drop(rung));
+        loomed(|| drop(guard));
         return Waited::TimedOut;
     }
-    loomed(|| drop(bell.1.wait(rung).unwrap()));
+    loomed(|| drop(wake_list.1.wait(guard).unwrap()));
     Waited::Woken
 }
 
 pub(super) fn wake(at: *const u8) {
     if all_play().is_some_and(|flaw| flaw != Flaw::Deaf) {
-        ring(&with(|world| world.bell(at.addr())));
+        wake_all(&with(|world| world.wake_list(at.addr())));
     }
 }

@@ -37,7 +37,7 @@ impl<L> Guarded<L> {
     }
 }
 
-/// Threads, of which the first two are neighbours, take the lock `rounds` times each, and count.
+/// Threads take the lock `rounds` times each, and count. The first two are neighbours.
 fn counts(
     threads: usize,
     rounds: usize,
@@ -77,10 +77,10 @@ fn check(name: &'static str, threads: usize, rounds: usize, preemptions: usize) 
 
 /// Each lock by name: threads, how often each takes it, preemptions.
 ///
-/// Where several threads look at one word, loom has each look again for ever in turn; so those
-/// have small models. `tas` has none: loom lets an exchange read the same thread's last one past a
-/// store that came between, and so never sees the lock free. For the same reason nobody's patience
-/// ends in the model of `mcs-tp`: that is explored in `classic_sim.rs`.
+/// Where several threads spin on one word, loom lets each spin forever in turn, so those models are
+/// small. `tas` has none: loom lets an exchange read the same thread's last one past an
+/// intermediate store, so the lock is never seen free. For the same reason no thread's patience
+/// ends in the model of `mcs-tp`, which is explored in `classic_sim.rs`.
 macro_rules! locks {
     ($($test:ident: $name:literal, $(($threads:literal, $rounds:literal, $preemptions:literal)),*;)*) => {$(
         #[test]
@@ -115,7 +115,7 @@ locks! {
     loom_stock_mutex: "stock-mutex", (2, 2, 3), (3, 1, 2);
 }
 
-/// A reader beside two writers, or two readers beside one: `writers` of three threads write.
+/// A reader against two writers, or two readers against one: `writers` of three threads write.
 fn shares(
     threads: usize,
     writers: usize,
@@ -202,7 +202,7 @@ fn loom_rcl() {
     explore("rcl", 2, delegates(1, |n| delegate::<Loom>("rcl", n).unwrap()));
 }
 
-/// Excludes nobody: the control.
+/// A lock without exclusion: the control.
 struct Broken;
 
 impl Named for Broken {
@@ -221,6 +221,6 @@ impl Lock for Broken {
 }
 
 #[test]
-fn loom_objects_to_a_broken_lock() {
+fn loom_detects_a_broken_lock() {
     assert!(objects(2, counts(2, 1, |threads| Box::new(Broken::new(threads)))));
 }

@@ -101,12 +101,12 @@ fn everybody_counts<M: Machine>(crowds: &[usize], prepare: impl Fn(usize) + Sync
 }
 
 #[test]
-fn natively_everybody_counts() {
+fn latches_exclude_on_real_threads() {
     everybody_counts::<Native>(&[1, 2, 3, 8], |_| ());
 }
 
 #[test]
-fn on_three_nodes_everybody_counts() {
+fn locks_exclude_on_three_nodes() {
     everybody_counts::<Scattered>(&[2, 5, 8], |thread| Scattered::stand_on(thread as u32 % 3));
 }
 
@@ -122,7 +122,7 @@ impl Numbered for Leaky {
 }
 
 #[test]
-fn a_lock_that_is_given_back_too_early_is_caught() {
+fn an_early_release_is_detected() {
     let caught = (0..200).any(|_| {
         let lock = Leaky(exclusive::<Native>("ttas", 8).unwrap());
         law::everybody_counts(&lock, 8, 20_000, 0, |_| ()).is_err()
@@ -176,7 +176,7 @@ fn numa_locks_stay_on_their_node() {
     // Six threads on two nodes: in any fixed order two of six hand-overs at least cross.
     let fair = stays("mcs", 6, 2, 800);
     assert!(fair < 0.7, "a fair lock crosses, or the measure is wrong: {fair}");
-    // HCLH gathers those that come within microseconds, and here they come one at a time.
+    // HCLH gathers threads that arrive within microseconds, and here they arrive one at a time.
     let sorts = |name: &&Name| name.numa && name.queues && name.short != "hclh";
     for name in of_kind(Kind::Exclusive).filter(sorts) {
         let share = stays(name.short, 6, 2, 800);
@@ -222,7 +222,7 @@ fn sizes_are_as_the_papers_say() {
 }
 
 #[test]
-fn a_cst_lock_grows_with_the_nodes_that_use_it() {
+fn a_cst_lock_allocates_per_used_node() {
     let lock = exclusive::<Scattered>("cst", 8).unwrap();
     let bytes = || lock.bytes(8);
     assert_eq!(bytes(), Bytes { lock: 16, waiter: 12, holder: 12 });
@@ -244,8 +244,8 @@ fn a_stock_mutex_is_handed_to_a_sleeper_that_was_woken_in_vain() {
     let lock: Arc<dyn Lock> = Arc::from(exclusive::<Scattered>("stock-mutex", 3).unwrap());
     let (order, comer) = (Arc::new(Mutex::new(Vec::new())), Rc::new(RefCell::new(None)));
     lock.lock(0);
-    // What happens when thread 1 sleeps: first the owner overtakes it. Then the owner leaves, and
-    // another has all the time it wants to overtake.
+    // Called when thread 1 sleeps: the owner overtakes it first. Then the owner leaves, and another
+    // thread has any amount of time to overtake.
     let sleeps = {
         let (lock, order, comer) = (lock.clone(), order.clone(), comer.clone());
         move || {

@@ -8,8 +8,8 @@ use latchwork_check::law::Numbered;
 use latchwork_classic::{Cna, Kind, Lock, NAMES, Name, exclusive};
 use latchwork_sim::{Simulated, Simulation, Spec, clock, work};
 
-/// What each thread got in two simulated milliseconds, sections of 200 cycles and as many as
-/// `outside` between them; and the socket of each section.
+/// The sections of each thread in two simulated milliseconds, with sections of 200 cycles and about
+/// `outside` cycles between them; and the socket of each section.
 fn served(name: &str, threads: usize, outside: u64) -> (Vec<u64>, Vec<usize>) {
     let spec = Spec::shipped("broadwell-ex-192").unwrap();
     let lock = exclusive::<Simulated>(name, threads).unwrap();
@@ -66,16 +66,16 @@ fn queues_serve_all_sockets_in_turn() {
 }
 
 #[test]
-fn a_time_published_lock_is_fair_while_nobody_is_preempted() {
+fn a_time_published_lock_is_fair_without_preemption() {
     let (counts, _) = served("mcs-tp", 10, 85);
     assert!(fairness(&counts) < 0.6, "{counts:?}");
 }
 
 #[test]
-fn spinners_of_the_stock_mutex_take_turns_unless_its_owner_comes_back_at_once() {
-    // Who looks at the owner is first in a queue, and learns of a release one miss later. It is
-    // fair if the owner is away for longer; or else, as in Linux, the owner overtakes it again and
-    // again.
+fn spinners_of_the_stock_mutex_starve_if_its_owner_returns_at_once() {
+    // The thread that watches the owner is first in a queue, and learns of a release one miss
+    // later. It gets its turn if the owner stays away for longer; otherwise, as in Linux, the owner
+    // overtakes it repeatedly.
     let (away, back) = (served("stock-mutex", 48, 1000).0, served("stock-mutex", 48, 85).0);
     assert!(fairness(&away) < 0.6, "{away:?}");
     assert!(fairness(&back) > 0.9, "the measure cannot fail: {back:?}");

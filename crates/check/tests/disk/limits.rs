@@ -1,5 +1,5 @@
-//! A limit of this process on the length of its files (`RLIMIT_FSIZE`) is an error and no signal.
-//! In a process of its own, which is killed if it is a signal.
+//! A limit on the length of files (`RLIMIT_FSIZE`) is an error and no signal. The test runs in a
+//! separate process, which a signal would kill.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ fn is_full(end: Result<(), Error>) -> bool {
     matches!(end, Err(Error::NoSpace(_)))
 }
 
-/// Whether this thread blocks the signal, and whether one waits for it.
+/// Returns whether this thread blocks the signal, and whether one is pending.
 fn signal() -> (bool, bool) {
     let mut sets = [core::mem::MaybeUninit::<libc::sigset_t>::zeroed(); 2];
     let none = core::ptr::null();
@@ -30,7 +30,7 @@ fn signal() -> (bool, bool) {
     (has(0), has(1))
 }
 
-/// What the child does, told by the environment. Nothing in the parent.
+/// The child process, controlled by its environment. Does nothing in the parent.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os("LIMITS_FILE").map(PathBuf::from) else { return };
@@ -50,24 +50,24 @@ fn child() {
     assert!(is_full(file.truncate(LIMIT + 1)));
     file.truncate(LIMIT - 1).unwrap();
     assert!(is_full(file.allocate(u64::MAX >> 1, 1)));
-    // What is long already can be read, and cut; it cannot be written there.
+    // A file that is already longer can be read and shortened, but not written beyond the limit.
     longer.read(2 * LIMIT, &mut [0; 6]).unwrap();
     assert!(is_full(longer.write(2 * LIMIT, b"after")));
     longer.truncate(10).unwrap();
     if let Ok(direct) = System::new().open(&path, Open { direct: true, ..Open::WRITE }) {
         assert!(is_full(direct.write(LIMIT, &Buffer::new(ALIGNMENT))));
     }
-    // The thread is as it was, and a signal that was sent to it is its own.
+    // The thread's signal mask is unchanged, and a signal sent to it stays pending.
     assert_eq!(signal(), before);
     let mut it = core::mem::MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: a set that outlives the call; the signal is one.
+    // SAFETY: a set that outlives the call; a valid signal number.
     unsafe { libc::sigaddset(it.as_mut_ptr(), libc::SIGXFSZ) };
-    // SAFETY: as above; what was blocked before is of no interest.
+    // SAFETY: as above; the old mask is not needed.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, it.as_ptr(), core::ptr::null_mut()) };
     // SAFETY: this thread blocks it.
     unsafe { libc::raise(libc::SIGXFSZ) };
     assert!(is_full(file.write(LIMIT, b"x")));
-    assert_eq!(signal(), (true, true), "somebody's signal was taken");
+    assert_eq!(signal(), (true, true), "a signal sent to the thread was lost");
     limit(libc::RLIMIT_FSIZE, u64::MAX);
     file.write(LIMIT, b"x").unwrap();
 }

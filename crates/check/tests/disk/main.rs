@@ -1,4 +1,4 @@
-//! The disk: the real one, and the simulated one whose faults are chosen.
+//! The disk: the system's, and the simulated one with planned faults.
 
 mod limits;
 mod overlay;

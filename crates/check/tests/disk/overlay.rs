@@ -1,4 +1,5 @@
-//! A disk whose changes stay in memory, against a plain file; and one that refuses changes.
+//! A disk whose changes stay in memory, compared with a plain file; and a disk that refuses
+//! changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,9 +7,9 @@ use std::sync::Arc;
 use latchwork_check::random::Random;
 use latchwork_disk::{Disk, Error, Open, Overlay, ReadOnly, Simulated};
 
-/// What is written to an overlay is read from it, and the file below does not change.
+/// Writes to an overlay are read back from it, and the file below does not change.
 #[test]
-fn an_overlay_is_a_file_and_the_one_below_stays() {
+fn an_overlay_is_a_file_and_the_file_below_stays_unchanged() {
     let (below, path) = (Simulated::new(), Path::new("file"));
     let mut bytes: Vec<u8> = (0..20_000_u32).map(|n| n as u8).collect();
     below.open(path, Open::CREATE).unwrap().write(0, &bytes).unwrap();

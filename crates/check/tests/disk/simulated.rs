@@ -1,6 +1,6 @@
-//! The simulated disk against a program that keeps a ledger: as long as the program does all that
-//! it must, no crash at any call with any seed takes back what it answered for; with any one of its
-//! duties left out, and with any fault that it cannot know of, it is caught.
+//! The simulated disk, tested by a program that keeps a ledger. While the program fulfils all its
+//! duties, no crash at any call with any seed loses what it acknowledged. With any duty omitted,
+//! and with any fault that it cannot notice, losses are detected.
 
 use std::path::Path;
 
@@ -12,19 +12,19 @@ const ENTRIES: u64 = 12;
 /// Entries between two versions of the file that names the number of entries.
 const STEP: u64 = 4;
 
-/// What the program does besides writing.
+/// The duties of the program besides writing.
 #[derive(Clone, Copy, Debug)]
 struct Duties {
     sync: bool,
     sync_folder: bool,
     checksum: bool,
-    /// Stops when the disk says that something failed.
+    /// Stops when the disk reports a failure.
     heed: bool,
 }
 
 const ALL: Duties = Duties { sync: true, sync_folder: true, checksum: true, heed: true };
 
-/// What the program answered for.
+/// Entries and head that the program has acknowledged.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answered {
     entries: u64,
@@ -83,7 +83,7 @@ impl Duties {
         Ok(())
     }
 
-    /// Reads the ledger back and compares it with what was answered for.
+    /// Reads the ledger back and compares it with what was acknowledged.
     fn check(self, disk: &Simulated, answered: Answered) -> Result<(), String> {
         let mut count = 0;
         match disk.open(path("d/ledger"), Open::READ) {
@@ -103,7 +103,7 @@ impl Duties {
                     break;
                 }
                 if bytes != entry(count) {
-                    return Err(format!("entry {count} is another"));
+                    return Err(format!("entry {count} has wrong contents"));
                 }
                 count += 1;
             },
@@ -126,7 +126,7 @@ impl Duties {
         Ok(())
     }
 
-    /// Runs with a fault at call `number`, then loses by `seed` what was not synced.
+    /// Runs with a fault at call `number`, then loses unsynced data by `seed`.
     fn trial(self, fault: Option<(u64, Fault)>, seed: u64) -> Result<(), String> {
         let (disk, mut answered) = (Simulated::new(), Answered::default());
         if let Some((number, fault)) = fault {
@@ -137,7 +137,7 @@ impl Duties {
         self.check(&disk, answered)
     }
 
-    /// How many calls there are, and how many of the trials at each of them fail.
+    /// The number of calls, and how many of the trials at all of them fail.
     fn trials(self, fault: Fault, seeds: u64) -> (u64, u64) {
         let disk = Simulated::new();
         self.run(&disk, &mut Answered::default()).unwrap();
@@ -155,7 +155,7 @@ fn a_careful_program_loses_nothing_at_any_crash() {
     assert!(calls > 40, "{calls} calls");
     assert_eq!(failed, 0);
     for fault in [Fault::Device, Fault::Dropped, Fault::NoSpace] {
-        assert_eq!(ALL.trials(fault, 20).1, 0, "a program that stops at {fault:?} loses nothing");
+        assert_eq!(ALL.trials(fault, 20).1, 0, "a program that stops at {fault:?} lost an entry");
     }
 }
 
@@ -209,7 +209,7 @@ fn every_kind_of_loss_happens() {
         disk.restart(seed);
         let seen = disk.peek(path("f")).unwrap();
         let old = seen[..4096].iter().filter(|byte| **byte == 1).count();
-        assert_eq!(old % 512, 0, "sectors are whole");
+        assert_eq!(old % 512, 0, "a torn sector");
         let third = seen[4096..] == [3; 512];
         torn += u32::from(old != 0 && old != 4096);
         reordered += u32::from(old == 4096 && third);
@@ -220,8 +220,8 @@ fn every_kind_of_loss_happens() {
     assert!([torn, reordered, short, all, none].iter().all(|count| *count > 5));
 }
 
-/// A file of eight sectors of ones, written over with twos, of which the sync fails. Says what is
-/// read then, and what is on the disk.
+/// A file of eight sectors of ones is overwritten with twos, and the sync fails. Returns what is
+/// read afterwards, and what is on disk.
 fn failed_sync(fault: Fault, seed: u64, restart: u64) -> (Vec<u8>, Vec<u8>) {
     let disk = Simulated::with_seed(seed);
     let file = disk.open(path("f"), Open::FRESH).unwrap();
@@ -234,7 +234,7 @@ fn failed_sync(fault: Fault, seed: u64, restart: u64) -> (Vec<u8>, Vec<u8>) {
     let told = file.sync().unwrap_err();
     assert_eq!(matches!(told, Error::NoSpace(_)), fault == Fault::NoSpace, "{told}");
     assert_eq!(disk.fired(), 1);
-    // There is nothing left to be made durable.
+    // Nothing is left to be made durable.
     file.sync().unwrap();
     let seen = disk.peek(path("f")).unwrap();
     disk.restart(restart);
@@ -242,22 +242,22 @@ fn failed_sync(fault: Fault, seed: u64, restart: u64) -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_failed_sync_leaves_any_part_and_is_never_made_good() {
+fn a_failed_sync_leaves_any_part_and_a_later_sync_does_not_repair_it() {
     let written = [vec![2; 4096], vec![3; 512]].concat();
     for fault in [Fault::Device, Fault::NoSpace, Fault::Dropped] {
         let (mut all, mut none, mut torn, mut reordered) = (0, 0, 0, 0);
         for seed in 0..200 {
             let (seen, left) = failed_sync(fault, seed, seed);
-            assert_eq!(failed_sync(fault, seed, seed + 1).1, left, "it was settled by the sync");
+            assert_eq!(failed_sync(fault, seed, seed + 1).1, left, "the sync had determined it");
             if fault == Fault::Dropped {
                 let mut read = left.clone();
                 read.resize(4608, 0);
-                assert_eq!(seen, read, "it is not read, and the length stays");
+                assert_eq!(seen, read, "dropped data is read, or the length has changed");
             } else {
-                assert_eq!(seen, written, "it is still read");
+                assert_eq!(seen, written, "kept data is not read");
             }
             let old = left[..4096].iter().filter(|byte| **byte == 1).count();
-            assert_eq!(old % 512, 0, "sectors are whole");
+            assert_eq!(old % 512, 0, "a torn sector");
             all += u32::from(left == written);
             none += u32::from(left == [1; 4096]);
             torn += u32::from(old != 0 && old != 4096);
@@ -268,9 +268,9 @@ fn a_failed_sync_leaves_any_part_and_is_never_made_good() {
     }
 }
 
-/// A failure is told once, and once more by a sync of the whole file system.
+/// A failure is reported once, and once more by a sync of the whole file system.
 #[test]
-fn a_failed_sync_is_told_by_a_sync_of_all() {
+fn a_failed_sync_is_reported_by_a_sync_of_the_file_system() {
     let disk = Simulated::new();
     let open = || disk.open(path("f"), Open::CREATE).unwrap();
     let (first, older) = (open(), open());
@@ -290,13 +290,13 @@ fn a_failed_sync_is_told_by_a_sync_of_all() {
     late.sync_in_doubt().unwrap();
     open().sync_in_doubt().unwrap();
     disk.restart(1);
-    assert_eq!(disk.peek(path("g")).unwrap(), b"two", "all files are made durable");
+    assert_eq!(disk.peek(path("g")).unwrap(), b"two", "all files must be durable");
     assert_eq!(disk.calls()[Operation::SyncSystem], 4);
 }
 
-/// The system may drop what is clean at any time, and drops nothing that is not.
+/// The system may drop clean data from its cache at any time, and never drops dirty data.
 #[test]
-fn a_cache_is_dropped_where_it_is_clean() {
+fn only_clean_data_is_dropped_from_the_cache() {
     let (mut lost, mut kept) = (0, 0);
     for seed in 0..40 {
         let disk = Simulated::with_seed(seed);
@@ -315,9 +315,9 @@ fn a_cache_is_dropped_where_it_is_clean() {
     assert!(lost > 2 && kept > 2 && lost + kept == 40, "{lost} lost, {kept} kept");
 }
 
-/// The machine stops at a call that finds no room, too.
+/// A planned crash also happens at a call that finds no room.
 #[test]
-fn a_crash_is_no_less_one_on_a_full_disk() {
+fn a_planned_crash_happens_on_a_full_disk() {
     for call in 0..3 {
         let disk = Simulated::new();
         let file = disk.open(path("f"), Open::FRESH).unwrap();
@@ -348,7 +348,7 @@ fn planned_faults_meet_their_calls() {
     disk.plan(4, Fault::LostWrite);
     assert_eq!(disk.fired(), 2);
     file.sync().unwrap();
-    assert_eq!(disk.fired(), 2, "a sync is no write to be lost");
+    assert_eq!(disk.fired(), 2, "a lost write must not apply to a sync");
     disk.set_capacity(Some(128));
     assert!(matches!(file.write(100, &[1; 29]), Err(Error::NoSpace(_))));
     assert!(matches!(file.allocate(0, 129), Err(Error::NoSpace(_))));
@@ -357,12 +357,12 @@ fn planned_faults_meet_their_calls() {
     disk.crash();
     assert!(matches!(file.length(), Err(Error::Crashed(_))));
     disk.restart(0);
-    assert!(matches!(file.length(), Err(Error::Crashed(_))), "the file was open before");
+    assert!(matches!(file.length(), Err(Error::Crashed(_))), "a file opened before the crash");
     assert_ne!(disk.calls(), Calls::default());
 }
 
 #[test]
-fn it_does_as_the_system_does() {
+fn simulated_and_system_disks_agree() {
     let disk = Simulated::new();
     let file = disk.open(path("/a"), Open::FRESH).unwrap();
     file.write(2, b"xy").unwrap();

@@ -1,4 +1,5 @@
-//! The system's files behind the trait `Disk`: each operation, each error that a test can cause.
+//! The system's files through the trait `Disk`: each operation, and each error that a test can
+//! cause.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -21,16 +22,16 @@ fn bytes_come_back_and_calls_are_counted() {
     file.truncate(12).unwrap();
     let mut seen = [1; 7];
     let Err(Error::ShortRead { subject, wanted: 7, got: 3 }) = file.read(9, &mut seen) else {
-        panic!("a read behind the end is short");
+        panic!("a read beyond the end should be short");
     };
     assert_eq!((subject.operation, subject.at), (Operation::Read, 9));
-    assert_eq!(&seen, b"\0he\x01\x01\x01\x01", "what there was, and the rest as it was");
+    assert_eq!(&seen, b"\0he\x01\x01\x01\x01", "the rest of the buffer must be unchanged");
     let calls = disk.calls();
     assert_eq!((calls[Operation::Write], calls[Operation::Read]), (1, 2));
     assert_eq!((calls[Operation::Sync], calls[Operation::Open]), (2, 1));
     assert_eq!(calls[Operation::SyncSystem], 1);
     assert_eq!((calls.bytes_written, calls.bytes_read), (5, 10));
-    assert_eq!(disk.clone().calls(), calls, "clones count together");
+    assert_eq!(disk.clone().calls(), calls, "clones must share their counts");
     assert_eq!((disk.calls() - calls).total(), 0);
 }
 
@@ -51,7 +52,7 @@ fn names_come_and_go() {
     assert!(matches!(disk.remove(&c), Err(Error::NotFound(_))));
     let mut seen = [0; 6];
     old.read(0, &mut seen).unwrap();
-    assert_eq!(&seen, b"second", "an open file outlives its names");
+    assert_eq!(&seen, b"second", "an open file must outlive its name");
     disk.open(&b, Open::READ).unwrap().read(0, &mut seen[..5]).unwrap();
     assert_eq!(&seen[..5], b"first");
     disk.make_folder(&folder.at("d")).unwrap();
@@ -62,7 +63,7 @@ fn names_come_and_go() {
 }
 
 #[test]
-fn what_is_no_plain_file_is_refused() {
+fn only_plain_files_are_opened() {
     let (disk, folder) = (System::new(), Folder::new("disk-kinds"));
     assert!(matches!(disk.open(&folder.at("no"), Open::WRITE), Err(Error::NotFound(_))));
     assert!(matches!(disk.open(&folder.0, Open::READ), Err(Error::NotRegular(_))));
@@ -73,7 +74,7 @@ fn what_is_no_plain_file_is_refused() {
     assert!(matches!(disk.open(&folder.at("s"), Open::CREATE), Err(Error::NotRegular(_))));
     let file = disk.open(&folder.at("f"), Open::READ).unwrap();
     let Err(error @ Error::ReadOnly(_)) = file.write(3, b"x") else {
-        panic!("a file opened for reading is not written");
+        panic!("a file opened for reading was written");
     };
     assert!(error.to_string().starts_with("write ") && error.to_string().contains("at 3"));
 }
@@ -87,7 +88,7 @@ fn locks_are_between_open_files_and_end_with_them() {
     assert!(!two.lock(1 << 60, true).unwrap());
     assert!(!two.lock(1 << 60, false).unwrap());
     assert!(two.lock((1 << 60) + 1, true).unwrap(), "another byte is another lock");
-    assert!(one.lock(1 << 60, false).unwrap(), "a lock of one's own is changed");
+    assert!(one.lock(1 << 60, false).unwrap(), "the file's own lock must be convertible");
     assert!(two.lock(1 << 60, false).unwrap());
     assert!(!one.lock(1 << 60, true).unwrap());
     drop(two);

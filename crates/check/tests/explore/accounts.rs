@@ -1,5 +1,5 @@
-//! Programs of transfers between accounts: whatever threads do, and if one dies on the way, the sum
-//! of all is right in each snapshot.
+//! Transfers between accounts: the sum is the same in each snapshot, even if a thread dies during a
+//! transfer.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,18 +11,18 @@ use latchwork_store::{Error, Level};
 use crate::ledger::{Acts, LATER, Life, Program, SOON, has, nothing, number};
 use crate::records::Rows;
 
-/// Accounts, and what each has at first.
+/// The number of accounts and their initial balance.
 const ACCOUNTS: u64 = 4;
 const EACH: u64 = 100;
-/// Behind the accounts each thread counts its transfers.
+/// Keys from here on: each thread counts its transfers.
 const COUNTS: u64 = 100;
 
 fn accounts(life: &Life<'_>) {
     life.write(|acts| (0..ACCOUNTS).try_for_each(|account| acts.put(account, Some(&has(EACH)))));
 }
 
-/// Takes from one account and gives to another; what is taken may be more than is there. Two that
-/// do so in opposite directions may come to a deadlock.
+/// Moves money from one account to another; the amount may exceed the balance. Two transfers in
+/// opposite directions may deadlock.
 fn move_some(life: &Life<'_>, acts: &mut Acts<'_>, from: u64, to: u64) -> Result<(), Error> {
     let for_update = life.odd.level == Level::Serializable;
     let amount = 1 + life.dice.below(9);
@@ -60,8 +60,8 @@ fn transfer(life: &Life<'_>) {
     life.ledger.ended[life.me].set(count);
 }
 
-/// The sum is right; and of each thread it is seen what it had committed when the snapshot began,
-/// and nothing that it had not begun.
+/// Checks the sum, and that each thread's transfers that had committed when the snapshot began are
+/// visible, and none that had not begun.
 fn sum_up(life: &Life<'_>) {
     life.begins("a look at all accounts");
     let counts = || life.ledger.ended.each_ref().map(Cell::get);
@@ -98,7 +98,7 @@ fn sum_of(rows: Rows) -> u64 {
     rows.into_iter().map(|(_, value)| number(Some(value))).fold(0, u64::wrapping_add)
 }
 
-/// Transfers, and looks at all accounts.
+/// Transfers, and reads all accounts.
 fn transfers(life: &Life<'_>) {
     for _ in 0..4 {
         match life.dice.below(3) {
@@ -112,10 +112,10 @@ fn transfers(life: &Life<'_>) {
 pub(crate) const TRANSFERS: Program =
     Program { begins: accounts, does: transfers, ends: nothing, patience: SOON };
 
-/// After so many accesses of the last thread at most the first one is killed.
+/// The first thread is killed after at most this many accesses of the last thread.
 const LIFE: u64 = 16_000;
 
-/// All transfer, the first thread for longest; the last one kills it and undoes what it left.
+/// All threads transfer, the first one longest; the last one kills it and undoes its transaction.
 fn one_dies(life: &Life<'_>) {
     match life.me {
         0 => (0..12).for_each(|_| transfer(life)),
@@ -125,7 +125,7 @@ fn one_dies(life: &Life<'_>) {
             (life.kill)();
             match me % 2 {
                 0 => life.sweep(),
-                // The next that waits for a lock does it, or this one at the end.
+                // The next thread that waits for a lock sweeps, or this one at the end.
                 _ => transfer(life),
             }
         }
@@ -136,7 +136,7 @@ fn one_dies(life: &Life<'_>) {
     }
 }
 
-/// The transaction that was under way is there as a whole, or not at all.
+/// The interrupted transaction must be complete or absent.
 fn after_death(life: &Life<'_>) {
     life.sweep();
     let (begun, ended) = (life.ledger.begun[0].get(), life.ledger.ended[0].get());

@@ -1,7 +1,7 @@
-//! The simulated machine with a flaw, so that what relies on the part that is missing must fail.
+//! The simulated machine with a flaw, with which code that relies on the missing part must fail.
 //!
-//! Which flaw it has, or none, is said when it runs: with a type for each the whole stack would be
-//! compiled as often.
+//! The flaw is selected at run time: with one type for each flaw, the whole stack would be compiled
+//! once for each.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -12,18 +12,18 @@ use latchwork_machine::{
 };
 use latchwork_sim::{Simulated, clock};
 
-/// What is wrong.
+/// A flaw of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Nobody is woken.
+    /// No thread is woken.
     Deaf,
-    /// The heavy barrier is none.
+    /// The heavy barrier does nothing.
     Hasty,
-    /// No fence is one.
+    /// Fences do nothing.
     Loose,
 }
 
-/// [`Simulated`], but for the flaw that it [has](with).
+/// [`Simulated`] with the flaw that was [selected](with).
 #[derive(Default)]
 pub(crate) struct Breakable;
 
@@ -34,13 +34,13 @@ thread_local! {
     // All simulated threads of a run are fibers of one thread.
     static FLAW: Cell<Option<Flaw>> = const { Cell::new(None) };
     static SLOTS: Cell<Option<Memory>> = const { Cell::new(None) };
-    /// Where each simulated thread's slots begin.
+    /// The first slot of each simulated thread.
     static CHAINS: RefCell<Vec<Chain>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Does something on a machine that has this flaw.
+/// Runs `work` on a machine with this flaw.
 pub(crate) fn with<R>(flaw: Flaw, work: impl FnOnce() -> R) -> R {
-    /// Comes at the end of a test that fails, too: the next one may run on this thread.
+    /// Resets the flaw even if the test fails, because the next test may run on this thread.
     struct Without;
     impl Drop for Without {
         fn drop(&mut self) {
@@ -56,7 +56,7 @@ fn has(flaw: Flaw) -> bool {
     FLAW.get() == Some(flaw)
 }
 
-/// Before each run: fresh slots, which nobody has.
+/// Creates fresh slots before each run.
 pub(crate) fn renew() {
     SLOTS.set(None);
     CHAINS.set(Vec::new());

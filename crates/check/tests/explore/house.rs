@@ -1,8 +1,8 @@
-//! A lock manager on the simulated machine, owners that use it, and what is expected of it.
+//! A lock manager on the simulated machine, owners that use it, and checks of their locks.
 //!
-//! What each owner holds is also written down outside of the simulation, where nothing is ever
-//! late: an owner has a lock from the return of the call that took it to the call that gives it
-//! back. If two have what conflicts, the lock manager is wrong.
+//! The locks of each owner are also recorded outside of the simulation, where no store is delayed:
+//! an owner holds a lock from the return of the call that took it to the call that releases it. If
+//! two owners hold conflicting locks, the lock manager is wrong.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use latchwork_machine::{Clock, Deadline, Machine};
 use latchwork_region::Region;
 use latchwork_sim::{Explorer, Simulation};
 
-/// Accesses after which a run has no end.
+/// Number of accesses after which a run counts as endless.
 const LIMIT: u64 = 600_000;
 
-/// About as many accesses has a run, for the changes of priority to fall into.
+/// Approximate accesses of a run, within which priorities are changed.
 const LENGTH: u64 = 1_500;
 
-/// Where nobody is to sleep until a deadline, all deadlines are as far away.
+/// For deadlines that must never be reached.
 pub(crate) const NEVER: Duration = Duration::from_secs(3600);
-/// Shorter than the longest nap, by which a waiter finds out that it was not woken.
+/// Shorter than the longest nap, after which a waiter notices a lost wake-up.
 const PATIENCE: Duration = Duration::from_millis(45);
 
 /// Objects that the owners of a run lock.
 pub(crate) const NAMES: usize = 3;
 
-/// Chance that is the schedule's own.
+/// Random numbers that depend only on the schedule.
 pub(crate) struct Dice(Cell<u64>);
 
 impl Dice {
@@ -54,7 +54,7 @@ impl Dice {
     }
 }
 
-/// A hold, as its owner believes it to be.
+/// A hold, as its owner expects it.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     name: usize,
@@ -62,30 +62,30 @@ struct Hold {
     count: u32,
 }
 
-/// What all owners of a run have in common, outside of the simulation.
+/// State that the owners of a run share, outside of the simulation.
 pub(crate) struct Book {
     modes: Modes,
     holds: RefCell<Vec<Vec<Hold>>>,
     data: Vec<Counted>,
-    /// How often each was written to.
+    /// How often each object was written.
     written: Vec<Cell<u64>>,
     flaw: RefCell<Option<String>>,
-    /// What each began last: the name of a call, and an object.
+    /// The call that each owner began last, and its object.
     actions: RefCell<Vec<(&'static str, usize)>>,
-    /// Owners that were told of a deadlock.
+    /// Owners that were refused because of a deadlock.
     pub(crate) victims: Cell<usize>,
     /// Requests that were granted.
     pub(crate) granted: Cell<usize>,
-    /// Requests that were given up or refused for any reason but a deadlock.
+    /// Requests that were cancelled, or refused for another reason than a deadlock.
     pub(crate) refused: Cell<usize>,
-    /// How many have come to the barrier.
+    /// How many owners have reached the barrier.
     arrived: Cell<usize>,
     owners: usize,
     patience: Duration,
 }
 
 impl Book {
-    /// Notes the first flaw.
+    /// Records the first flaw.
     pub(crate) fn flaw(&self, text: String) {
         self.flaw.borrow_mut().get_or_insert(text);
     }
@@ -120,7 +120,7 @@ impl Life<'_> {
         self.book.holds.borrow()[self.me].iter().copied().find(|hold| hold.name == name)
     }
 
-    /// The mode that this owner has of an object.
+    /// The mode in which this owner holds an object.
     pub(crate) fn mode(&self, name: usize) -> Option<Mode> {
         self.hold(name).map(|hold| hold.mode)
     }
@@ -139,20 +139,21 @@ impl Life<'_> {
                     && self.book.modes.conflicts(hold.mode, new.mode)
             };
             if let Some(hold) = theirs.iter().find(clash) {
-                let text = format!("owner {} has {new:?} beside owner {other}'s {hold:?}", self.me);
+                let text =
+                    format!("owner {} has {new:?} while owner {other} has {hold:?}", self.me);
                 self.book.flaw(text);
             }
         }
     }
 
-    /// Fails the run if somebody slept until a deadline that is none.
+    /// Records a flaw if a thread slept until a deadline that should not be reached.
     pub(crate) fn in_time(&self) {
         if u128::from(Breakable::now(Clock::Monotonic)) >= self.book.patience.as_nanos() {
-            self.book.flaw(format!("owner {}: somebody slept through a wake-up", self.me));
+            self.book.flaw(format!("owner {}: a thread slept through a wake-up", self.me));
         }
     }
 
-    /// Writes down how a request ended, and whether that can be.
+    /// Records the result of a request, and a flaw if that result is impossible.
     pub(crate) fn ended(
         &self,
         name: usize,
@@ -177,13 +178,13 @@ impl Life<'_> {
                 owners.dedup();
                 let all = owners.len() == cycle.len() && cycle.len() >= 2;
                 if !all || cycle[0].owner != self.owner.id() {
-                    self.book.flaw(format!("owner {}: no cycle of its own: {cycle:?}", self.me));
+                    self.book.flaw(format!("owner {}: a cycle without it: {cycle:?}", self.me));
                 }
             }
             (Err(Error::TimedOut), Wait::Until(deadline)) => {
                 count(&self.book.refused);
                 if Breakable::now(Clock::Monotonic) < deadline.at {
-                    self.book.flaw(format!("owner {}: gave up before its time", self.me));
+                    self.book.flaw(format!("owner {}: timed out too early", self.me));
                 }
             }
             (Err(Error::NotGranted), Wait::Never)
@@ -196,14 +197,14 @@ impl Life<'_> {
         end.is_ok()
     }
 
-    /// Asks for a lock; whether it was granted.
+    /// Requests a lock; returns whether it was granted.
     pub(crate) fn lock(&self, name: usize, mode: Mode, wait: Wait) -> bool {
         self.begins("lock", name);
         let end = self.owner.lock_with(self.name(name), mode, wait);
         self.ended(name, mode, wait, &end)
     }
 
-    /// Asks, looks a few times, and then takes its wish back.
+    /// Requests a lock, polls a few times, and cancels the request.
     pub(crate) fn lock_and_cancel(&self, name: usize, mode: Mode, looks: u64) -> bool {
         self.begins("lock or cancel", name);
         let wait = Wait::Detect;
@@ -220,7 +221,7 @@ impl Life<'_> {
         }
         if end.is_ok() {
             match self.owner.cancel() {
-                // Nothing is had, and nothing was refused.
+                // Neither granted nor refused.
                 Ok(true) => return false,
                 Ok(false) => {}
                 Err(error) => end = Err(error),
@@ -229,23 +230,23 @@ impl Life<'_> {
         self.ended(name, mode, wait, &end)
     }
 
-    /// Gives a lock back once.
+    /// Releases a lock once.
     pub(crate) fn unlock(&self, name: usize) {
         self.begins("unlock", name);
         let Some(old) = self.hold(name) else { return };
-        // In the table the mode stays what it is until the last one; so it does here.
+        // The mode stays the same until the last release, as in the table.
         self.write_down(Hold { count: old.count - 1, ..old });
         self.done("unlock", self.owner.unlock(self.name(name)));
     }
 
-    /// Gives all locks back.
+    /// Releases all locks.
     pub(crate) fn release_all(&self) {
         self.begins("release_all", 0);
         self.book.holds.borrow_mut()[self.me].clear();
         self.done("release_all", self.owner.release_all());
     }
 
-    /// Exchanges a mode for a weaker one.
+    /// Replaces a mode by a weaker one.
     pub(crate) fn downgrade(&self, name: usize, mode: Mode) {
         self.begins("downgrade", name);
         let Some(old) = self.hold(name) else { return };
@@ -253,13 +254,13 @@ impl Life<'_> {
         self.done("downgrade", self.owner.downgrade(self.name(name), mode));
     }
 
-    /// Compares what the manager says with what is written down.
+    /// Compares the manager's state of a lock with the recorded one.
     pub(crate) fn compare(&self, name: usize) {
         self.begins("compare", name);
         let said = self.owner.holds(self.name(name));
         let known = self.hold(name).map(|hold| (hold.mode, hold.count));
         if said != Ok(known) {
-            self.book.flaw(format!("owner {}: has {known:?}, and is told {said:?}", self.me));
+            self.book.flaw(format!("owner {}: expected {known:?}, found {said:?}", self.me));
         }
     }
 
@@ -270,7 +271,7 @@ impl Life<'_> {
         }
     }
 
-    /// Writes to what a lock guards, or reads it.
+    /// Writes or reads the object that a lock protects.
     pub(crate) fn use_it(&self, name: usize, writes: bool) {
         match writes {
             true => {
@@ -282,7 +283,7 @@ impl Life<'_> {
         }
     }
 
-    /// Waits until all owners have come here.
+    /// Waits until all owners have called this.
     pub(crate) fn meet(&self) {
         self.book.arrived.set(self.book.arrived.get() + 1);
         while self.book.arrived.get() < self.book.owners {
@@ -290,13 +291,13 @@ impl Life<'_> {
         }
     }
 
-    /// An instant in at most so many steps.
+    /// A deadline after at most this many steps.
     pub(crate) fn soon(&self, steps: u64) -> Deadline {
         Deadline::after::<Breakable>(Duration::from_nanos(100 * self.dice.below(steps)))
     }
 }
 
-/// What a manager that came to grief has in it.
+/// Describes the contents of a manager after a failure.
 fn remains(manager: &Manager<Breakable>) -> String {
     let Ok(Some(view)) = View::new(manager.region().clone()) else { return String::new() };
     let (rows, latched) = (view.look().map(|picture| picture.rows), view.latched());
@@ -312,21 +313,21 @@ fn remains(manager: &Manager<Breakable>) -> String {
     text
 }
 
-/// What a run is like.
+/// The parameters of a run.
 pub(crate) struct Plan {
     pub(crate) schedule: Schedule,
     pub(crate) modes: Modes,
-    /// What the manager is told the modes are; the same, but for a control.
+    /// The modes of the manager if they differ. A control needs that.
     pub(crate) told: Option<Modes>,
     pub(crate) owners: usize,
     pub(crate) detect_after: Duration,
-    /// The instant of the simulation by which all must be over.
+    /// The simulated time at which the run must have ended.
     pub(crate) patience: Duration,
     pub(crate) names: Vec<Vec<u8>>,
 }
 
 impl Plan {
-    /// Two to four owners of some names, and no deadline.
+    /// Two to four owners of some names, without deadlines.
     pub(crate) fn new(schedule: Schedule, modes: Modes) -> Self {
         Self {
             schedule,
@@ -339,7 +340,7 @@ impl Plan {
         }
     }
 
-    /// Deadlocks are looked for, and broken within the same time.
+    /// With deadlock detection after the default time.
     pub(crate) fn detecting(self) -> Self {
         let detect_after = Options::default().detect_after;
         Self { detect_after, ..self }
@@ -353,7 +354,7 @@ impl Plan {
         }
     }
 
-    /// Runs it: each owner does what `life` says, and what is left is looked at.
+    /// Runs `life` in each owner's thread, and checks what is left.
     pub(crate) fn run(&self, life: impl Fn(&Life<'_>)) -> Result<Book, String> {
         crate::flawed::renew();
         let told = |error: Error| error.to_string();
@@ -369,7 +370,7 @@ impl Plan {
         let owners = sessions.iter().enumerate().map(owner).collect::<Result<Vec<_>, _>>();
         let owners = owners.map_err(told)?;
         for owner in &owners {
-            // Their pages are made here, or every run would begin with a thousand zeros.
+            // Allocates their pages, which would otherwise take a thousand accesses in each run.
             owner.lock(b"a page", self.weakest()).map_err(told)?;
             owner.unlock(b"a page").map_err(told)?;
         }
@@ -389,7 +390,7 @@ impl Plan {
         let ended = simulation.explore(self.explorer()).limit(LIMIT).run(bodies.collect());
         let flaw = book.flaw.take();
         if let Some(text) = flaw.or_else(|| ended.err().map(|stuck| stuck.to_string())) {
-            // They are in the midst of something, or believe so: nobody is to touch them again.
+            // Threads are stopped inside calls: their objects must not be used again.
             core::mem::forget(owners);
             core::mem::forget(sessions);
             return Err(format!("{text}\n{}\n{}", book.last_actions(), remains(&manager)));
@@ -414,12 +415,12 @@ impl Plan {
             limit: 4 << 20,
             ..latchwork_region::Options::default()
         })?;
-        // Never kept, or at the first request, or at the second.
+        // Reservation: never, at the first request, or at the second.
         let keep_after = (self.schedule.0 / 2 % 3) as u32;
         let options = Options {
             detect_after: self.detect_after,
             keep_after,
-            // Never, for a while, as long as anybody waits.
+            // Barging: never, for a while, or as long as any request waits.
             barge_for: [Duration::ZERO, Duration::from_micros(20), NEVER]
                 [(self.schedule.0 / 6 % 3) as usize],
             ..latchwork_check::early::early()
@@ -444,7 +445,7 @@ impl Plan {
         }
     }
 
-    /// What must be so when all have given back what they had.
+    /// Checks the manager after all owners have released their locks.
     fn look(
         &self,
         manager: &Manager<Breakable>,
@@ -455,7 +456,7 @@ impl Plan {
         let told = |error: Error| error.to_string();
         let left = session.totals().map_err(told)?;
         if (left.objects, left.requests, left.waiting, left.weak) != (0, 0, 0, 0) {
-            return Err(format!("left behind: {left:?}"));
+            return Err(format!("locks or requests are left: {left:?}"));
         }
         let view = View::new(manager.region().clone()).map_err(told)?.ok_or("no manager")?;
         let verified = view.verify(Some(&self.modes)).map_err(told)?;
@@ -463,18 +464,18 @@ impl Plan {
             return Err(format!("{verified:?}"));
         }
         let audit = manager.region().audit().map_err(|error| error.to_string())?;
-        // What stays: idle objects, and the chains that lead to them; a spare request of each
-        // session; the records of deadlocks and their ring.
+        // Expected: idle objects and the chains of their tables, a spare request of each session,
+        // and the deadlock history with its records.
         let idle = session.totals().map_err(told)?.idle;
         let (chains, spares) = (2 * self.names.len() as u64, self.owners as u64);
         let records = 1 + view.deadlocks().map_err(told)?.len() as u64;
         if !audit.is_sound() || audit.used() > used + idle + chains + spares + records {
             return Err(format!("{used} cells were in use, now {}: {audit:?}", audit.used()));
         }
-        // No strong request is counted any more: the biases open again.
+        // No strong request is counted any more, so the biases open again.
         for name in &self.names {
             let before = session.stats().weak;
-            // After how many is learned from what closings took.
+            // The number of requests depends on the measured cost of closings.
             for _ in 0..600 {
                 owner.lock(name, self.weakest()).map_err(told)?;
                 owner.unlock(name).map_err(told)?;

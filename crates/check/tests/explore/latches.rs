@@ -1,6 +1,6 @@
-//! Schedules by the thousand: our latches and the published locks on the simulated machine.
+//! Thousands of schedules of latches and of published locks on the simulated machine.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore latches:: -- --ignored`.
 
 use std::cell::Cell;
@@ -25,7 +25,7 @@ type U32 = <Simulated as Machine>::AtomicU32;
 const SHORT: u64 = 300;
 const LONG: u64 = 40_000;
 
-/// Reserves at the first loss, and has short turns.
+/// Reserves the latch at the first loss, and has short queue sorting.
 #[derive(Default)]
 struct Impatient;
 
@@ -43,14 +43,14 @@ impl<A: latchwork_latch::Attempt + Default> Latch for Lw<A> {
         self.0.lock_exclusive();
     }
     fn unlock(&self) {
-        // SAFETY: a law unlocks what it has locked.
+        // SAFETY: the callers unlock only what they have locked.
         unsafe { self.0.unlock_exclusive() };
     }
     fn share(&self) {
         self.0.lock_shared();
     }
     fn unshare(&self) {
-        // SAFETY: a law gives back the share that it took.
+        // SAFETY: the callers release only a share that they have taken.
         unsafe { self.0.unlock_shared() };
     }
 }
@@ -75,17 +75,17 @@ fn ours(many: u64) {
 }
 
 #[test]
-fn under_our_latches_everybody_counts() {
+fn our_latches_exclude() {
     ours(SHORT);
 }
 
 #[test]
 #[ignore = "long"]
-fn under_our_latches_everybody_counts_long() {
+fn our_latches_exclude_long() {
     ours(LONG);
 }
 
-/// Some wait with a deadline, and come to an end as well.
+/// Threads with deadlines, which must also end.
 fn some_give_up(many: u64) {
     fn law(
         schedule: Schedule,
@@ -97,7 +97,7 @@ fn some_give_up(many: u64) {
             let (counted, taken) = (&counted, &taken);
             body(move || {
                 for i in 0..3 {
-                    // From nothing to more than a spinner's patience.
+                    // From zero to more than a spinner waits.
                     let soon = Duration::from_nanos((thread + i) * 1_700 % 9_000);
                     let deadline = (!(thread + i).is_multiple_of(3))
                         .then(|| Deadline::after::<Simulated>(soon));
@@ -118,7 +118,7 @@ fn some_give_up(many: u64) {
             Some(deadline) => latch.lock_until(deadline),
             None => (latch.lock(), true).1,
         };
-        // SAFETY: the law unlocks what it has locked.
+        // SAFETY: the callers unlock only what they have locked.
         law(schedule, &lock, &|| unsafe { latch.unlock() })
     })
     .unwrap();
@@ -128,7 +128,7 @@ fn some_give_up(many: u64) {
             Some(deadline) => latch.lock_exclusive_until(deadline),
             None => (latch.lock_exclusive(), true).1,
         };
-        // SAFETY: the law unlocks what it has locked.
+        // SAFETY: the callers unlock only what they have locked.
         law(schedule, &lock, &|| unsafe { latch.unlock_exclusive() })
     })
     .unwrap();
@@ -138,30 +138,30 @@ fn some_give_up(many: u64) {
             Some(deadline) => latch.lock_exclusive_until(deadline),
             None => (latch.lock_exclusive(), true).1,
         };
-        // SAFETY: the law unlocks what it has locked.
+        // SAFETY: the callers unlock only what they have locked.
         law(schedule, &lock, &|| unsafe { latch.unlock_exclusive() })
     })
     .unwrap();
 }
 
 #[test]
-fn who_gives_up_harms_nobody() {
+fn waiters_that_give_up_affect_no_other() {
     some_give_up(SHORT);
 }
 
 #[test]
 #[ignore = "long"]
-fn who_gives_up_harms_nobody_long() {
+fn waiters_that_give_up_affect_no_other_long() {
     some_give_up(LONG);
 }
 
-/// Two take tokens that a third gives, one at a time or all at once.
+/// Two threads take tokens that a third provides, one at a time or all at once.
 fn tokens(many: u64) {
     explore(seeds(many), |schedule| {
         let latch = ShflMutex::<Simulated>::FREE;
         let condvar = RawCondvar::<Simulated>::FREE;
         let left = U32::default();
-        // SAFETY: called by who has locked.
+        // SAFETY: called by a thread that has locked.
         let unlock = || unsafe { latch.unlock() };
         let take = || {
             for _ in 0..2 {
@@ -238,17 +238,17 @@ impl Numbered for Shared {
     }
 }
 
-/// Two ask, and a third serves if the lock needs one.
+/// Two threads delegate, and a third serves if the lock needs a server.
 fn delegated(lock: &dyn Delegate, schedule: Schedule) -> Result<(), String> {
     let (counted, done) = (Counted::default(), U32::default());
     let asks = |me: usize| {
         let (counted, done) = (&counted, &done);
         body(move || {
             for _ in 0..3 {
-                // SAFETY: each thread has a number of its own.
+                // SAFETY: each thread has its own number.
                 unsafe { lock.with(me, &mut || counted.count()) };
             }
-            // Counted by whoever is last.
+            // Counted in order; the last thread completes the count.
             while done.compare_exchange(me as u32 - 1, me as u32, Relaxed, Relaxed).is_err() {
                 Simulated::relax();
             }
@@ -264,7 +264,7 @@ fn published(many: u64) {
     for name in NAMES {
         let law = |schedule: Schedule| {
             let threads = (2 + (schedule.0 / 8 % 3) as usize).min(name.threads_max);
-            let made = "a lock that is listed is made";
+            let made = "a listed lock can be created";
             match name.kind {
                 Kind::Exclusive => {
                     let lock = exclusive::<Simulated>(name.short, threads).expect(made);
@@ -285,18 +285,17 @@ fn published(many: u64) {
 }
 
 #[test]
-fn under_the_published_locks_everybody_counts() {
+fn published_locks_exclude() {
     published(SHORT / 2);
 }
 
 #[test]
 #[ignore = "long"]
-fn under_the_published_locks_everybody_counts_long() {
+fn published_locks_exclude_long() {
     published(LONG / 4);
 }
 
-/// Two threads announce themselves and look at each other: Peterson, "Myths about the mutual
-/// exclusion problem", 1981.
+/// Peterson's lock for two threads: Peterson, "Myths about the mutual exclusion problem", 1981.
 struct Peterson<const FENCE: bool> {
     wants: [U32; 2],
     turn: U32,
@@ -328,40 +327,40 @@ fn peterson<const FENCE: bool>() -> Result<(), String> {
 }
 
 #[test]
-fn a_missing_fence_is_found() {
+fn a_missing_fence_is_detected() {
     peterson::<true>().unwrap();
-    let error = peterson::<false>().expect_err("a fence is missing");
+    let error = peterson::<false>().expect_err("the missing fence was not detected");
     assert!(error.contains("written"), "{error}");
 }
 
 #[test]
-fn a_lock_that_excludes_nobody_is_found_and_replayed() {
-    let error = counts::<Broken>(0..SHORT).expect_err("nobody is excluded");
+fn a_lock_without_exclusion_is_detected_and_replayed() {
+    let error = counts::<Broken>(0..SHORT).expect_err("the missing exclusion was not detected");
     let seed = seed_in(&error);
     assert_eq!(counts::<Broken>(std::iter::once(seed)), Err(error));
 }
 
-/// On a machine with one flaw our latch fails, and says which seed replays it.
+/// On a machine with a flaw the latch fails, and the failure reports a seed that replays it.
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     let runs = |seeds| flawed::with(Flaw::Deaf, || counts::<Shfl<Park, Breakable>>(seeds));
-    let deaf = runs(0..2_000).expect_err("nobody is woken");
+    let deaf = runs(0..2_000).expect_err("no thread is woken");
     assert!(deaf.contains("no thread can go on") && deaf.contains("asleep"), "{deaf}");
     let seed = seed_in(&deaf);
     assert_eq!(runs(seed..seed + 1), Err(deaf));
 }
 
 #[test]
-fn a_missing_barrier_is_found() {
-    // Between the announcement that one will sleep and the last look at the latch.
+fn a_missing_barrier_is_detected() {
+    // Between announcing that a thread will sleep and its last check of the latch.
     let hasty = flawed::with(Flaw::Hasty, || counts::<Shfl<Impatient, Breakable>>(0..20_000));
     let hasty = hasty.expect_err("a wake-up is lost without the barrier");
     assert!(hasty.contains("no thread can go on") && hasty.contains("asleep"), "{hasty}");
 }
 
-/// What the laws find with costs on, where waiters are many.
+/// The same with costs on, and with many waiters.
 #[test]
-fn with_costs_everybody_counts() {
+fn latches_exclude_with_costs() {
     let spec = two_by_two();
     for seed in 0..20 {
         let (latch, counted) = (Shfl::<Impatient, Simulated>::FREE, Counted::default());

@@ -1,9 +1,9 @@
-//! Threads that use a store on the simulated machine, and the ledger of what they did.
+//! Threads that use a store on the simulated machine, and a ledger of their transactions.
 //!
-//! What a transaction read and wrote is written down outside of the simulation. When all have ended
-//! the transactions are run again one after the other, in the order of their commit records
-//! (`latchwork_check::serial`), and each read must be what it is there. A snapshot must also see
-//! all that was committed when it began: the ledger has the last commit that had returned by then.
+//! Reads and writes are recorded outside of the simulation. Afterwards the transactions are run one
+//! after the other in the order of their commit records (`latchwork_check::serial`), and each read
+//! must return the same as before. A snapshot must also see every commit that had returned before
+//! it began: the ledger records the last such commit.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -17,48 +17,48 @@ use latchwork_store::{Error, Level};
 use crate::house::Dice;
 use crate::records::{Place, Reads, Rows, TREE, Writes};
 
-/// Accesses after which a run has no end.
+/// Number of accesses after which a run counts as endless.
 const LIMIT: u64 = 4_000_000;
-/// About as many accesses has a run, for the changes of priority to fall into.
+/// Approximate accesses of a run, within which priorities are changed.
 const LENGTH: u64 = 12_000;
 pub(crate) const THREADS: usize = 4;
 
-/// A thread whose wake-up is lost looks by itself after 20 ms and more. Programs whose transactions
-/// are run again and again take as long without that.
+/// A thread whose wake-up was lost checks again after at least 20 ms. Programs with many retries
+/// may take as long without a lost wake-up, and use `LATER`.
 pub(crate) const SOON: Duration = Duration::from_millis(19);
 pub(crate) const LATER: Duration = Duration::from_secs(5);
 
-/// What is odd on purpose; and what is wrong, for controls.
+/// Deliberate variations, and errors for controls.
 #[derive(Clone, Copy)]
 pub(crate) struct Odd {
     /// Bytes of the log after which a checkpoint is due.
     pub(crate) budget: u64,
-    /// How transactions are kept apart.
+    /// Isolation level of writing transactions.
     pub(crate) level: Level,
-    /// What was read last is read before the transaction that is said to read it.
+    /// Error: a read that is recorded in a transaction happens before it begins.
     pub(crate) early: bool,
-    /// What is to be done at once is done in two transactions, or in two snapshots.
+    /// Error: one transaction or snapshot is split in two.
     pub(crate) in_two: bool,
 }
 
 pub(crate) const PLAIN: Odd =
     Odd { budget: 1 << 30, level: Level::Serializable, early: false, in_two: false };
 
-/// What all threads of a run have in common, outside of the simulation.
+/// State that the threads of a run share, outside of the simulation.
 #[derive(Default)]
 pub(crate) struct Ledger {
     done: RefCell<Vec<Done>>,
     flaw: RefCell<Option<String>>,
-    /// What each thread began last.
+    /// The call that each thread began last.
     calls: RefCell<Vec<&'static str>>,
-    /// The last commit that has returned.
+    /// The position of the last commit that has returned.
     committed: Cell<u64>,
-    /// Of each thread how many of its transactions have begun to commit, and have committed.
+    /// For each thread, how many of its transactions have begun to commit, and have committed.
     pub(crate) begun: [Cell<u64>; THREADS],
     pub(crate) ended: [Cell<u64>; THREADS],
-    /// A transaction has committed, and its thread did not live to say where.
+    /// A transaction has committed, but its thread died before it could record the position.
     pub(crate) unknown: Cell<bool>,
-    /// Transactions that were run again.
+    /// Number of retries.
     pub(crate) again: Cell<u64>,
 }
 
@@ -90,7 +90,7 @@ fn scanned(from: u64, to: u64, found: &Rows) -> Step {
     Step::Scan(TREE, name(from).1, name(to).1, rows.collect())
 }
 
-/// A snapshot that writes down what it reads.
+/// A snapshot that records its reads.
 pub(crate) struct Seen<'t> {
     reads: &'t mut dyn Reads,
     steps: Vec<Step>,
@@ -110,7 +110,7 @@ impl Seen<'_> {
     }
 }
 
-/// A transaction that writes down what it does.
+/// A transaction that records its reads and writes.
 pub(crate) struct Acts<'t> {
     writes: &'t mut dyn Writes,
     steps: Vec<Step>,
@@ -144,7 +144,7 @@ impl Acts<'_> {
         Ok(())
     }
 
-    /// Inserts a record, unless there is one.
+    /// Inserts a record unless it exists.
     pub(crate) fn insert(&mut self, key: u64, value: &[u8]) -> Result<(), Error> {
         match self.writes.insert(key, value) {
             Ok(()) => {
@@ -157,7 +157,7 @@ impl Acts<'_> {
         }
     }
 
-    /// Does something, and takes what it wrote back. What it read stays.
+    /// Runs `work` and rolls its writes back. Its reads stay recorded.
     pub(crate) fn in_vain(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<(), Error>,
@@ -165,7 +165,7 @@ impl Acts<'_> {
         let (here, before) = (self.writes.savepoint()?, self.steps.len());
         work(self)?;
         self.writes.roll_back_to(here)?;
-        // What was read behind a write of its own is no other's.
+        // A read after a write of its own cannot be compared with other transactions.
         let kept = self.steps[before..].iter().take_while(|step| !matches!(step, Step::Write(..)));
         let kept = kept.count();
         self.steps.truncate(before + kept);
@@ -189,18 +189,18 @@ impl Life<'_> {
 
     fn in_time(&self) {
         if u128::from(Simulated::now(Clock::Monotonic)) >= self.patience.as_nanos() {
-            self.flaw("somebody slept through a wake-up");
+            self.flaw("a thread slept through a wake-up");
         }
     }
 
-    /// Runs a transaction until it is committed; rolls it back if it returns `Rejected`.
+    /// Runs a transaction until it commits; rolls it back if `body` returns `Rejected`.
     pub(crate) fn write(&self, mut body: impl FnMut(&mut Acts<'_>) -> Result<(), Error>) -> bool {
         let (mut did, mut end) = (Vec::new(), 0);
         let ended = self.place.write(self.odd.level, &mut |writes| {
             let mut acts = Acts { writes, steps: Vec::new() };
             body(&mut acts)?;
             did = acts.steps;
-            // The locks are still held: all that it saw is before this.
+            // The locks are still held: everything it read is before this position.
             end = self.place.end();
             Ok(())
         });
@@ -230,7 +230,7 @@ impl Life<'_> {
         self.in_time();
     }
 
-    /// Undoes what the first thread left, which is dead.
+    /// Undoes the transaction of the first thread, which is dead.
     pub(crate) fn sweep(&self) {
         self.begins("a sweep");
         if let Err(error) = self.place.sweep() {
@@ -249,30 +249,32 @@ impl Life<'_> {
         });
         self.in_time();
         match read {
-            Ok(at) if at < least => self.flaw(format!("at {at}, though {least} was committed")),
+            Ok(at) if at < least => {
+                self.flaw(format!("snapshot at {at}, but {least} was committed"))
+            }
             Ok(at) => self.ledger.done.borrow_mut().push(Done { at, wrote: false, steps: saw }),
             Err(error) => self.flaw(error),
         }
     }
 }
 
-/// What a run begins with, and what each thread does then.
+/// The initial state of a run and the work of each thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Program {
     pub(crate) begins: fn(&Life<'_>),
     pub(crate) does: fn(&Life<'_>),
-    /// What is done when all have ended, by the last thread.
+    /// Called by the last thread when all others have ended.
     pub(crate) ends: fn(&Life<'_>),
-    /// No run takes so long in which nobody sleeps through a wake-up.
+    /// Longer than any run without a lost wake-up.
     pub(crate) patience: Duration,
 }
 
-/// What came to pass in many runs.
+/// Totals of many runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) reads: u64,
     pub(crate) again: u64,
-    /// Pages of tables, and free ones, at the end.
+    /// Pages of tables and free pages at the end.
     pub(crate) used: u64,
     pub(crate) free: u64,
     /// Threads that died in a transaction.
@@ -291,7 +293,7 @@ impl Tally {
     }
 }
 
-/// Runs the bodies, and judges what they did.
+/// Runs the bodies and checks the ledger.
 pub(crate) fn run(
     schedule: Schedule,
     odd: Odd,
@@ -318,7 +320,7 @@ pub(crate) fn run(
     let lives: Vec<_> = (0..threads).map(life).collect();
     (program.begins)(&lives[0]);
     for life in &lives {
-        // Each has a session, and knows the table.
+        // Each thread has a session and has looked up the table.
         life.read(|seen| seen.get(0).map(drop));
         life.write(|acts| acts.get(0, false).map(drop));
     }
@@ -348,12 +350,12 @@ pub(crate) fn run(
 /// The end of most programs.
 pub(crate) fn nothing(_: &Life<'_>) {}
 
-/// The number that a record has; zero if there is none.
+/// The number in a record, or zero if it does not exist.
 pub(crate) fn number(found: Option<Vec<u8>>) -> u64 {
     found.and_then(|bytes| bytes.first_chunk().copied()).map_or(0, u64::from_be_bytes)
 }
 
-/// What a record has of a number.
+/// The record of a number.
 pub(crate) fn has(number: u64) -> [u8; 8] {
     number.to_be_bytes()
 }

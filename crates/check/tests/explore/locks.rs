@@ -1,6 +1,6 @@
-//! Schedules by the thousand: the lock manager on the simulated machine, costs off.
+//! Thousands of schedules of the lock manager on the simulated machine, with costs off.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore locks:: -- --ignored`.
 
 use std::cell::Cell;
@@ -17,10 +17,10 @@ use shared::{S, X};
 const SHORT: u64 = 300;
 const LONG: u64 = 20_000;
 
-/// A law, under one schedule.
+/// A property that must hold under one schedule.
 type Law = fn(Schedule) -> Result<(), String>;
 
-/// A test of a law in a short form and in a long one.
+/// Tests of a property in a short and a long form.
 macro_rules! laws {
     ($($name:ident, $long:ident: $law:expr;)*) => {$(
         #[test]
@@ -39,23 +39,23 @@ macro_rules! laws {
 laws! {
     weak_and_strong, weak_and_strong_long: weak_against_strong;
     one_bias, one_bias_long: neighbours_under_one_bias;
-    coming_back, coming_back_long: those_who_come_back;
+    reservations, reservations_long: locks_reserved_names;
     intentions, intentions_long: intents_and_conversions;
-    upgrades, upgrades_long: upgrades_that_clash;
-    rings, rings_long: ring_has_one_victim;
-    rings_at_once, rings_at_once_long: one_wait_closes_rings;
+    upgrades, upgrades_long: clashing_upgrades;
+    cycles, cycles_long: cycle_has_one_victim;
+    cycles_at_once, cycles_at_once_long: one_wait_closes_cycles;
     in_any_order, in_any_order_long: names_in_any_order;
-    giving_up, giving_up_long: some_give_up;
-    by_age, by_age_long: the_older_goes_first;
-    told_to_fail, told_to_fail_long: one_is_killed;
+    giving_up, giving_up_long: requests_end_early;
+    by_age, by_age_long: older_owners_have_priority;
+    kills, kills_long: an_owner_is_killed;
 }
 
-/// One lock at a time, read by most: nobody waits for ever, and nobody is counted twice.
+/// One lock at a time, mostly shared: every request ends, and no count is lost.
 fn turns(life: &Life<'_>, names: u64, rounds: usize) {
     turns_in(life, [S, X], names, rounds);
 }
 
-/// The same, in a mode that reads and one that writes.
+/// The same in a mode that reads and a mode that writes.
 fn turns_in(life: &Life<'_>, [read, write]: [Mode; 2], names: u64, rounds: usize) {
     for _ in 0..rounds {
         let name = life.dice.below(names) as usize;
@@ -65,7 +65,7 @@ fn turns_in(life: &Life<'_>, [read, write]: [Mode; 2], names: u64, rounds: usize
             life.use_it(name, writes);
             match life.dice.below(4) {
                 0 => life.compare(name),
-                // A second time, and back again: never more than the first.
+                // Locked a second time and released once: the mode stays.
                 1 if life.lock(name, read, Wait::Detect) => life.unlock(name),
                 _ => {}
             }
@@ -78,7 +78,7 @@ fn weak_against_strong(schedule: Schedule) -> Result<(), String> {
     Plan::new(schedule, shared::modes()).run(|life| turns(life, 1, 3)).map(drop)
 }
 
-/// Names under one bias.
+/// Names that share one bias.
 fn near() -> Vec<Vec<u8>> {
     neighbours(NAMES).into_iter().map(<[u8]>::to_vec).collect()
 }
@@ -88,13 +88,13 @@ fn neighbours_under_one_bias(schedule: Schedule) -> Result<(), String> {
     plan.run(|life| turns(life, NAMES as u64, 3)).map(drop)
 }
 
-/// Each takes a name of its own until it is kept for it, but for one, who reads; then all
-/// want the same one, which is one of these, to write or to read.
-fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
+/// Each owner except owner 1 locks its own name until it is reserved; owner 1 reads. Then all
+/// request one of these names, to write or to read.
+fn locks_reserved_names(schedule: Schedule) -> Result<(), String> {
     let once = |life: &Life<'_>, name: usize, writes: bool| {
         if life.lock(name, if writes { X } else { S }, Wait::Detect) {
             life.use_it(name, writes);
-            // Long enough for another to get in, if it can.
+            // Long enough for another owner to be granted, if that were possible.
             life.compare(name);
             life.use_it(name, writes);
             life.unlock(name);
@@ -104,7 +104,7 @@ fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
     let plan = Plan { names, ..Plan::new(schedule, shared::modes()) };
     plan.run(|life| {
         match life.me {
-            // Reads so often that it opens the bias again, if nobody writes.
+            // Reads so often that the bias opens again, unless an owner writes.
             1 => (0..34).for_each(|_| once(life, 1, false)),
             me => (0..2).for_each(|_| once(life, me % NAMES, true)),
         }
@@ -114,8 +114,7 @@ fn those_who_come_back(schedule: Schedule) -> Result<(), String> {
     .map(drop)
 }
 
-/// The modes of many granularities, up and down, names in ascending order and deadlocks by
-/// conversion alone.
+/// Granular modes, upgrades and downgrades, names in ascending order: deadlocks only by conversion.
 fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
     let modes = granular::modes();
     let all: Vec<Mode> = modes.each().collect();
@@ -125,7 +124,7 @@ fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
             for _ in 0..1 + life.dice.below(3) {
                 let mode = all[life.dice.below(all.len() as u64) as usize];
                 if !life.lock(name, mode, Wait::Detect) {
-                    // The victim gives way.
+                    // The victim of a deadlock.
                     return life.release_all();
                 }
                 if life.dice.one_in(3) {
@@ -146,8 +145,8 @@ fn intents_and_conversions(schedule: Schedule) -> Result<(), String> {
     Err(format!("{} of {} owners were victims", book.victims.get(), plan.owners))
 }
 
-/// All read, then all want to write: all but one are in each other's way.
-fn upgrades_that_clash(schedule: Schedule) -> Result<(), String> {
+/// All read, then all request to write: all but one are refused.
+fn clashing_upgrades(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
     let book = plan.run(|life| {
         if !life.lock(0, S, Wait::Detect) {
@@ -166,10 +165,10 @@ fn upgrades_that_clash(schedule: Schedule) -> Result<(), String> {
     }
 }
 
-/// Each holds its own and wants the next one's: exactly one is refused.
-fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
+/// Each holds its own object and requests the next one's: exactly one is refused.
+fn cycle_has_one_victim(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
-    let names = (0..plan.owners).map(|name| format!("ring {name}").into_bytes()).collect();
+    let names = (0..plan.owners).map(|name| format!("cycle {name}").into_bytes()).collect();
     let plan = Plan { names, ..plan };
     let owners = plan.owners;
     let book = plan.run(|life| {
@@ -185,20 +184,20 @@ fn ring_has_one_victim(schedule: Schedule) -> Result<(), String> {
     })?;
     match book.victims.get() {
         1 => Ok(()),
-        victims => Err(format!("a ring of {owners}, {victims} victims")),
+        victims => Err(format!("a cycle of {owners}, {victims} victims")),
     }
 }
 
-/// All but one read what that one wants to write, and want what it has: its wait closes a ring with
-/// each of them, and none is left for a search that comes much later.
-fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
+/// All but one read an object that the last one requests to write, and request the object that it
+/// holds: its wait closes a cycle with each of them, and all are broken at once, not much later.
+fn one_wait_closes_cycles(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
     let book = plan.run(|life| {
         let (has, mode, wants) = if life.me == 0 { (0, X, 1) } else { (1, S, 0) };
         if life.lock(has, mode, Wait::Detect) {
             life.meet();
             if life.me == 0 {
-                // The others have looked for rings by then, and found none.
+                // In this time the others have searched and found no cycle.
                 let later = Deadline::after::<Breakable>(Duration::from_millis(2));
                 Breakable::wait(&<Breakable as Machine>::AtomicU32::default(), 0, Some(later));
             }
@@ -212,8 +211,7 @@ fn one_wait_closes_rings(schedule: Schedule) -> Result<(), String> {
     }
 }
 
-/// Locks in any order, so that queues, soft edges and rings come as they come. Somebody always gets
-/// all it wants.
+/// Locks in any order, with queues, soft edges and cycles. At least one owner always completes.
 fn names_in_any_order(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes()).detecting();
     let book = plan.run(|life| {
@@ -236,8 +234,8 @@ fn names_in_any_order(schedule: Schedule) -> Result<(), String> {
     }
 }
 
-/// Deadlines, looks and changes of mind: nobody else is kept waiting for it.
-fn some_give_up(schedule: Schedule) -> Result<(), String> {
+/// Deadlines, polls and cancellations: no other owner is kept waiting by them.
+fn requests_end_early(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
     plan.run(|life| {
         for _ in 0..3 {
@@ -255,7 +253,7 @@ fn some_give_up(schedule: Schedule) -> Result<(), String> {
             }
             life.use_it(name, writes);
             if mode == S && life.dice.one_in(2) {
-                // With a deadline, for two of these would wait for each other.
+                // With a deadline, because two of these would wait for each other.
                 let deadline = Wait::Until(life.soon(400));
                 if life.lock(name, X, deadline) {
                     life.use_it(name, true);
@@ -269,8 +267,8 @@ fn some_give_up(schedule: Schedule) -> Result<(), String> {
     .map(drop)
 }
 
-/// By age no ring can form, so nobody needs a detector.
-fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
+/// Ordered by age, no cycle can form, so no detection is needed.
+fn older_owners_have_priority(schedule: Schedule) -> Result<(), String> {
     let plan = Plan::new(schedule, shared::modes());
     let wait = if (schedule.0 / 2).is_multiple_of(2) { Wait::Die } else { Wait::Wound };
     plan.run(|life| {
@@ -287,9 +285,9 @@ fn the_older_goes_first(schedule: Schedule) -> Result<(), String> {
     .map(drop)
 }
 
-/// One waits for a lock of another, which kills it and then waits for what it has: whether the
-/// victim sleeps already or is about to, it is told.
-fn one_is_killed(schedule: Schedule) -> Result<(), String> {
+/// One owner waits for a lock of another, which kills it and then waits for its locks: the victim's
+/// wait fails, whether it sleeps already or is about to.
+fn an_owner_is_killed(schedule: Schedule) -> Result<(), String> {
     let plan = Plan { owners: 2, ..Plan::new(schedule, shared::modes()) };
     let victim: Cell<Option<OwnerId>> = Cell::default();
     let book = plan.run(|life| {
@@ -300,14 +298,14 @@ fn one_is_killed(schedule: Schedule) -> Result<(), String> {
         life.meet();
         if life.me == 1 {
             if life.lock(0, S, Wait::Detect) {
-                life.book.flaw("granted beside a writer".to_owned());
+                life.book.flaw("granted while a writer holds the lock".to_owned());
             }
             return life.release_all();
         }
         for _ in 0..life.dice.below(60) {
             Breakable::relax();
         }
-        let victim = victim.get().expect("it came to the meeting");
+        let victim = victim.get().expect("the victim reached the barrier");
         life.session.kill(victim).expect("it lives");
         life.lock(1, X, Wait::Detect);
     })?;
@@ -317,28 +315,28 @@ fn one_is_killed(schedule: Schedule) -> Result<(), String> {
     }
 }
 
-/// With a flaw in the machine or in the modes the laws find it, and say which schedule replays it.
+/// With a flaw in the machine or in the modes the property fails, and the schedule is reported.
 fn found(law: Law, among: u64, says: &[&str]) {
-    let error = explore(0..among, law).expect_err("a flaw that is there");
+    let error = explore(0..among, law).expect_err("the flaw was not detected");
     assert!(says.iter().any(|what| error.contains(what)), "{error}");
     let seed = seed_in(&error);
     assert_eq!(explore([seed], law), Err(error));
 }
 
 #[test]
-fn a_missing_barrier_between_weak_and_strong_is_found() {
-    // Either the closer misses a lock, or the owner that it moved a lock that is given back: then
-    // who wants it waits, and looks for the dead in all partitions, beyond the limit of a run.
-    let says = ["beside owner", "slept through", "no end in sight"];
+fn a_missing_barrier_between_weak_and_strong_is_detected() {
+    // Either the closing thread misses a lock, or the owner misses that its lock was moved. In the
+    // second case a waiter looks for dead threads in all partitions, beyond the limit of a run.
+    let says = ["while owner", "slept through", "no end in sight"];
     flawed::with(Flaw::Hasty, || found(weak_against_strong, 10_000, &says));
 }
 
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     flawed::with(Flaw::Deaf, || found(weak_against_strong, 2_000, &["slept through"]));
 }
 
-/// A manager whose readers and writers do not conflict, though the law says that they do.
+/// A manager whose readers and writers do not conflict, contrary to the checked modes.
 fn lenient(schedule: Schedule) -> Result<(), String> {
     let both = [Mode::new(0), Mode::new(1)];
     let modes = |conflicts: &[u8; 4]| {
@@ -357,6 +355,6 @@ fn lenient(schedule: Schedule) -> Result<(), String> {
 }
 
 #[test]
-fn a_grant_too_many_is_found() {
-    found(lenient, 100, &["beside owner"]);
+fn a_conflicting_grant_is_detected() {
+    found(lenient, 100, &["while owner"]);
 }

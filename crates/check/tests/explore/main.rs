@@ -1,4 +1,4 @@
-//! Schedules by the thousand on the simulated machine: latches, lock manager, pool and store.
+//! Thousands of schedules on the simulated machine: latches, lock manager, pool and store.
 
 mod accounts;
 mod flawed;

@@ -1,6 +1,6 @@
-//! Schedules by the thousand: the pool on the simulated machine, costs off.
+//! Thousands of schedules of the pool on the simulated machine, with costs off.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore pages:: -- --ignored`.
 
 use crate::flawed::{self, Flaw};
@@ -11,10 +11,10 @@ use latchwork_check::explore::{Schedule, explore, seed_in, seeds};
 const SHORT: u64 = 300;
 const LONG: u64 = 20_000;
 
-/// What a thread of a run does.
+/// The work of a thread in a run.
 type Does = fn(&Life<'_>);
 
-/// A page that all threads may read: every other one of the first three, so that they meet.
+/// A page that all threads may read; every other time one of the first three, for contention.
 fn page(life: &Life<'_>) -> u64 {
     life.dice.below(if life.dice.one_in(2) { 3 } else { PUBLIC })
 }
@@ -31,7 +31,7 @@ fn reads_and_writes(life: &Life<'_>) {
     }
 }
 
-/// A page that others change again and again: its readers share its latch in the end.
+/// A page that others change repeatedly, until its readers share its latch.
 fn one_that_is_hot(life: &Life<'_>) {
     match life.me {
         0 => (0..2).for_each(|_| life.read(0)),
@@ -39,7 +39,7 @@ fn one_that_is_hot(life: &Life<'_>) {
     }
 }
 
-/// Reads and changes, beside threads that write pages out and bring them in ahead.
+/// Reads and changes, concurrently with write-back and prefetching.
 fn beside_write_back(life: &Life<'_>) {
     for _ in 0..8 {
         let page = page(life);
@@ -47,7 +47,7 @@ fn beside_write_back(life: &Life<'_>) {
             0 | 1 => life.write(page),
             2 => life.upgrade(page),
             3 => life.clean(1 + life.dice.below(4) as u32),
-            // One thread: those that sync one file wait for each other on the host.
+            // One thread only: threads that sync one file wait for each other on the host.
             4 if life.me == 0 => life.sync(),
             5 => life.prefetch(page),
             _ => life.read(page),
@@ -55,7 +55,7 @@ fn beside_write_back(life: &Life<'_>) {
     }
 }
 
-/// The same, while the pool becomes larger and smaller and pages are kept in it.
+/// The same, while the pool is resized and pages are pinned.
 fn while_it_changes_size(life: &Life<'_>) {
     for _ in 0..6 {
         let page = page(life);
@@ -71,8 +71,8 @@ fn while_it_changes_size(life: &Life<'_>) {
     }
 }
 
-/// Pages that one thread keeps, while others look for frames.
-fn kept_beside_evictions(life: &Life<'_>) {
+/// Pages that one thread pins while others evict pages.
+fn pins_during_evictions(life: &Life<'_>) {
     let any = || life.dice.below(PUBLIC);
     for _ in 0..6 {
         match life.me {
@@ -82,7 +82,7 @@ fn kept_beside_evictions(life: &Life<'_>) {
     }
 }
 
-/// Pages that threads make and free, which others may read all the same.
+/// Pages that threads create and free, which others may still read.
 fn made_and_freed(life: &Life<'_>) {
     for _ in 0..10 {
         match life.dice.below(9) {
@@ -96,7 +96,7 @@ fn made_and_freed(life: &Life<'_>) {
     }
 }
 
-/// Pages that go from hand to hand: what is the first of the free ones was it before, too.
+/// Freed pages that other threads reuse: the first free page was the first before as well.
 fn handed_on(life: &Life<'_>) {
     (0..1 + life.dice.below(2)).for_each(|_| life.make());
     for _ in 0..10 {
@@ -108,7 +108,7 @@ fn handed_on(life: &Life<'_>) {
     }
 }
 
-/// Puts a law to this many schedules, and says what came to pass in them.
+/// Runs this many schedules and prints the totals.
 fn hold(many: u64, odd: Odd, does: Does) -> Stage {
     let stage = Stage::new();
     explore(seeds(many), |schedule| stage.run(schedule, odd, does)).unwrap();
@@ -122,15 +122,15 @@ fn hold(many: u64, odd: Odd, does: Does) -> Stage {
     stage
 }
 
-/// A test of a law in a short form and in a long one. In the short one, of all its schedules
-/// together, this must have come to pass.
+/// Tests of a property in a short and a long form. The short one also checks that its schedules
+/// together have reached the given state.
 macro_rules! laws {
     ($($name:ident, $long:ident: $law:ident, $odd:expr, $stage:ident: $fired:expr;)*) => {$(
         #[test]
         fn $name() {
             let $stage = hold(SHORT, $odd, $law);
-            // One schedule alone may be replayed.
-            assert!(std::env::var("LATCHWORK_SEED").is_ok() || $fired, "it came to nothing");
+            // A single schedule may be replayed.
+            assert!(std::env::var("LATCHWORK_SEED").is_ok() || $fired, "nothing was tested");
         }
 
         #[test]
@@ -162,7 +162,7 @@ laws! {
         stage.resizes.get() > SHORT && stage.pins.get() > SHORT
             && stage.did.borrow().evicted > SHORT
     };
-    kept, kept_long: kept_beside_evictions, PLAIN, stage: {
+    kept, kept_long: pins_during_evictions, PLAIN, stage: {
         stage.pins.get() > 5 * SHORT && stage.did.borrow().evicted > 5 * SHORT
     };
     freed, freed_long: made_and_freed, PLAIN, stage: stage.did.borrow().reused > SHORT;
@@ -177,42 +177,42 @@ laws! {
     };
 }
 
-/// With a flaw the laws find it, and say which schedule replays it.
+/// With a flaw the property fails, and the schedule is reported.
 fn found(does: Does, odd: Odd, among: u64, says: &[&str]) {
     let law = |stage: &Stage, schedule: Schedule| stage.run(schedule, odd, does);
     let stage = Stage::new();
     let error = explore(0..among, |schedule| law(&stage, schedule));
-    let error = error.expect_err("a flaw that is there");
+    let error = error.expect_err("the flaw was not detected");
     assert!(says.iter().any(|what| error.contains(what)), "{error}");
     println!("{}", error.lines().next().unwrap_or_default());
-    // A stage on which something went wrong is not used again.
+    // A stage is not used again after a failure.
     let (seed, stage) = (seed_in(&error), Stage::new());
     assert_eq!(explore([seed], |schedule| law(&stage, schedule)), Err(error));
 }
 
 #[test]
-fn a_reader_that_does_not_validate_is_found() {
+fn a_reader_that_does_not_validate_is_detected() {
     let odd = Odd { hasty: true, ..PLAIN };
     found(reads_and_writes, odd, 300, &["torn", "another page's bytes"]);
 }
 
 #[test]
-fn a_write_that_is_lost_is_found() {
+fn a_lost_write_is_detected() {
     let odd = Odd { loses_one_in: 7, ..PLAIN };
     found(beside_write_back, odd, 300, &["older", "at last"]);
 }
 
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     flawed::with(Flaw::Deaf, || {
         found(reads_and_writes, PLAIN, 2_000, &["slept through"]);
     });
 }
 
 #[test]
-fn a_pin_without_its_fence_is_found() {
-    let says = ["the pinned page went"];
+fn a_pin_without_a_fence_is_detected() {
+    let says = ["the pinned page was evicted"];
     flawed::with(Flaw::Loose, || {
-        found(kept_beside_evictions, PLAIN, 20_000, &says);
+        found(pins_during_evictions, PLAIN, 20_000, &says);
     });
 }

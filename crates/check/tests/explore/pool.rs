@@ -1,9 +1,9 @@
-//! Threads that use a pool on the simulated machine, and what each of them expects.
+//! Threads that use a pool on the simulated machine, and the values that each of them expects.
 //!
-//! What was stored in each page is also written down outside of the simulation, where nothing is
-//! ever late. A change counts as begun before its first word is stored, and as ended when the call
-//! that ends it has returned. So a read returns a value that had begun, and none that is older than
-//! the last one that had ended before the read.
+//! The values stored in each page are also recorded outside of the simulation, where no store is
+//! delayed. A change has begun before its first word is stored, and has ended when the call that
+//! ends it has returned. So a read must return a value that had begun, and none older than the last
+//! value that had ended before the read.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -20,26 +20,26 @@ use latchwork_sim::{Simulated, clock};
 use crate::flawed::Breakable;
 use crate::house::Dice;
 
-/// A thread whose wake-up is lost looks by itself after 20 ms, which no run takes.
+/// A thread whose wake-up was lost checks again after 20 ms; no run takes that long.
 const PATIENCE: Duration = Duration::from_millis(19);
 
-/// Pages that all threads read and change; those behind them have one owner each, or none.
+/// Pages that all threads read and change. Later pages belong to one thread each, or are free.
 pub(crate) const PUBLIC: u64 = 24;
-/// More pages than a file ever has.
+/// More pages than any file has.
 const PAGES: usize = 64;
 pub(crate) const FRAMES: u32 = 16;
 pub(crate) const FRAMES_MAX: u32 = 32;
 pub(crate) const PAGE_BYTES: u32 = 512;
-/// The two words of a page that have the same value, as far apart as can be.
+/// The two words of a page that have the same value, as far apart as possible.
 pub(crate) const FIRST: usize = 2;
 pub(crate) const LAST: usize = PAGE_BYTES as usize / 8 - 1;
 pub(crate) const THREADS: usize = 4;
 
-/// Has other threads run before, between and after the halves of what is read and written.
+/// A disk that lets other threads run before, between and after the halves of each access.
 #[derive(Debug, Default)]
 pub(crate) struct Slow {
     calls: Plain,
-    /// Of so many writes one is lost; none if it is zero.
+    /// One of this many writes is lost; zero: none.
     loses_one_in: u64,
 }
 
@@ -48,7 +48,7 @@ impl Slow {
         Self { loses_one_in, ..Self::default() }
     }
 
-    /// Some turns for the others: how many is a matter of the call.
+    /// Lets other threads run for a number of steps that depends on the call.
     fn pause(&self) -> u64 {
         let call = self.calls.fetch_add(1, Relaxed) + 1;
         for _ in 0..(call.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) {
@@ -73,7 +73,7 @@ impl Between for Slow {
     fn write(&self, file: &dyn File, _: &Path, at: u64, from: &[u8]) -> Result<(), DiskError> {
         let (first, second) = from.split_at(from.len() / 2);
         let call = self.pause();
-        // Not before the threads run.
+        // No write is lost before the threads run.
         let loses = self.loses_one_in != 0 && clock().is_some();
         if loses && call.is_multiple_of(self.loses_one_in) {
             return Ok(());
@@ -86,16 +86,16 @@ impl Between for Slow {
     }
 }
 
-/// What all threads of a run have in common, outside of the simulation.
+/// State that the threads of a run share, outside of the simulation.
 #[derive(Default)]
 pub(crate) struct Book {
-    /// Of each page the last value that was begun, and that was ended.
+    /// For each page the last value that was begun, and the last that was ended.
     pub(crate) begun: Vec<Cell<u64>>,
     ended: Vec<Cell<u64>>,
-    /// The threads that have pages of their own.
+    /// The thread to which each page belongs.
     pub(crate) owners: RefCell<Vec<Option<usize>>>,
     pub(crate) flaw: RefCell<Option<String>>,
-    /// What each thread began last: the name of a call, and a page.
+    /// The call that each thread began last, and its page.
     calls: RefCell<Vec<(&'static str, u64)>>,
     pub(crate) upgrades: Cell<u64>,
     pub(crate) resizes: Cell<u64>,
@@ -114,12 +114,12 @@ impl Book {
         }
     }
 
-    /// Notes the first flaw.
+    /// Records the first flaw.
     fn flaw(&self, text: String) {
         self.flaw.borrow_mut().get_or_insert(text);
     }
 
-    /// The value that a page has next.
+    /// The next value of a page.
     fn next(&self, page: u64) -> u64 {
         let begun = &self.begun[page as usize];
         begun.set(begun.get() + 1);
@@ -132,16 +132,16 @@ impl Book {
     }
 }
 
-/// What is odd on purpose; and what is wrong, for controls.
+/// Deliberate variations, and errors for controls.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Odd {
-    /// All take long between the two words.
+    /// Threads pause for long between the two words.
     pub(crate) slow: bool,
     /// The file is sparse.
     pub(crate) sparse: bool,
-    /// Readers do not look at the version again.
+    /// Error: readers do not check the version again.
     pub(crate) hasty: bool,
-    /// Of so many writes to the disk one is lost; none if it is zero.
+    /// Error: one of this many writes to the disk is lost; zero: none.
     pub(crate) loses_one_in: u64,
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct Life<'a> {
     pub(crate) odd: Odd,
 }
 
-/// The words that are equal, as a reader finds them.
+/// The two equal words, as a reader found them.
 type Pair = (u64, u64);
 
 impl Life<'_> {
@@ -168,7 +168,7 @@ impl Life<'_> {
         self.book.flaw(format!("thread {} in {call} {page}: {what}", self.me));
     }
 
-    /// What a call returned; none, and a flaw, if it failed.
+    /// Returns the result of a call, or records a flaw if it failed.
     pub(crate) fn done<T>(&self, end: Result<T, Error>) -> Option<T> {
         self.in_time();
         end.map_err(|error| self.flaw(error)).ok()
@@ -176,7 +176,7 @@ impl Life<'_> {
 
     fn in_time(&self) {
         if u128::from(Breakable::now(Clock::Monotonic)) >= PATIENCE.as_nanos() {
-            self.flaw("somebody slept through a wake-up");
+            self.flaw("a thread slept through a wake-up");
         }
     }
 
@@ -184,7 +184,7 @@ impl Life<'_> {
         self.book.ended[page as usize].get()
     }
 
-    /// Whether what a reader found is a value of this page, whole.
+    /// Checks that a reader found a complete value of this page.
     fn is_whole(&self, page: u64, (first, last): Pair) -> bool {
         if first != last {
             self.flaw(format!("torn: {first:#x} and {last:#x}"));
@@ -194,7 +194,7 @@ impl Life<'_> {
         first == last && first >> 32 == page
     }
 
-    /// Whether it is one that the page may have had since `least` had ended.
+    /// Checks that the page may have had this value since `least` had ended.
     fn judge(&self, page: u64, pair: Pair, least: u64) {
         let (value, most) = (pair.0 & 0xffff_ffff, self.book.begun[page as usize].get());
         if self.is_whole(page, pair) && !(least..=most).contains(&value) {
@@ -203,7 +203,7 @@ impl Life<'_> {
         }
     }
 
-    /// Lets others run between the two words, perhaps.
+    /// Sometimes lets others run between the two words.
     fn linger(&self) {
         let turns = if self.odd.slow { 12 } else { self.dice.below(8) / 2 };
         (0..turns).for_each(|_| Simulated::relax());
@@ -231,8 +231,8 @@ impl Life<'_> {
         }
     }
 
-    /// Reads a page that may be another thread's, or nobody's: then it is whole, or an error that
-    /// says so.
+    /// Reads a page that may be free or belong to another thread: the result must be complete, or
+    /// an error that says so.
     pub(crate) fn read_astray(&self, page: u64) {
         self.begins("read astray", page);
         let read = self.handle.read(self.file, page, |view| self.pair(view));
@@ -247,7 +247,7 @@ impl Life<'_> {
         }
     }
 
-    /// Changes a page that this thread has, once or twice.
+    /// Changes a page held by this thread, once or twice.
     pub(crate) fn change(&self, mut held: PageMut<'_, '_, Breakable>) {
         let page = held.page();
         for _ in 0..1 + self.dice.below(4) / 3 {
@@ -262,7 +262,7 @@ impl Life<'_> {
         self.book.ended[page as usize].set(self.book.begun[page as usize].get());
     }
 
-    /// What a thread finds that keeps all others out.
+    /// Checks the value under exclusive access.
     fn judge_alone(&self, held: &PageMut<'_, '_, Breakable>) {
         let pair = self.pair(&held.view()).unwrap_or_default();
         self.judge(held.page(), pair, self.book.begun[held.page() as usize].get());
@@ -279,7 +279,7 @@ impl Life<'_> {
         self.in_time();
     }
 
-    /// Reads a page, and changes it if it is still what was read.
+    /// Reads a page, and changes it if it is unchanged since.
     pub(crate) fn upgrade(&self, page: u64) {
         self.begins("upgrade", page);
         let least = self.least(page);
@@ -290,13 +290,13 @@ impl Life<'_> {
             self.judge(page, pair, least);
             self.judge_alone(&held);
             if held.word(FIRST) != Some(pair.0) {
-                self.flaw("it is not what was read");
+                self.flaw("the page is not the page that was read");
             }
             self.change(held);
         }
     }
 
-    /// Keeps a page, and reads others meanwhile.
+    /// Pins a page and reads others while it is pinned.
     pub(crate) fn pin(&self, page: u64, others: [u64; 3]) {
         self.begins("pin", page);
         let Some(pin) = self.done(self.handle.pin(self.file, page)) else { return };
@@ -305,7 +305,7 @@ impl Life<'_> {
             self.begins("look at pinned", page);
             let there = self.handle.pool().frame(pin.frame()).map(|frame| frame.page);
             if there != Some((self.file.number(), page)) {
-                self.flaw(format!("the pinned page went: {there:?} is there"));
+                self.flaw(format!("the pinned page was evicted: {there:?} is in its frame"));
             }
         }
         self.book.pins.set(self.book.pins.get() + 1);
@@ -330,13 +330,13 @@ impl Life<'_> {
         self.begins("resize", frames.into());
         let end = self.handle.resize(frames);
         self.book.resizes.set(self.book.resizes.get() + u64::from(end.is_ok()));
-        // Somebody has pinned a page in a frame that was to go.
+        // Another thread has pinned a page in a frame that would be removed.
         if !matches!(end, Err(Error::Full { .. })) {
             self.done(end);
         }
     }
 
-    /// A page of this thread's own.
+    /// A page of this thread.
     fn owned(&self) -> Option<u64> {
         let owners = self.book.owners.borrow();
         let mine = |page: &u64| owners[*page as usize] == Some(self.me);
@@ -344,7 +344,7 @@ impl Life<'_> {
         (!mine.is_empty()).then(|| mine[self.dice.below(mine.len() as u64) as usize])
     }
 
-    /// Makes a page of this thread's own.
+    /// Creates a page for this thread.
     pub(crate) fn make(&self) {
         if self.book.owners.borrow().iter().filter(|owner| owner.is_some()).count() + THREADS
             > PAGES
@@ -357,16 +357,16 @@ impl Life<'_> {
         self.begins("make", page);
         held.begin(0);
         if (FIRST..=LAST).any(|index| held.word(index) != Some(0)) {
-            self.flaw("what was in the page is there still");
+            self.flaw("the page still has its old contents");
         }
         let before = self.book.owners.borrow_mut()[page as usize].replace(self.me);
         if page < PUBLIC || before.is_some() {
-            self.flaw(format!("it has an owner: {before:?}"));
+            self.flaw(format!("the page belongs to a thread: {before:?}"));
         }
         self.change(held);
     }
 
-    /// Reads and frees a page of this thread's own, if it has any.
+    /// Reads and frees a page of this thread, if it has one.
     pub(crate) fn free(&self) {
         let Some(page) = self.owned() else { return };
         self.read(page);
@@ -375,7 +375,7 @@ impl Life<'_> {
         self.free_at_once(page);
     }
 
-    /// Frees a page of this thread's own, and makes one: it may be one that another thread freed.
+    /// Frees a page of this thread and creates one, which may be a page that another thread freed.
     pub(crate) fn hand_on(&self) {
         if let Some(page) = self.owned() {
             self.free_at_once(page);

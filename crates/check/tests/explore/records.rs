@@ -1,5 +1,5 @@
-//! Where the transactions of simulated threads run: in a store, or on the trees in ordinary memory
-//! that have planted bugs. The laws see no difference.
+//! The engines in which simulated threads run transactions: a store, or trees in ordinary memory
+//! with deliberate bugs. The checks are the same.
 
 use std::ops::Bound::{Excluded, Included};
 use std::path::Path;
@@ -20,20 +20,20 @@ use crate::flawed::Breakable;
 use crate::ledger::{Odd, Program, THREADS, Tally, run};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
-/// The table, as the oracle and the trees in memory name it.
+/// The number of the table for the oracle and for the trees in memory.
 pub(crate) const TREE: u32 = 1;
 
 /// Records in the order of their keys.
 pub(crate) type Rows = Vec<(u64, Vec<u8>)>;
 
-/// What a transaction or a snapshot reads.
+/// The reads of a transaction or a snapshot.
 pub(crate) trait Reads {
     fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error>;
-    /// The records from a key to before another, in order, though they may be read `back`wards.
+    /// The records from a key to before another, in ascending order even if read backwards.
     fn scan(&mut self, from: u64, to: u64, back: bool) -> Result<Rows, Error>;
 }
 
-/// What a transaction does beside that.
+/// The writes of a transaction.
 pub(crate) trait Writes: Reads {
     fn get_for_update(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error>;
     /// Writes a record, or removes it.
@@ -44,22 +44,22 @@ pub(crate) trait Writes: Reads {
     fn roll_back_to(&mut self, here: Savepoint) -> Result<(), Error>;
 }
 
-/// What is done in a snapshot.
+/// The body of a snapshot.
 pub(crate) type Look<'b> = dyn FnMut(&mut dyn Reads) -> Result<(), Error> + 'b;
-/// What is done in a transaction, which may be run more than once.
+/// The body of a transaction, which may run more than once.
 pub(crate) type Body<'b> = dyn FnMut(&mut dyn Writes) -> Result<(), Error> + 'b;
 
-/// Where transactions run.
+/// An engine for transactions.
 pub(crate) trait Place {
-    /// Where the transaction was committed, if it wrote; and how often it ran.
+    /// Returns the position of the commit, if the transaction wrote, and the number of attempts.
     fn write(&self, level: Level, body: &mut Body<'_>) -> Result<(Option<u64>, u32), Error>;
-    /// The snapshot's position.
+    /// Returns the snapshot's position.
     fn read(&self, look: &mut Look<'_>) -> Result<u64, Error>;
-    /// The log's last position.
+    /// The last position of the log.
     fn end(&self) -> u64;
-    /// Writes all pages back, and unlinks leaves that are empty.
+    /// Writes all pages back, and unlinks empty leaves.
     fn checkpoint(&self) -> Result<(), Error>;
-    /// Undoes what dead threads left.
+    /// Undoes transactions of dead threads.
     fn sweep(&self) -> Result<(), Error>;
 }
 
@@ -82,7 +82,7 @@ impl Place for Store<Breakable> {
     }
 }
 
-/// A snapshot of a store, which is lent and not to be changed.
+/// A snapshot of a store, which is borrowed.
 struct TransactionGuard<'t, 'x>(&'t ReadTxn<'x, Breakable>);
 
 impl Reads for TransactionGuard<'_, '_> {
@@ -133,15 +133,15 @@ impl Writes for WriteTxn<'_, '_, Breakable> {
     }
 }
 
-/// The trees in memory, which threads use under these sessions of a lock manager. They have no word
-/// of the simulated machine: so others run between the calls, and not in them.
+/// The trees in memory, with a lock manager on the simulated machine. The trees do not use
+/// simulated words, so other threads run between calls and not within them.
 pub(crate) struct InMemory<'a> {
     pub(crate) memory: &'a Memory,
     pub(crate) session: &'a Session<Breakable>,
     pub(crate) slot: u16,
 }
 
-/// Lets others run, perhaps.
+/// Sometimes lets others run.
 fn pause(key: u64) {
     (0..1 + key % 3).for_each(|_| Breakable::relax());
 }
@@ -150,7 +150,7 @@ fn bytes(key: u64) -> [u8; 8] {
     key.to_be_bytes()
 }
 
-/// Adds a record to those that a scan has found.
+/// Adds a record to the result of a scan.
 fn add(rows: &mut Rows, key: &[u8], value: &[u8]) -> Result<bool, Error> {
     rows.push((key.first_chunk().map_or(u64::MAX, |key| u64::from_be_bytes(*key)), value.to_vec()));
     Ok(true)
@@ -250,7 +250,7 @@ fn sizes(schedule: Schedule, odd: Odd) -> Sizes {
     }
 }
 
-/// A run of two to four threads on a store, each of which has it open as a process of its own.
+/// Runs two to four threads on a store, each with its own handle, as separate processes.
 pub(crate) fn on_store(schedule: Schedule, odd: Odd, program: Program) -> Result<Tally, String> {
     crate::flawed::renew();
     let told = |error: Error| error.to_string();
@@ -279,12 +279,12 @@ pub(crate) fn on_store(schedule: Schedule, odd: Odd, program: Program) -> Result
     let tally = match ran {
         Ok(tally) => tally,
         Err(flaw) => {
-            // They are in the midst of something: nobody is to touch them again.
+            // Threads are stopped inside calls: their objects must not be used again.
             core::mem::forget(stores);
             return Err(flaw);
         }
     };
-    // The first may be dead.
+    // The first thread may be dead.
     stores.reverse();
     let locks = stores[0].counts().map_err(told)?.locks;
     let space = stores[0].space().map_err(told)?;
@@ -294,7 +294,7 @@ pub(crate) fn on_store(schedule: Schedule, odd: Odd, program: Program) -> Result
     Ok(Tally { used: space.used, free: space.free, ..tally })
 }
 
-/// The same on the trees in memory, with a bug or without one.
+/// The same on the trees in memory, with or without a bug.
 pub(crate) fn in_memory(
     schedule: Schedule,
     odd: Odd,

@@ -1,4 +1,4 @@
-//! A pool on the simulated machine, the runs on it, and what must be so when they have ended.
+//! A pool on the simulated machine, its runs, and the checks after a run.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -19,21 +19,21 @@ use crate::pool::{
     Book, FIRST, FRAMES, FRAMES_MAX, LAST, Life, Odd, PAGE_BYTES, PUBLIC, Slow, THREADS,
 };
 
-/// Accesses after which a run has no end.
+/// Number of accesses after which a run counts as endless.
 const LIMIT: u64 = 1_000_000;
-/// About as many accesses has a run, for the changes of priority to fall into.
+/// Approximate accesses of a run, within which priorities are changed.
 const LENGTH: u64 = 6_000;
-/// Where the pool's head has its times, with the threads' words behind them.
+/// Offset of the times in the pool's head; the threads' words follow.
 const TIMES_AT: u64 = 1024 + 256 * 128;
-/// Where it has the secret of the translation of sparse files.
+/// Offset of the secret of the translation of sparse files.
 const SECRET: u64 = 80;
 const PATH: &str = "/data/pages";
 
-/// Memory for a pool, which run after run has for itself.
+/// Memory for a pool, used by one run after the other.
 pub(crate) struct Stage {
     region: Region<Breakable>,
     threads: Vec<Thread<Breakable>>,
-    /// What all runs did.
+    /// Totals of all runs.
     pub(crate) did: RefCell<Stats>,
     pub(crate) upgrades: Cell<u64>,
     pub(crate) resizes: Cell<u64>,
@@ -55,8 +55,7 @@ impl Stage {
         Self { region, threads, did: RefCell::default(), upgrades, resizes, pins }
     }
 
-    /// Makes the pool's memory what it was at first: half a gigabyte of addresses, of which a run
-    /// uses little.
+    /// Resets the pool's memory: half a gigabyte of addresses. A run uses little of it.
     fn renew(&self) {
         crate::flawed::renew();
         let frames = u64::from(FRAMES_MAX);
@@ -68,13 +67,13 @@ impl Stage {
             ("pool-frames", 0, frames * u64::from(PAGE_BYTES / 8)),
         ] {
             let sizes = AreaOptions { first: 1, limit: 1, huge: false };
-            let area = self.region.area(name, &sizes).expect("it is there");
-            for word in area.slice(from, to - from).expect("it is as long") {
+            let area = self.region.area(name, &sizes).expect("the area exists");
+            for word in area.slice(from, to - from).expect("the area is long enough") {
                 word.store(0, Relaxed);
             }
             if (name, from) == ("pool-head", 0) {
-                // Else a run would have a secret of its own, and no seed would replay it.
-                area.word(SECRET).expect("it is there").store(0x5eed, Relaxed);
+                // With a random secret no seed could replay the run.
+                area.word(SECRET).expect("the area exists").store(0x5eed, Relaxed);
             }
         }
     }
@@ -91,7 +90,7 @@ impl Stage {
         Pool::open(&self.region, disk, &options)
     }
 
-    /// Runs it: each thread does what `life` says, and what is left is looked at.
+    /// Runs `life` in each thread, and checks what is left.
     pub(crate) fn run(
         &self,
         schedule: Schedule,
@@ -101,7 +100,7 @@ impl Stage {
         let told = |error: Error| error.to_string();
         let disk = Memory::new();
         disk.make_folder(Path::new("/data")).map_err(|error| error.to_string())?;
-        // The memory must be there before it can be wiped.
+        // The memory must exist before it can be reset.
         drop(self.pool(&disk, Odd::default()).map_err(told)?);
         self.renew();
         let pool = self.pool(&disk, odd).map_err(told)?;
@@ -132,7 +131,7 @@ impl Stage {
         if let Some(text) = flaw.or_else(|| ended.err().map(|stuck| stuck.to_string())) {
             let frames = pool.list().map_err(told)?.map(|frame| format!("\n{frame:?}"));
             let frames: String = frames.collect();
-            // They are in the midst of something: nobody is to touch them again.
+            // Threads are stopped inside calls: their objects must not be used again.
             core::mem::forget(handles);
             return Err(format!("{text}\n{}{frames}", book.last_calls()));
         }
@@ -141,7 +140,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Adds what a run did, but for what was done `before` by the first.
+    /// Adds the counts of a run, without those of the first thread `before` the run.
     fn count(&self, book: &Book, handles: &[Handle<'_, Breakable>], before: Stats) {
         let mut did = self.did.borrow_mut();
         for (me, done) in handles.iter().map(Handle::counted).enumerate() {
@@ -165,7 +164,7 @@ impl Stage {
     }
 }
 
-/// Makes the pages that are all threads', before they run.
+/// Creates the pages of all threads before the run.
 fn public_pages(life: &Life<'_>) {
     for page in 0..PUBLIC {
         if let Some(held) = life.done(life.handle.new_page(life.file)) {
@@ -176,7 +175,7 @@ fn public_pages(life: &Life<'_>) {
     life.sync();
 }
 
-/// What must be so when all have ended.
+/// Checks the pool and its file after all threads have ended.
 fn look(
     pool: &Pool<Breakable>,
     handle: &Handle<'_, Breakable>,
@@ -194,7 +193,7 @@ fn look(
     if let Some(dirty) = handle.dirty().map_err(told)?.first() {
         return Err(format!("not on disk after a sync: {dirty:?}"));
     }
-    // A sparse file has no list of pages that are nobody's.
+    // A sparse file has no list of free pages.
     let free = if sparse { 0 } else { pool.free_pages(file).map_err(told)? };
     let pages = pool.pages(file).map_err(told)?;
     let owners = book.owners.borrow();
@@ -216,7 +215,9 @@ fn look(
         let last = page << 32 | book.begun[page as usize].get();
         if (word(FIRST), word(LAST)) != (Some(last), Some(last)) {
             let found = (word(FIRST), word(LAST));
-            return Err(format!("page {page} is {found:?} in the file, and was {last} at last"));
+            return Err(format!(
+                "page {page} is {found:?} in the file, but {last} was stored last"
+            ));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
-//! Schedules by the thousand: the store on the simulated machine, costs off.
+//! Thousands of schedules of the store on the simulated machine, with costs off.
 //!
-//! A failure prints its seed. `LATCHWORK_SEED=n` runs that one alone; the long form is
+//! A failure prints its seed. `LATCHWORK_SEED=n` runs only that schedule; the long form is
 //! `cargo test --release -p latchwork-check --test explore store:: -- --ignored`.
 
 use std::cell::Cell;
@@ -17,14 +17,14 @@ use crate::records::{Rows, in_memory, on_store};
 const SHORT: u64 = 200;
 const LONG: u64 = 10_000;
 
-/// A few keys of which half are there.
+/// A few keys. Half of them exist.
 const KEYS: u64 = 6;
 
 fn a_few(life: &Life<'_>) {
     life.write(|acts| (0..KEYS / 2).try_for_each(|n| acts.put(2 * n, Some(&has(n)))));
 }
 
-/// One step of a transaction, as chance chooses it.
+/// A random step of a transaction.
 fn step(life: &Life<'_>, acts: &mut Acts<'_>) -> Result<(), Error> {
     let (key, value) = (life.dice.below(KEYS), has(life.dice.below(1 << 40)));
     match life.dice.below(12) {
@@ -39,7 +39,7 @@ fn step(life: &Life<'_>, acts: &mut Acts<'_>) -> Result<(), Error> {
     }
 }
 
-/// A scan that is done again sees the same, whatever others insert and remove.
+/// A repeated scan returns the same records, whatever others insert and remove.
 fn twice(life: &Life<'_>, acts: &mut Acts<'_>, from: u64) -> Result<(), Error> {
     let (to, back) = (from + 1 + life.dice.below(KEYS), life.dice.one_in(2));
     let first = acts.scan(from, to, back)?;
@@ -74,8 +74,8 @@ fn at_random(life: &Life<'_>) {
 const AT_RANDOM: Program =
     Program { begins: a_few, does: at_random, ends: nothing, patience: LATER };
 
-/// Scans that are done twice beside writes of one record each: a claim is the first of its tree as
-/// often as not, and a writer just at its leaf.
+/// Repeated scans and writes of single records: often a claim is the first one in its tree while a
+/// writer is at its leaf.
 fn scans_and_writes(life: &Life<'_>) {
     for _ in 0..6 {
         if life.dice.one_in(2) {
@@ -93,7 +93,7 @@ fn scans_and_writes(life: &Life<'_>) {
 const PHANTOMS: Program =
     Program { begins: a_few, does: scans_and_writes, ends: nothing, patience: LATER };
 
-/// So many records there are at most in the range, says each transaction that adds one.
+/// Each transaction that adds a record checks that the range has at most this many.
 const MOST: usize = 2;
 
 fn none(life: &Life<'_>) {
@@ -125,7 +125,7 @@ fn one_more_or_less(life: &Life<'_>) {
 const SKEW: Program =
     Program { begins: none, does: one_more_or_less, ends: nothing, patience: LATER };
 
-/// Every tenth record is there all the time; four have room in a leaf.
+/// Every tenth record always exists; four of them fit on a leaf.
 const DECADES: u64 = 4;
 const LONG_VALUE: usize = 800;
 
@@ -135,7 +135,7 @@ fn tenths(life: &Life<'_>) {
     });
 }
 
-/// Whether each record that was there all the time is seen once, and all are in order.
+/// Checks that each record that always existed was seen once, in order.
 fn whole(life: &Life<'_>, rows: &Rows) {
     let tenths = rows.iter().map(|(key, _)| *key).filter(|key| key % 10 == 0);
     let sorted = rows.is_sorted_by(|(one, _), (next, _)| one < next);
@@ -153,7 +153,7 @@ fn scan(life: &Life<'_>) {
         Ok(())
     });
     if life.odd.in_two {
-        // Goes on in the middle, but in another snapshot and by how many it had.
+        // Error: continues in another snapshot, after the number of records seen so far.
         rows.truncate(rows.len() / 2);
         life.read(|seen| {
             let rest = seen.scan(0, 10 * DECADES, back)?;
@@ -165,7 +165,7 @@ fn scan(life: &Life<'_>) {
     whole(life, &rows);
 }
 
-/// Fills leaves and empties them, beside scans.
+/// Fills and empties leaves while others scan.
 fn fill_and_empty(life: &Life<'_>) {
     for _ in 0..7 {
         let decade = 10 * life.dice.below(DECADES);
@@ -206,15 +206,15 @@ fn hold(many: u64, odd: Odd, program: Program) -> Tally {
     all.get()
 }
 
-/// A test of a law in a short form and in a long one. In the short one, of all its schedules
-/// together, this must have come to pass.
+/// Tests of a property in a short and a long form. The short one also checks that its schedules
+/// together have reached the given state.
 macro_rules! laws {
     ($($name:ident, $long:ident: $program:expr, $odd:expr, $tally:ident: $fired:expr;)*) => {$(
         #[test]
         fn $name() {
             let $tally = hold(SHORT, $odd, $program);
-            // One schedule alone may be replayed.
-            assert!(std::env::var("LATCHWORK_SEED").is_ok() || $fired, "it came to nothing");
+            // A single schedule may be replayed.
+            assert!(std::env::var("LATCHWORK_SEED").is_ok() || $fired, "nothing was tested");
         }
 
         #[test]
@@ -225,12 +225,12 @@ macro_rules! laws {
     )*};
 }
 
-/// A checkpoint is due all the time.
+/// A checkpoint is always due.
 const CHECKPOINTS: Odd = Odd { budget: 2 << 10, ..PLAIN };
 
 laws! {
     accounts_add_up, accounts_add_up_long: TRANSFERS, PLAIN, tally: tally.again > 20;
-    beside_checkpoints, beside_checkpoints_long: TRANSFERS, CHECKPOINTS, tally: tally.again > 20;
+    with_checkpoints, with_checkpoints_long: TRANSFERS, CHECKPOINTS, tally: tally.again > 20;
     serial, serial_long: AT_RANDOM, PLAIN, tally: tally.again > 20 && tally.reads > 20 * SHORT;
     no_phantoms, no_phantoms_long: PHANTOMS, PLAIN, tally: tally.reads > 10 * SHORT;
     no_skew, no_skew_long: SKEW, PLAIN, tally: tally.again > 20;
@@ -238,10 +238,10 @@ laws! {
     leaves, leaves_long: LEAVES, PLAIN, tally: tally.used > 10 * SHORT && tally.free > 20;
 }
 
-/// With a flaw the laws find it, and say which schedule replays it.
+/// With a flaw the property fails, and the schedule is reported.
 fn found(among: u64, says: &[&str], law: impl Fn(Schedule) -> Result<Tally, String>) {
     let law = |schedule| law(schedule).map(drop);
-    let error = explore(0..among, law).expect_err("a flaw that is there");
+    let error = explore(0..among, law).expect_err("the flaw was not detected");
     assert!(says.iter().any(|what| error.contains(what)), "{error}");
     println!("{error}");
     assert_eq!(explore([seed_in(&error)], law), Err(error));
@@ -255,37 +255,37 @@ const LOWER: Odd = Odd { level: Level::ReadCommitted, ..PLAIN };
 const IN_TWO: Odd = Odd { in_two: true, ..PLAIN };
 
 #[test]
-fn transfers_at_a_lower_level_are_found() {
+fn transfers_at_a_lower_level_are_detected() {
     found_in_store(TRANSFERS, LOWER, &["all accounts have", "a serial run shows"]);
 }
 
 #[test]
-fn a_sum_of_two_snapshots_is_found() {
+fn a_sum_of_two_snapshots_is_detected() {
     found_in_store(TRANSFERS, IN_TWO, &["all accounts have"]);
 }
 
 #[test]
-fn a_snapshot_that_began_too_early_is_found() {
+fn a_snapshot_that_began_too_early_is_detected() {
     found_in_store(TRANSFERS, Odd { early: true, ..PLAIN }, &["transfers of"]);
 }
 
 #[test]
-fn phantoms_at_a_lower_level_are_found() {
+fn phantoms_at_a_lower_level_are_detected() {
     found_in_store(AT_RANDOM, LOWER, &["and then", "a serial run shows"]);
 }
 
 #[test]
-fn write_skew_at_a_lower_level_is_found() {
+fn write_skew_at_a_lower_level_is_detected() {
     found_in_store(SKEW, LOWER, &["records in the range", "a serial run shows"]);
 }
 
 #[test]
-fn a_scan_that_goes_on_by_count_is_found() {
+fn a_scan_continued_by_count_is_detected() {
     found_in_store(LEAVES, IN_TWO, &["not each record once"]);
 }
 
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_detected() {
     explore(0..SHORT, |schedule| in_memory(schedule, PLAIN, AT_RANDOM, Bug::None).map(drop))
         .unwrap();
     for bug in [Bug::UndoKeepsValue, Bug::ClaimsIgnored, Bug::LowTooHigh, Bug::NoOldVersions] {
@@ -295,7 +295,7 @@ fn planted_bugs_are_found() {
 }
 
 #[test]
-fn a_dropped_wake_up_is_found() {
+fn a_lost_wake_up_is_detected() {
     let says = ["slept through"];
     flawed::with(Flaw::Deaf, || {
         found(SHORT, &says, |schedule| on_store(schedule, PLAIN, TRANSFERS));
@@ -303,7 +303,7 @@ fn a_dropped_wake_up_is_found() {
 }
 
 #[test]
-fn a_missing_fence_is_found() {
+fn a_missing_fence_is_detected() {
     let says = ["a serial run shows", "and then"];
     flawed::with(Flaw::Loose, || {
         found(25 * SHORT, &says, |schedule| on_store(schedule, PLAIN, PHANTOMS));
@@ -311,6 +311,6 @@ fn a_missing_fence_is_found() {
 }
 
 #[test]
-fn a_transfer_in_two_transactions_is_found() {
+fn a_transfer_in_two_transactions_is_detected() {
     found_in_store(DEATHS, IN_TWO, &["all accounts have", "a serial run shows"]);
 }

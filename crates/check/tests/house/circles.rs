@@ -64,7 +64,7 @@ fn paths(text: &str) -> Vec<(String, bool)> {
             continue;
         }
         rest = rest.replace(&part[at..], "");
-        // What only the documentation links to is not used.
+        // A module that only the documentation links to is not used.
         if part[..at].trim_end().ends_with("#[cfg(doc)]") {
             continue;
         }
@@ -127,14 +127,14 @@ fn home(path: &str, modules: &Modules, depth: usize) -> String {
     module.to_owned()
 }
 
-/// What each module uses, by the modules where it is made.
+/// The modules that each module uses, by where the used items are defined.
 pub(crate) fn uses(modules: &Modules) -> BTreeMap<&str, BTreeSet<String>> {
     let mut uses: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (module, text) in modules {
         let found = paths(text).into_iter().filter(|(_, public)| !public);
         let homes = found.filter_map(|(path, _)| absolute(&path, module, modules));
         let homes = homes.map(|path| home(&path, modules, 0));
-        // What the root itself makes, and what a parent makes for its children, is above them.
+        // Items that the root or a parent defines are above the module.
         let homes = homes.filter(|to| to != module && !to.is_empty());
         uses.insert(module, homes.filter(|to| !module.starts_with(&format!("{to}::"))).collect());
     }

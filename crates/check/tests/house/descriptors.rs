@@ -23,8 +23,8 @@ const CRATES: [&str; 12] = [
     "latchwork",
 ];
 
-/// What gives a process a descriptor. Read-only listings and small reads that close the file at
-/// once (`read_dir`, `fs::read_to_string`) keep none.
+/// Calls that give a process a descriptor. Read-only listings and small reads that close the file
+/// at once (`read_dir`, `fs::read_to_string`) keep none.
 const RAW: [&str; 16] = [
     "File::open(",
     "File::create(",

@@ -29,7 +29,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[(
     ],
 )];
 
-/// What a crate calls its own things that get methods in several folders; and their types.
+/// The names of values whose methods are spread over several folders, and their types.
 const RECEIVERS: [&str; 7] = ["self", "memory", "latched", "owner", "inner", "session", "parent"];
 const TYPES: [&str; 6] = ["Self", "Memory", "Owner", "Latched", "Inner", "Session"];
 
@@ -72,7 +72,7 @@ fn calls(text: &str) -> BTreeSet<&str> {
     found
 }
 
-/// What looks upwards: a module, and where it looks or what it calls.
+/// Modules that look upwards, each with the module or method it uses.
 fn upwards(modules: &Modules, layers: &[&[&str]]) -> BTreeSet<String> {
     let height = |module: &str| {
         let folder = module.split("::").next().unwrap_or("");
@@ -111,7 +111,7 @@ fn upwards(modules: &Modules, layers: &[&[&str]]) -> BTreeSet<String> {
 }
 
 #[test]
-fn folders_know_only_those_before_them() {
+fn folders_import_only_lower_folders() {
     let control: Modules = [
         ("", "mod low;\nmod high;\npub use high::Thing;\n"),
         ("low::a", "impl Memory {\n    fn f(&self) {\n        self.climb()\n    }\n}\n"),

@@ -70,7 +70,7 @@ fn comments_fit() {
 }
 
 #[test]
-fn long_files_are_a_reason_to_look() {
+fn long_files_are_listed() {
     for path in files(&root().join("crates"), ".rs") {
         let lines = read(&path).lines().count();
         if lines > FILE {

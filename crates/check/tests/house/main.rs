@@ -1,4 +1,4 @@
-//! What holds of the sources: rooms, lengths, words.
+//! Rules for the sources: layers, lengths, words.
 
 mod book;
 mod circles;

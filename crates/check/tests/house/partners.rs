@@ -1,4 +1,4 @@
-//! Orderings name their partners, and what they name is there.
+//! Orderings name their partners, and the named places exist.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ fn arguments(text: &str) -> Vec<String> {
     found
 }
 
-/// What an argument names as a place in the code: the last part of each path in backquotes.
+/// The places in the code that an argument names: the last part of each path in backquotes.
 fn named(argument: &str) -> Vec<String> {
     let quoted = argument.split('`').skip(1).step_by(2);
     let paths = quoted.filter_map(|path| {

@@ -1,7 +1,6 @@
 //! Plain English: phrases that manuals of databases do not use, counted in pages and comments.
 //!
-//! A phrase is a sign and not the fault: rewrite the sentence, with its subject first. Files that
-//! were written before the rule are in `allowed.txt`, which may only become shorter.
+//! A phrase is a sign and not the fault: rewrite the sentence, with its subject first.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +14,7 @@ const MOST: f64 = 6.0;
 const WORDS: usize = 300;
 
 /// Phrases in a thousand words of all files together.
-const MOST_OF_ALL: f64 = 5.0;
+const MOST_OF_ALL: f64 = 2.0;
 
 /// Each with what to write in its place. A match with the group `fine` does not count.
 const PHRASES: &[(&str, &str)] = &[

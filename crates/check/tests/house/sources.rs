@@ -33,14 +33,14 @@ pub(crate) fn short(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
-/// A rule's lines of `allowed.txt`: what breaks it today. The list may only become shorter.
+/// The lines of `allowed.txt` for a rule: files that break it. The list may only become shorter.
 fn allowed(rule: &str) -> BTreeSet<String> {
     let list = read(&root().join("crates/check/tests/house/allowed.txt"));
     let lines = list.lines().filter_map(|line| line.strip_prefix(rule)?.strip_prefix(' '));
     lines.map(str::to_owned).collect()
 }
 
-/// What was found against what is allowed: nothing new, and nothing on the list that is gone.
+/// Compares the findings with the allowed ones: there must be no new ones, and no outdated lines.
 pub(crate) fn compare(rule: &str, found: &BTreeSet<String>) {
     let allowed = allowed(rule);
     let lines = |set: Vec<&String>| -> Vec<String> {
@@ -52,7 +52,7 @@ pub(crate) fn compare(rule: &str, found: &BTreeSet<String>) {
     assert!(gone.is_empty(), "strike these from house/allowed.txt, they are no more: {gone:#?}");
 }
 
-/// The words of a text in lower case, with those that an identifier is made of.
+/// The words of a text in lower case, including the parts of identifiers.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = String> {
     let parts = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|part| !part.is_empty());
     parts.flat_map(|part| {

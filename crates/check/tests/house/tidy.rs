@@ -212,7 +212,7 @@ fn links(text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_are_valid() {
     for page in files(&root(), ".md") {
         for link in links(&read(&page)) {
             let target = page.parent().unwrap().join(&link);

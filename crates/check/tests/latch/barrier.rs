@@ -1,5 +1,5 @@
-//! The asymmetric barrier between two processes: a store, a barrier and a load on either side, and
-//! at least one of the two sees the other's store. One side has the light half, which is no
+//! The asymmetric barrier between two processes: each stores, passes a barrier and loads, and at
+//! least one of the two sees the other's store. One side has the light half, which is no
 //! instruction.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -14,16 +14,16 @@ const LENGTH: usize = 1 << 16;
 #[derive(Default)]
 struct Line(AtomicU32);
 
-/// What lies in the mapping, behind the slots.
+/// The contents of the mapping after the slots.
 #[repr(C)]
 struct Room {
     stored: [Line; 2],
     saw: [Line; 2],
-    /// Which round each has come to.
+    /// The round that each side has reached.
     at: [Line; 2],
 }
 
-/// One side of so many rounds, in step with the other; calls `each` when both are through one.
+/// Plays one side of this many rounds in step with the other; calls `each` after each round.
 fn play(room: &Room, me: usize, rounds: u32, barrier: impl Fn(), mut each: impl FnMut(bool)) {
     let meet = |at: u32| {
         room.at[me].0.store(at, SeqCst);
@@ -33,7 +33,7 @@ fn play(room: &Room, me: usize, rounds: u32, barrier: impl Fn(), mut each: impl 
     };
     for round in 1..=rounds {
         meet(round * 3);
-        // So that now one comes first and now the other.
+        // A delay, so that each side comes first in some rounds.
         for _ in 0..(round as usize * 7 + me * 13) % 40 {
             std::hint::spin_loop();
         }
@@ -46,7 +46,7 @@ fn play(room: &Room, me: usize, rounds: u32, barrier: impl Fn(), mut each: impl 
     }
 }
 
-/// How often neither saw the other; the light side is a process of its own.
+/// How often neither side saw the other's store. The light side is a separate process.
 fn missed(rounds: u32, heavy: fn()) -> u32 {
     // SAFETY: a new mapping that is shared with the children of this process.
     let base = unsafe {
@@ -59,10 +59,10 @@ fn missed(rounds: u32, heavy: fn()) -> u32 {
     let attached = unsafe { Shared::create(base.cast(), LENGTH, 10) }.unwrap();
     // SAFETY: the room is aligned to 64 bytes, zero, and all atomics.
     let room = unsafe { &*attached.room().0.cast::<Room>() };
-    // SAFETY: the child works on the mapping alone and ends by `_exit`.
+    // SAFETY: the child only uses the mapping and ends by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // A process like any other: it attaches the mapping itself.
+        // The child attaches the mapping itself, like any process.
         // SAFETY: as above.
         let attached = unsafe { Shared::attach(base.cast(), LENGTH) };
         play(room, 1, rounds, Shared::reached_barrier, |_| {});
@@ -72,11 +72,11 @@ fn missed(rounds: u32, heavy: fn()) -> u32 {
     let mut missed = 0;
     play(room, 0, rounds, heavy, |both| missed += u32::from(both));
     let mut status = 0;
-    // SAFETY: a child of ours, and a place for its status.
+    // SAFETY: a child process, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     drop(attached);
-    // SAFETY: mapped above, and used by nobody any more.
+    // SAFETY: mapped above and no longer used.
     unsafe { libc::munmap(base, LENGTH) };
     missed
 }
@@ -90,9 +90,9 @@ fn one_of_two_processes_sees_the_other() {
 fn a_fence_on_one_side_alone_is_not_enough() {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     if cores < 2 {
-        return eprintln!("skipped: on one core nobody misses anything");
+        return eprintln!("skipped: on one core no store is missed");
     }
-    // On a loaded host the two seldom run at the same time.
+    // On a loaded host the two processes seldom run at the same time.
     let found = (0..200).any(|_| missed(100_000, || fence(SeqCst)) != 0);
-    assert!(found, "twenty million rounds, and no store was late");
+    assert!(found, "no store was missed in twenty million rounds");
 }

@@ -13,7 +13,7 @@ thread_local! {
     static SHARE: RefCell<Vec<BiasedShare>> = const { RefCell::new(Vec::new()) };
 }
 
-/// For the laws: a thread's shares are its own to give back.
+/// Adapts the latch to the laws: a thread keeps its shares.
 #[derive(Default)]
 struct Lawful<L: RwLatch>(Biased<L>);
 
@@ -31,7 +31,7 @@ impl<L: RwLatch + 'static> Latch for Lawful<L> {
     }
     fn unshare(&self) {
         let share = SHARE.with(|shares| shares.borrow_mut().pop()).expect("a share");
-        // SAFETY: a law gives back the share that it took.
+        // SAFETY: a law releases only a share that it has taken.
         unsafe { self.0.unlock_shared(share) };
     }
 }
@@ -61,7 +61,7 @@ fn a_thread_may_hold_shares_of_several_latches_and_wait() {
     let latches: Vec<_> = (0..5).map(|_| open()).collect();
     let shares: Vec<_> = latches.iter().map(Biased::lock_shared).collect();
     assert!(shares.iter().all(BiasedShare::is_biased));
-    // It waits in a slot of its own meanwhile.
+    // The wait uses a separate slot.
     let other = ShflRwLock::new();
     other.lock_exclusive();
     let soon = Deadline::after::<Native>(Duration::from_micros(500));
@@ -94,15 +94,16 @@ fn a_writer_waits_for_a_reader_that_sleeps() {
     });
 }
 
-/// A bias that is closed again and again for nothing rests.
+/// A bias that is closed repeatedly without benefit stays closed for a while.
 #[test]
-fn a_bias_that_is_not_worth_its_closing_rests() {
+fn a_bias_that_costs_more_than_it_saves_stays_closed_for_a_while() {
     let latch = open();
     latch.lock_exclusive();
     // SAFETY: locked above.
     unsafe { latch.unlock_exclusive() };
-    assert!(!latch.is_open(), "no share was taken, and it is open again");
-    // One that is: a thousand shares are more than a closing costs; some of these rounds are quiet.
+    assert!(!latch.is_open(), "the bias is open although no share was taken");
+    // A thousand shares cost more than a closing, so the bias opens at once in an undisturbed
+    // round.
     let worth = (0..100).any(|_| {
         while !latch.is_open() {
             let share = latch.lock_shared();
@@ -119,12 +120,12 @@ fn a_bias_that_is_not_worth_its_closing_rests() {
         unsafe { latch.unlock_exclusive() };
         latch.is_open()
     });
-    assert!(worth, "a bias never opens at once");
+    assert!(worth, "the bias never opens at once");
 }
 
 /// A thread that ends with a share leaves the latch held.
 #[test]
-fn a_share_outlives_its_thread() {
+fn a_share_of_an_ended_thread_is_still_held() {
     let latch = open();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -132,7 +133,7 @@ fn a_share_outlives_its_thread() {
         });
     });
     assert!(!latch.try_lock_exclusive());
-    // Slots that are handed out meanwhile are others.
+    // Slots that are assigned afterwards are different ones.
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {

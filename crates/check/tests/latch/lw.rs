@@ -1,4 +1,4 @@
-//! The laws of the shared-exclusive latch, on real threads.
+//! The shared-exclusive latch on real threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use latchwork_latch::{Attempt, CompareExchange, FetchAdd, LwLatch};
 use latchwork_machine::{Clock, Deadline, Machine, Native};
 
-/// A policy that stops newcomers at once, so that models reach that.
+/// A policy that stops newcomers at once, so that tests reach that state.
 struct Strict<A>(A);
 
 impl<A: Attempt> Attempt for Strict<A> {
@@ -22,9 +22,9 @@ impl<A: Attempt> Attempt for Strict<A> {
 
 const NOW: Deadline = Deadline { clock: Clock::Monotonic, at: 0 };
 
-/// PostgreSQL 333f586372 (2026): a try for what I hold myself must fail, and nothing else.
+/// PostgreSQL 333f586372 (2026): a try of a latch that the caller holds must fail without effect.
 #[test]
-fn bug_2026_try_for_what_i_hold() {
+fn bug_2026_try_of_a_latch_held_by_the_caller_fails() {
     let latch = LwLatch::new();
     latch.lock_shared();
     assert!(!latch.try_lock_exclusive());
@@ -43,7 +43,7 @@ fn bug_2026_try_for_what_i_hold() {
     assert!(latch.try_lock_exclusive());
 }
 
-/// Many threads, all ways in, one counter that only exclusive holders move.
+/// Many threads, all ways to lock, and one counter that only exclusive holders change.
 fn stress<A: Attempt>(threads: usize, rounds: u32) {
     struct Shared<A: Attempt> {
         latch: LwLatch<A>,
@@ -90,7 +90,7 @@ fn stress<A: Attempt>(threads: usize, rounds: u32) {
                             // SAFETY: locked above.
                             unsafe { latch.downgrade() };
                             assert_eq!(a.load(Relaxed), b.load(Relaxed));
-                            // SAFETY: a share is left.
+                            // SAFETY: the share of the downgrade is held.
                             unsafe { latch.unlock_shared() };
                         } else {
                             // SAFETY: locked above.
@@ -109,7 +109,7 @@ fn stress<A: Attempt>(threads: usize, rounds: u32) {
     assert_eq!(format!("{:?}", shared.latch), format!("{:?}", LwLatch::<A>::default()));
 }
 
-/// Cores of this machine, as factors to test with.
+/// Thread counts, from the number of cores.
 fn crowds() -> Vec<usize> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     vec![1, cores, 4 * cores, 16 * cores]
@@ -126,8 +126,8 @@ fn stress_all_ways_in() {
     }
 }
 
-/// Readers that overlap never release the latch altogether; a writer gets in nevertheless, after no
-/// more of them than the policy says, and one for each thread that was past the check.
+/// Readers that overlap never release the latch completely. A writer still gets in, after at most
+/// as many of them as the policy allows, and one for each thread that had passed the check.
 #[test]
 fn fairness_of_readers_that_overlap() {
     fn run<A: Attempt>() {
@@ -157,7 +157,7 @@ fn fairness_of_readers_that_overlap() {
                 unsafe { latch.unlock_exclusive() };
             })
         };
-        // The first share is kept, so the writer cannot get in: newcomers must stop by themselves.
+        // The first share is kept, so the writer cannot get in and newcomers must stop.
         while !format!("{latch:?}").contains("waiters: true") {
             std::thread::yield_now();
         }
@@ -185,7 +185,7 @@ fn fairness_of_readers_that_overlap() {
     run::<Strict<FetchAdd>>();
 }
 
-/// A thread that takes and releases without a pause: a waiter loses a bounded number of races.
+/// Threads lock and unlock without a pause: a waiter loses a bounded number of races.
 #[test]
 fn fairness_of_a_greedy_writer() {
     let latch = Arc::new(LwLatch::new());
@@ -217,7 +217,7 @@ fn fairness_of_a_greedy_writer() {
     assert_eq!(inside.load(Relaxed), 50);
 }
 
-/// Too many shares are refused, and refusing leaves the count as it was.
+/// Too many shares are refused, and a refusal leaves the count unchanged.
 #[test]
 fn too_many_shares_are_refused() {
     fn run<A: Attempt>() {
@@ -234,7 +234,7 @@ fn too_many_shares_are_refused() {
             assert_eq!(format!("{latch:?}"), full);
         }
         for _ in 0..1 << 18 {
-            // SAFETY: so many shares are held.
+            // SAFETY: this many shares are held.
             unsafe { latch.unlock_shared() };
         }
         assert!(latch.try_lock_exclusive());
@@ -244,7 +244,7 @@ fn too_many_shares_are_refused() {
 }
 
 #[test]
-fn timeouts_come_no_sooner_and_leave_nothing() {
+fn timeouts_are_not_early_and_leave_no_state() {
     let latch = Arc::new(LwLatch::new());
     latch.lock_exclusive();
     let others: Vec<_> = (0..6)
@@ -269,9 +269,9 @@ fn timeouts_come_no_sooner_and_leave_nothing() {
     assert_eq!(format!("{latch:?}"), format!("{:?}", LwLatch::new()));
 }
 
-/// In a child of a fork, queues of threads that are not there are empty, and calls to them void.
+/// In the child of a fork, queues of threads that do not exist there are treated as empty.
 #[test]
-fn forked_child_forgets_ghosts() {
+fn forked_child_ignores_queues_of_absent_threads() {
     let latch = Arc::new(LwLatch::new());
     latch.lock_exclusive();
     let waiter = {
@@ -285,11 +285,11 @@ fn forked_child_forgets_ghosts() {
     while !format!("{latch:?}").contains("waiters: true") {
         std::thread::yield_now();
     }
-    // SAFETY: the child uses nothing but latches, threads and `_exit`.
+    // SAFETY: the child uses only latches, threads and `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         Native::table().forked();
-        // SAFETY: the parent's thread locked it, and the child's copy of it is this thread.
+        // SAFETY: locked by the thread whose copy in the child is this one.
         unsafe { latch.unlock_exclusive() };
         for _ in 0..100 {
             if !latch.lock_exclusive_until(Deadline::after::<Native>(Duration::from_secs(2))) {
@@ -307,7 +307,7 @@ fn forked_child_forgets_ghosts() {
     unsafe { latch.unlock_exclusive() };
     waiter.join().unwrap();
     let mut status = 0;
-    // SAFETY: waits for the child that was made above.
+    // SAFETY: waits for the child created above.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert_eq!(status, 0, "in the child");
+    assert_eq!(status, 0, "the child failed");
 }

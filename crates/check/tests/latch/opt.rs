@@ -1,5 +1,5 @@
-//! The laws of the optimistic latch, on real threads: exclusion, one state, no lost call, and what
-//! a dead holder leaves.
+//! The optimistic latch on real threads: exclusion, consistent reads, no lost call, and repair
+//! after a dead holder.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ fn number(number: u32) -> HolderNumber {
     HolderNumber::new(number).unwrap()
 }
 
-/// A holder that knows who is dead.
+/// A holder that knows which holders are dead.
 struct Mortal<'a> {
     number: HolderNumber,
     dead: &'a [HolderNumber],
@@ -34,7 +34,7 @@ impl Holder for Mortal<'_> {
     }
 }
 
-/// A holder that is handed the latch whenever it sleeps for it.
+/// A holder that is handed the latch whenever it sleeps.
 struct Strict(HolderNumber);
 
 impl Holder for Strict {
@@ -45,8 +45,8 @@ impl Holder for Strict {
     }
 }
 
-/// Threads add to a row of words under the latch, in each way there is, and readers check that a
-/// state is one: nothing is lost, nothing torn. `bump` false is the control.
+/// Threads increment words under the latch in every way, and readers check that all words are
+/// equal: no update is lost and no read is torn. With `bump` false it is the control.
 fn stress<H: Holder + Sync>(holders: &[H], rounds: u64, bump: bool) -> Result<(), String> {
     let latch = OptLatch::new();
     let words: [AtomicU64; 16] = Default::default();
@@ -113,7 +113,7 @@ fn stress<H: Holder + Sync>(holders: &[H], rounds: u64, bump: bool) -> Result<()
 }
 
 #[test]
-fn nothing_is_lost_and_nothing_torn() {
+fn no_update_is_lost_and_no_read_is_torn() {
     let local: Vec<_> = (1..=6).map(|n| LocalHolder::<Native>::new(number(n))).collect();
     stress(&local, 8_000, true).unwrap();
     let strict: Vec<_> = (1..=6).map(|n| Strict(number(n))).collect();
@@ -121,12 +121,13 @@ fn nothing_is_lost_and_nothing_torn() {
     let mortal: Vec<_> = (1..=6).map(|n| Mortal { number: number(n), dead: &[] }).collect();
     stress(&mortal, 4_000, true).unwrap();
     let control: Vec<_> = (1..=6).map(|n| LocalHolder::<Native>::new(number(n))).collect();
-    stress(&control, 4_000, false).expect_err("a latch that counts no change");
+    stress(&control, 4_000, false).expect_err("a latch without versions was not detected");
 }
 
-/// Of threads that sleep a release calls one. The others are called when that one lets go.
+/// A release calls one sleeping thread; each of the others is called by the release of the one
+/// before.
 #[test]
-fn those_that_sleep_are_called_one_after_the_other() {
+fn sleeping_waiters_are_called_one_after_another() {
     const SLEEPERS: u32 = 5;
     let latch = std::sync::Arc::new(OptLatch::new());
     let (done, ended) = std::sync::mpsc::channel();
@@ -139,7 +140,7 @@ fn those_that_sleep_are_called_one_after_the_other() {
             done.send(n).unwrap();
         });
     }
-    // Long enough that they sleep; those that do not test less.
+    // Long enough for them to sleep; the test is weaker if they do not.
     std::thread::sleep(Duration::from_millis(100));
     drop(held);
     for came in 0..SLEEPERS {
@@ -148,9 +149,9 @@ fn those_that_sleep_are_called_one_after_the_other() {
     }
 }
 
-/// A dead writer is reported to all that wait, in every way; one repairs, and the others go on.
+/// All waiters, of every kind, learn of a dead writer. One repairs, and the others continue.
 #[test]
-fn a_dead_writer_is_found_and_what_it_held_repaired() {
+fn a_dead_writer_is_detected_and_its_value_repaired() {
     let dead = [number(9)];
     let cell = OptCell::<[u64; 4], 4>::new([1; 4]);
     let repaired = AtomicU64::new(0);
@@ -187,21 +188,22 @@ fn a_dead_writer_is_found_and_what_it_held_repaired() {
     assert_eq!(cell.read(&me), Ok([102; 4]), "two updates after the repair");
 }
 
-/// A dead sharer leaves its name, and nothing to repair: writers go on without a word.
+/// A dead sharer leaves only its number in the latch: writers continue without a repair.
 #[test]
-fn a_dead_sharer_stops_nobody() {
+fn a_dead_sharer_blocks_no_writer() {
     let dead = [number(9)];
     let cell = OptCell::<u64, 1>::new(5);
     std::mem::forget(cell.latch().share(&LocalHolder::<Native>::new(dead[0])).unwrap());
     let me = Mortal { number: number(1), dead: &dead };
-    assert_eq!(cell.read(&me), Ok(5), "readers pass a sharer");
-    assert!(cell.latch().try_lock(&me).is_none(), "writers do not");
+    assert_eq!(cell.read(&me), Ok(5), "a share must not block readers");
+    assert!(cell.latch().try_lock(&me).is_none(), "a share must block writers");
     cell.update(&me, |value| value + 1).unwrap();
     assert_eq!(cell.read(&me), Ok(6));
     std::mem::forget(cell.latch().share(&LocalHolder::<Native>::new(dead[0])).unwrap());
     drop(cell.latch().share(&me).unwrap());
     assert!(cell.latch().holder().is_none());
-    // One that was taken for a dead one's is not upgraded over the writer that came in.
+    // A share that was wrongly taken for a dead holder's cannot be upgraded after a writer's
+    // change.
     let stopped = LocalHolder::<Native>::new(dead[0]);
     let share = cell.latch().share(&stopped).unwrap();
     cell.update(&me, |value| value + 1).unwrap();
@@ -209,15 +211,15 @@ fn a_dead_sharer_stops_nobody() {
     assert_eq!((cell.read(&me), cell.latch().holder()), (Ok(7), None));
 }
 
-/// A reader that writers never leave alone reads in the end: as the sharer.
+/// A reader whose reads always fail takes a share in the end.
 #[test]
-fn a_reader_that_always_fails_shares() {
+fn a_reader_that_always_fails_takes_a_share() {
     let cell = OptCell::<u64, 1>::new(0);
     let (me, other) = (LocalHolder::new(number(1)), LocalHolder::new(number(2)));
     let mut looks = 0;
     let seen = cell.read_with(&me, |view| {
         looks += 1;
-        // A writer in the midst of each look: while the reader shares there is none.
+        // A writer in the middle of each read. While the reader holds the share, there is none.
         if let Some(held) = cell.latch().try_lock(&other) {
             drop(held);
         }
@@ -228,19 +230,19 @@ fn a_reader_that_always_fails_shares() {
 }
 
 #[test]
-fn a_thread_that_waits_for_itself_is_told() {
+fn waiting_for_oneself_is_an_error() {
     let latch = OptLatch::new();
     let me = LocalHolder::new(number(1));
     let _held = latch.try_lock(&me).unwrap();
     let twice = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(latch.lock(&me))));
     assert!(twice().is_err());
     assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| latch.read(&me))).is_err());
-    assert_eq!(latch.holder(), Some((number(1), true)), "and holds it still");
+    assert_eq!(latch.holder(), Some((number(1), true)), "the holder must keep the latch");
 }
 
-/// Values other than rows of words are made of validated words alone.
+/// Values of other types are only made from validated words.
 #[test]
-fn a_value_is_made_of_validated_words() {
+fn a_value_is_created_from_validated_words() {
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Range {
         from: u64,
@@ -251,7 +253,7 @@ fn a_value_is_made_of_validated_words() {
             [self.from, self.to]
         }
         fn from_words([from, to]: [u64; 2]) -> Self {
-            assert!(from <= to, "a range that nobody stored");
+            assert!(from <= to, "a range that was never stored");
             Self { from, to }
         }
     }
@@ -276,10 +278,10 @@ fn a_value_is_made_of_validated_words() {
     assert_eq!(Version::new(cell.latch().try_read().unwrap().get()).get(), 19_999);
 }
 
-/// A waiter that was stopped may take a living sharer for the dead one whose number it has: then a
-/// writer comes in, and what was read is not one state.
+/// A waiter that was stopped may confuse a living sharer with a dead holder of the same number.
+/// Then a writer gets the latch, and the sharer's read is not consistent.
 #[test]
-fn a_reader_that_shares_looks_whether_it_did() {
+fn a_sharing_reader_checks_its_share() {
     let cell = OptCell::<u64, 1>::new(0);
     let (me, other) = (LocalHolder::new(number(1)), LocalHolder::new(number(2)));
     let mut looks = 0;
@@ -297,11 +299,11 @@ fn a_reader_that_shares_looks_whether_it_did() {
     assert!(cell.latch().holder().is_none());
 }
 
-/// A sharer whose name is taken out of the latch in the midst of its release, by a waiter that
-/// takes it for dead; and a writer comes in.
+/// A sharer whose number is removed from the latch during its release, by a waiter that takes it
+/// for dead; and a writer gets in.
 struct Replaced<'a> {
     writer: &'a Strict,
-    /// How often the latch is named until that.
+    /// How many more times the latch's name is requested before that.
     calls: Cell<i32>,
 }
 
@@ -320,11 +322,11 @@ impl Holder for Replaced<'_> {
     }
 }
 
-/// A waiter does not get from a sharer what is a writer's by then.
+/// A sharer does not hand the latch to a waiter while a writer holds it.
 #[test]
-fn what_is_another_holders_is_not_handed_over() {
+fn a_sharer_does_not_hand_over_a_writers_latch() {
     let writer = Strict(number(3));
-    // In its release, and when the waiter is told that it is handed the latch.
+    // In the sharer's release, and when it hands the latch to the waiter.
     for calls in [1, 2] {
         let latch = OptLatch::new();
         let sharer = Replaced { writer: &writer, calls: Cell::new(0) };
@@ -340,21 +342,21 @@ fn what_is_another_holders_is_not_handed_over() {
             drop(latch.take_over(writer.0, &LocalHolder::new(number(4))));
             waiter.join().unwrap();
             assert_eq!(holder, Some((writer.0, true)));
-            assert!(sharer.calls.get() <= 0, "the latch was named less often");
+            assert!(sharer.calls.get() <= 0, "the name was requested less often");
         });
     }
 }
 
 #[test]
-fn a_dead_sharers_name_is_taken_out_without_waiting() {
+fn a_dead_sharers_number_is_removed_without_waiting() {
     let latch = OptLatch::new();
     let (dead, me) = (LocalHolder::<Native>::new(number(1)), LocalHolder::new(number(2)));
     let version = latch.try_read().unwrap();
-    assert!(!latch.forget_sharer(number(1), &me), "nobody has it");
+    assert!(!latch.forget_sharer(number(1), &me), "the latch is free");
     std::mem::forget(latch.share(&dead).unwrap());
     assert!(latch.try_lock(&me).is_none());
-    assert!(!latch.forget_sharer(number(3), &me), "another has it");
-    // One that waits is called.
+    assert!(!latch.forget_sharer(number(3), &me), "another thread holds the share");
+    // A waiter is called.
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| drop(latch.lock(&LocalHolder::new(number(4)))));
         while !format!("{latch:?}").contains("waiters: true") {
@@ -365,11 +367,11 @@ fn a_dead_sharers_name_is_taken_out_without_waiting() {
     });
     assert!(!latch.validate(version) && !latch.is_locked());
     std::mem::forget(latch.lock(&dead).unwrap());
-    assert!(!latch.forget_sharer(number(1), &me), "a writer leaves more than a name");
+    assert!(!latch.forget_sharer(number(1), &me), "a writer must be repaired");
     assert_eq!(latch.holder(), Some((number(1), true)));
 }
 
-/// A holder that has waiters of its own.
+/// A holder with its own waiter slots.
 struct Among(HolderNumber, Slots<'static, Scattered>);
 
 impl Holder<Scattered> for Among {
@@ -381,10 +383,10 @@ impl Holder<Scattered> for Among {
     }
 }
 
-/// One that came first leaves while the others are looked at, and waits for another latch by the
-/// time it is called: the next one is called, too.
+/// The first waiter leaves while the others are examined, and waits for another latch when it is
+/// called: the next waiter must be called as well.
 #[test]
-fn a_waiter_that_went_to_another_latch_keeps_no_call() {
+fn a_waiter_that_left_does_not_consume_a_call() {
     const READS: u32 = 1;
     const LOCKS: u32 = 3;
     let (table, memory): (&SlotTable<Scattered>, &[Slot<Scattered>]) =
@@ -406,12 +408,12 @@ fn a_waiter_that_went_to_another_latch_keeps_no_call() {
     let reads = waits(2, READS, status::ALONE_PARKED);
     let stays = waits(3, LOCKS, status::ALONE);
     let held = latch.try_lock(&me).unwrap();
-    // So the latch says that others wait.
+    // Marks in the latch that others wait.
     let past = Deadline { clock: Clock::Monotonic, at: 0 };
     assert!(latch.lock_until(&late, past).unwrap().is_none());
     Scattered::when_it_wakes(Box::new(move || leaves.latch.store(name + 64, Relaxed)));
     drop(held);
     assert_eq!(reads.status.load(Relaxed), status::GRANTED);
-    assert_eq!(stays.status.load(Relaxed), status::GRANTED, "nobody is called");
+    assert_eq!(stays.status.load(Relaxed), status::GRANTED, "no waiter was called");
     Scattered::set_chain(&slots, 0);
 }

@@ -11,7 +11,7 @@ use latchwork_machine::{AttachError, Attached, Deadline, Shared};
 const LENGTH: usize = 1 << 16;
 const SLOTS: u32 = 100;
 
-/// What lies in the mapping, behind the slots. All zero is free.
+/// The contents of the mapping after the slots. All zero is free.
 #[repr(C)]
 struct Room {
     mutex: ShflMutex<Shared>,
@@ -22,7 +22,7 @@ struct Room {
     counts: [AtomicU64; 3],
 }
 
-/// A fresh file without a name, mapped once.
+/// Maps the file.
 fn map(fd: i32) -> *mut u8 {
     let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     // SAFETY: a new mapping of a file that is LENGTH bytes long.
@@ -34,7 +34,7 @@ fn map(fd: i32) -> *mut u8 {
 fn file() -> i32 {
     // SAFETY: a name that ends with a zero byte.
     let fd = unsafe { libc::memfd_create(c"latchwork-shared".as_ptr(), 0) };
-    // SAFETY: the file was just made.
+    // SAFETY: the file was created above.
     assert_eq!(unsafe { libc::ftruncate(fd, LENGTH as i64) }, 0);
     fd
 }
@@ -42,11 +42,11 @@ fn file() -> i32 {
 fn room<'a>(attached: &'a Attached<'_>) -> &'a Room {
     let (base, length) = attached.room();
     assert!(length >= size_of::<Room>());
-    // SAFETY: the room is mapped, zeroed at first, aligned to 64 bytes, and all atomics.
+    // SAFETY: the room is mapped, initially zero, aligned to 64 bytes, and all atomics.
     unsafe { &*base.cast::<Room>() }
 }
 
-/// Adds without an atomic addition, so that two at once would lose one.
+/// Increments without an atomic operation, so that concurrent calls would lose one.
 fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed) + 1, Relaxed);
 }
@@ -71,7 +71,7 @@ fn work(room: &Room, me: u32) {
         // SAFETY: locked above.
         unsafe { room.lw.unlock_exclusive() };
     }
-    // Take turns, through the condition variable.
+    // Alternate by the condition variable.
     for _ in 0..200 {
         room.mutex.lock();
         while room.turn.load(Relaxed) != me {
@@ -92,10 +92,10 @@ fn two_processes_share_latches() {
     let base = map(fd);
     // SAFETY: the mapping stays, and holds atomics only.
     let attached = unsafe { Shared::create(base, LENGTH, SLOTS) }.unwrap();
-    // SAFETY: the child works on the mapping alone and ends by `_exit`.
+    // SAFETY: the child only uses the mapping and ends by `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // At an address of its own: numbers must mean the same there.
+        // Mapped at another address: numbers must mean the same there.
         let elsewhere = map(fd);
         // SAFETY: as above.
         let attached = unsafe { Shared::attach(elsewhere, LENGTH) }.unwrap();
@@ -106,7 +106,7 @@ fn two_processes_share_latches() {
     let room = room(&attached);
     work(room, 0);
     let mut status = 0;
-    // SAFETY: a child of ours, and a place for its status.
+    // SAFETY: a child process, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0);
     for counter in &room.counts {
@@ -114,10 +114,10 @@ fn two_processes_share_latches() {
     }
 }
 
-/// What its parent had attached lies where the child maps something else, as it does with a
-/// region, of which a child has nothing.
+/// The child of a fork unmaps what its parent had attached and maps something else there, as it
+/// does with a region.
 #[test]
-fn a_child_of_a_fork_finds_slots_of_its_own() {
+fn a_child_of_a_fork_uses_its_own_slots() {
     let (base, half) = (map(file()), LENGTH / 2);
     // SAFETY: the mapping stays, and holds atomics only.
     let attached = unsafe { Shared::create(base, LENGTH, SLOTS) }.unwrap();
@@ -125,9 +125,9 @@ fn a_child_of_a_fork_finds_slots_of_its_own() {
     let status = in_child(|| {
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let at = base.wrapping_add(half).cast();
-        // SAFETY: the parent's mapping, which nobody uses in the child.
+        // SAFETY: the parent's mapping, which is not used in the child.
         unsafe { libc::munmap(base.cast(), LENGTH) };
-        // SAFETY: a new one, where nothing is any more.
+        // SAFETY: a new mapping at a free address.
         let own = unsafe { libc::mmap(at, half, rights, flags | libc::MAP_FIXED, file(), 0) };
         assert_eq!(own, base.wrapping_add(half).cast());
         // SAFETY: the mapping stays, and holds atomics only.
@@ -137,7 +137,7 @@ fn a_child_of_a_fork_finds_slots_of_its_own() {
             (half..LENGTH).contains(&(slot as usize - base as usize))
         };
         assert!(is_own());
-        // SAFETY: the child has no other use for it, and never returns.
+        // SAFETY: the child does not use it otherwise, and never returns.
         drop(unsafe { std::ptr::read(&attached) });
         assert!(is_own());
     });
@@ -145,43 +145,44 @@ fn a_child_of_a_fork_finds_slots_of_its_own() {
     assert_eq!((of_parent.taken(), attached.slots().mine()), (1, number));
 }
 
-/// Where a thread stops that looks at a mapping without rights to it.
+/// The mapping in which a thread stops that accesses it without permission.
 static STOPS_AT: AtomicUsize = AtomicUsize::new(0);
 static IS_STOPPED: AtomicBool = AtomicBool::new(false);
 static MAY_GO: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the kernel passes it ...
+    // SAFETY: the kernel passes a valid pointer ...
     let info = unsafe { &*info };
     // SAFETY: ... and this signal has an address.
     let at = unsafe { info.si_addr() }.addr();
     let base = STOPS_AT.load(SeqCst);
     if !(base..base + LENGTH).contains(&at) {
-        // SAFETY: the next fault, which is this one again, ends the process.
+        // SAFETY: the next fault, which repeats this one, ends the process.
         unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
         return;
     }
     IS_STOPPED.store(true, SeqCst);
     while !MAY_GO.load(SeqCst) {
-        // SAFETY: without preconditions.
+        // SAFETY: the call has no preconditions.
         unsafe { libc::usleep(1000) };
     }
     rights(base as *mut u8, libc::PROT_READ | libc::PROT_WRITE);
 }
 
 fn rights(base: *mut u8, rights: i32) {
-    // SAFETY: the mapping is the caller's, who knows that nobody else is in it.
+    // SAFETY: a mapping of the caller, which knows that no other thread uses it.
     assert_eq!(unsafe { libc::mprotect(base.cast(), LENGTH, rights) }, 0);
 }
 
-/// A thread of a scope gives its slots back when the scope is over, and the mapping may go then.
+/// A thread of a scope returns its slots when it ends, after the scope, when the mapping may be
+/// dropped.
 #[test]
-fn a_mapping_stays_for_threads_that_are_ending() {
-    // SAFETY: all zero is a value of it.
+fn a_mapping_stays_until_ending_threads_have_left() {
+    // SAFETY: all zero is a valid value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler does what a handler may.
+    // SAFETY: the handler makes only calls that are allowed in a signal handler.
     assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, &action, core::ptr::null_mut()) }, 0);
     let base = map(file());
     STOPS_AT.store(base.addr(), SeqCst);
@@ -190,7 +191,7 @@ fn a_mapping_stays_for_threads_that_are_ending() {
     let attached: &'static Attached<'static> = Box::leak(Box::new(attached));
     let ends = std::thread::spawn(|| {
         assert_ne!(attached.slots().mine(), 0);
-        // The next that looks at it is what runs as this thread ends.
+        // The next access is by the code that runs when this thread ends.
         rights(STOPS_AT.load(SeqCst) as *mut u8, libc::PROT_NONE);
     });
     while !IS_STOPPED.load(SeqCst) {
@@ -199,18 +200,18 @@ fn a_mapping_stays_for_threads_that_are_ending() {
     let is_gone = &AtomicBool::new(false);
     let too_soon = std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: the first is never dropped.
+            // SAFETY: the original is never dropped.
             drop(unsafe { std::ptr::read(attached) });
             is_gone.store(true, SeqCst);
         });
-        // Time for it to be gone too soon.
+        // Time for a premature unmapping.
         std::thread::sleep(Duration::from_millis(50));
         let too_soon = is_gone.load(SeqCst);
         MAY_GO.store(true, SeqCst);
         ends.join().unwrap();
         too_soon
     });
-    assert!(!too_soon, "the mapping may be gone under a thread that looks at it");
+    assert!(!too_soon, "the mapping was released while a thread uses it");
 }
 
 #[test]
@@ -231,10 +232,10 @@ fn deadlines_pass_in_shared_memory() {
 }
 
 #[test]
-fn what_is_no_mapping_of_ours_is_refused() {
+fn foreign_mappings_are_refused() {
     let base = map(file());
     let attach = |base: *mut u8, length| {
-        // SAFETY: the mapping stays, and nobody uses it.
+        // SAFETY: the mapping stays and is not used otherwise.
         unsafe { Shared::attach(base, length) }.map(|_| ())
     };
     let create = |slots| {
@@ -248,9 +249,9 @@ fn what_is_no_mapping_of_ours_is_refused() {
     assert_eq!(create(70_000), Err(AttachError::Slots(70_000)));
     assert!(matches!(create(60_000), Err(AttachError::TooSmall { .. })));
     create(SLOTS).unwrap();
-    // A peer writes nonsense into the count of slots.
+    // A peer stores a wrong number of slots.
     let counted = base.wrapping_add(8).cast::<u32>();
-    // SAFETY: within the mapping; no other thread is there.
+    // SAFETY: within the mapping; no other thread uses it.
     unsafe { counted.write_volatile(1 << 30) };
     assert_eq!(attach(base, LENGTH), Err(AttachError::Slots(1 << 30)));
     for error in [AttachError::Foreign, AttachError::TooMany, AttachError::Slots(9)] {

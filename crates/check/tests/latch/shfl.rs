@@ -1,4 +1,4 @@
-//! The shuffled latches on real threads, and on an invented topology.
+//! The shuffled latches on real threads, and on a simulated topology.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use latchwork_check::law::{self, Broken};
 use latchwork_latch::{Biased, Park, ParkDetached, Policy, Shfl, ShflMutex, ShflRwLock, ShflSpin};
 use latchwork_machine::{Clock, Deadline, Machine, Native, Shared};
 
-/// Reserves at the first loss, and has short turns.
+/// Reserves the latch at the first loss, and has short turns.
 #[derive(Default)]
 struct Impatient;
 
@@ -28,7 +28,7 @@ fn crowds() -> Vec<usize> {
 }
 
 #[test]
-fn natively_everybody_counts() {
+fn latches_exclude_on_real_threads() {
     for threads in crowds() {
         let each = OPERATIONS / threads as u64 * 2;
         law::excludes::<ShflMutex>(threads, each, 0, |_| ()).unwrap();
@@ -40,13 +40,13 @@ fn natively_everybody_counts() {
 }
 
 #[test]
-fn a_latch_that_excludes_nobody_is_caught() {
+fn a_latch_without_exclusion_is_detected() {
     let caught = (0..50).any(|_| law::excludes::<Broken>(8, OPERATIONS, 0, |_| ()).is_err());
-    assert!(caught, "the law of exclusion cannot fail");
+    assert!(caught, "a latch without exclusion was not detected");
 }
 
 #[test]
-fn on_four_nodes_everybody_counts() {
+fn latches_exclude_on_four_nodes() {
     let stand = |thread: usize| Scattered::stand_on(thread as u32 % 4);
     for threads in crowds() {
         let each = OPERATIONS / threads as u64 * 2;
@@ -57,13 +57,13 @@ fn on_four_nodes_everybody_counts() {
     }
 }
 
-/// How often the head of the queue is passed, each time it would sleep, before it gets the latch.
+/// How often the head of the queue is passed, each time before it sleeps, until it gets the latch.
 fn passes<P: Policy + Default>() -> u32 {
     let latch: &'static Shfl<P, Scattered> = Box::leak(Box::default());
     let passes: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
     latch.lock();
     Scattered::instead_of_sleeping(Some(Box::new(|| {
-        // The holder leaves, and somebody who did not queue comes before the head has looked.
+        // The holder unlocks, and a newcomer locks before the head has checked.
         // SAFETY: locked above, or by the last pass.
         unsafe { latch.unlock() };
         if passes.get() < 10_000 && latch.try_lock() {
@@ -75,7 +75,7 @@ fn passes<P: Policy + Default>() -> u32 {
     passes.get()
 }
 
-/// Never has a release reserved: the control.
+/// A policy that never reserves: the control.
 #[derive(Default)]
 struct Patient;
 
@@ -85,7 +85,7 @@ impl Policy for Patient {
     const BUDGETS: u32 = 1;
 }
 
-/// As patient on several nodes as the default is on one.
+/// A policy with the same patience on several nodes as the default on one.
 #[derive(Default)]
 struct Calm;
 
@@ -95,7 +95,7 @@ impl Policy for Calm {
     const BUDGETS: u32 = 1;
 }
 
-/// The default, which sleeps at once: how long it looks before depends on the host.
+/// The default, but sleeping at once: how long the default spins first depends on the host.
 #[derive(Default)]
 struct Sleeper;
 
@@ -106,7 +106,7 @@ impl Policy for Sleeper {
     const BUDGETS: u32 = 1;
 }
 
-/// The same of a detached latch.
+/// The same for a detached latch.
 #[derive(Default)]
 struct DetachedSleeper;
 
@@ -119,31 +119,31 @@ impl Policy for DetachedSleeper {
 }
 
 #[test]
-fn the_head_is_passed_as_often_as_its_patience_lasts() {
+fn the_head_is_passed_at_most_as_often_as_its_patience_allows() {
     assert_eq!(passes::<Impatient>(), Impatient::PATIENCE);
     assert_eq!(passes::<Calm>(), Park::PATIENCE);
-    // This machine has nodes.
+    // The simulated machine has several nodes.
     assert_eq!(passes::<Sleeper>(), Park::PATIENCE_APART);
     assert_eq!(passes::<DetachedSleeper>(), Park::PATIENCE_APART);
-    assert_eq!(passes::<Patient>(), 10_000, "the bound cannot fail");
+    assert_eq!(passes::<Patient>(), 10_000, "the bound was not tested");
 }
 
 #[test]
-fn a_writer_that_sleeps_is_passed_by_no_reader() {
+fn no_reader_passes_a_sleeping_writer() {
     let latch: &'static ShflRwLock<Scattered> = Box::leak(Box::default());
     let passes: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
     let recursive: &'static Cell<u32> = Box::leak(Box::new(Cell::new(0)));
     latch.lock_shared();
     Scattered::instead_of_sleeping(Some(Box::new(|| {
-        // A reader comes before the last one leaves, so that the latch is never free.
+        // A reader comes before the last one leaves, so the latch is never free.
         if latch.try_lock_shared() {
             passes.set(passes.get() + 1);
         } else if recursive.get() < 100 {
-            // The control: a recursive share does pass.
+            // The control: a recursive share passes.
             assert!(latch.try_lock_shared_recursive());
             recursive.set(recursive.get() + 1);
         }
-        // SAFETY: one share is held from before.
+        // SAFETY: one share is held.
         unsafe { latch.unlock_shared() };
     })));
     latch.lock_exclusive();
@@ -185,15 +185,15 @@ fn a_deadline_on_the_wall_clock_passes() {
     assert!(Native::now(Clock::Realtime) >= at);
 }
 
-/// Waiters that give up for ever, at a latch that is never released, use one slot each.
+/// A waiter that repeatedly gives up at a latch that is never released uses one slot.
 #[test]
-fn giving_up_again_and_again_takes_one_slot() {
+fn repeated_timeouts_use_one_slot() {
     let mutex: &'static ShflMutex = Box::leak(Box::new(ShflMutex::new()));
     mutex.lock();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let soon = || Deadline::after::<Native>(Duration::from_micros(50));
-            // The first waiter is the head and leaves; let another be the head.
+            // The first waiter is the head and leaves; this lets another thread be the head.
             std::thread::scope(|inner| {
                 inner.spawn(|| {
                     mutex.lock_until(Deadline::after::<Native>(Duration::from_millis(300)))
@@ -210,9 +210,9 @@ fn giving_up_again_and_again_takes_one_slot() {
     });
 }
 
-/// Threads that end after waiting return their slots: the table holds 65,534.
+/// Threads that end after waiting return their slots: the table has 65,534.
 #[test]
-fn slots_come_back_at_thread_exit() {
+fn slots_are_returned_at_thread_exit() {
     let mutex = ShflMutex::new();
     for _ in 0..200 {
         std::thread::scope(|scope| {
@@ -254,7 +254,7 @@ fn sizes() {
     assert_eq!(size_of::<latchwork_machine::Slot<Native>>(), 64);
 }
 
-/// Brings nobody forward: the control.
+/// A policy without reordering: the control.
 #[derive(Default)]
 struct InOrder;
 
@@ -264,7 +264,7 @@ impl Policy for InOrder {
     const BATCH: u32 = 1;
 }
 
-/// Turns of four, so that their end is seen.
+/// Turns of four, so that they end during the test.
 #[derive(Default)]
 struct ShortTurns;
 
@@ -279,11 +279,11 @@ fn hand_overs_stay_on_the_node_for_a_turn() {
     let stand = |node: usize| Scattered::stand_on(node as u32);
     let (threads, nodes) = (16, 4);
     let long = law::locality::<Park, Scattered>(threads, nodes, 400, stand);
-    assert!(long.possible > 100, "nobody waited: {long:?}");
+    assert!(long.possible > 100, "no thread waited: {long:?}");
     assert!(long.share() >= 0.8, "{long:?}");
     let short = law::locality::<ShortTurns, Scattered>(threads, nodes, 400, stand);
     assert!(short.share() < 0.9, "turns do not end: {short:?}");
     assert!(short.worst_wait <= law::worst_wait::<ShortTurns>(threads, nodes), "{short:?}");
     let control = law::locality::<InOrder, Scattered>(threads, nodes, 400, stand);
-    assert!(control.share() < 0.6, "the law of locality cannot fail: {control:?}");
+    assert!(control.share() < 0.6, "locality without reordering: {control:?}");
 }

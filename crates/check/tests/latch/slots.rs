@@ -1,5 +1,5 @@
-//! Links between waiter slots that damage leads astray: a thread waits in another slot then, and
-//! comes to its end.
+//! Damaged links between waiter slots: a thread waits in another slot instead, and no list is
+//! endless.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,7 +25,7 @@ fn damaged_links_between_slots_end_a_list() {
         number
     };
     assert_eq!([next(), next()], [1, 2]);
-    // A cycle, and then a slot that is not there.
+    // A cycle, and then a slot that does not exist.
     for (damaged, gets) in [(2, 3), (70_000, 4)] {
         word(slots.at(1), "chain").store(damaged, Relaxed);
         assert_eq!(slots.readopt(77), None);
@@ -34,7 +34,7 @@ fn damaged_links_between_slots_end_a_list() {
     (1..=4).for_each(|number| slots.at(number).status.store(status::FREE, Relaxed));
     slots.retire(4);
     Native::set_chain(&slots, 0);
-    // The list of returned slots ends behind the first.
+    // The list of returned slots ends after the first.
     word(slots.at(1), "free").store(70_000, Relaxed);
     assert_eq!([next(), next(), next()], [1, 5, 6]);
     Native::set_chain(&slots, 0);

@@ -15,7 +15,7 @@ struct Guarded {
     data: UnsafeCell<u32>,
 }
 
-// SAFETY: the latch guards the data, and loom objects if it does not.
+// SAFETY: the latch guards the data, and loom fails otherwise.
 unsafe impl Sync for Guarded {}
 
 impl Guarded {
@@ -27,11 +27,11 @@ impl Guarded {
         guarded
     }
 
-    /// What is guarded, and whether the share was biased.
+    /// Returns the data, and whether the share was biased.
     fn read(&self) -> (u32, bool) {
         let share = self.latch.lock_shared();
         let biased = share.is_biased();
-        // SAFETY: loom objects if somebody else writes it.
+        // SAFETY: loom fails if another thread writes it.
         let data = self.data.with(|data| unsafe { *data });
         // SAFETY: taken above.
         unsafe { self.latch.unlock_shared(share) };
@@ -44,9 +44,9 @@ impl Guarded {
     }
 
     fn add(&self) {
-        // SAFETY: loom objects if somebody else has it.
+        // SAFETY: loom fails if another thread accesses it.
         self.data.with_mut(|data| unsafe { *data += 1 });
-        // SAFETY: the caller has taken it.
+        // SAFETY: locked by the caller.
         unsafe { self.latch.unlock_exclusive() };
     }
 }
@@ -60,11 +60,11 @@ fn loom_writer_waits_for_marks() {
         g.write();
         let (seen, _) = reader.join().unwrap();
         assert!(seen <= 1);
-        assert_eq!(g.read(), (1, true), "what a bias opens again for is lost");
+        assert_eq!(g.read(), (1, true), "the bias should be open again");
     });
 }
 
-/// A reader that comes by a bias which another thread opened sees what was written before.
+/// A reader that finds a bias opened by another thread sees all earlier writes.
 #[test]
 fn loom_biased_reader_sees_the_last_writer() {
     explore("opened again", 2, || {
@@ -93,7 +93,7 @@ fn loom_two_writers_close_in_turn() {
     });
 }
 
-/// A writer that gives up because of a mark leaves the latch as it was.
+/// A writer that gives up because of a mark leaves the latch unchanged.
 #[test]
 fn loom_writer_that_gives_up_opens_the_bias_again() {
     explore("giving up", 2, || {

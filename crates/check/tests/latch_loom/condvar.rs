@@ -1,4 +1,4 @@
-//! The laws of the condition variable: under loom, then on real threads.
+//! The condition variable: under loom, then on real threads.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -17,14 +17,14 @@ const NOW: Option<Deadline> = Some(Deadline { clock: Clock::Monotonic, at: 0 });
 const TWO: usize = 3;
 const THREE: usize = 3;
 
-/// Tokens behind a mutex, and something that is written before a notification without the mutex.
+/// Tokens behind a mutex, and data that is written before a notification without the mutex.
 struct Model {
     mutex: loom::sync::Mutex<u32>,
     condvar: RawCondvar<Loom>,
     data: UnsafeCell<u32>,
 }
 
-// SAFETY: a notification or the mutex guards the data, and loom objects if it does not.
+// SAFETY: a notification or the mutex guards the data, and loom fails otherwise.
 unsafe impl Sync for Model {}
 
 impl Model {
@@ -46,7 +46,7 @@ impl Model {
         *tokens -= 1;
     }
 
-    /// Takes a token, or gives up: then a notification was not consumed.
+    /// Takes a token, or times out without consuming a notification.
     fn take_until(&self) -> bool {
         let mut tokens = self.mutex.lock().unwrap();
         if *tokens == 0 {
@@ -63,7 +63,7 @@ impl Model {
         true
     }
 
-    /// As `take_until`, in the pieces that a cancellable wait is made of.
+    /// As `take_until`, by the calls that make up a cancellable wait.
     fn take_cancelled(&self) {
         let tokens = self.mutex.lock().unwrap();
         if *tokens > 0 {
@@ -85,7 +85,7 @@ impl Model {
     }
 }
 
-/// Sleeps for no time at all, as a cancelled sleeper does.
+/// Waits with an expired deadline, as a cancelled waiter does.
 fn word_now(word: &<Loom as Machine>::AtomicU32, expected: u32) -> u32 {
     assert!(matches!(Loom::wait(word, expected, NOW), Waited::TimedOut | Waited::Woken));
     expected
@@ -140,8 +140,8 @@ fn loom_notify_all_wakes_all() {
     });
 }
 
-/// The slot is the thread's own as soon as it is granted: it may be in another list already when
-/// the waker goes on to the next.
+/// A granted slot belongs to its thread: it may already be in another list when the waker continues
+/// with the next one.
 #[test]
 fn loom_granted_slots_wait_again_at_once() {
     explore("again", THREE, || {
@@ -160,29 +160,29 @@ fn loom_granted_slots_wait_again_at_once() {
     });
 }
 
-/// What came before a notification is seen after it, without the mutex.
+/// Writes before a notification are visible after it, without the mutex.
 #[test]
-fn loom_notification_carries_what_came_before() {
+fn loom_writes_before_a_notification_are_visible() {
     explore("carries", TWO, || {
         let m = Model::new();
         let ticket = m.condvar.enqueue();
         let other = m.clone();
         let notifier = thread::spawn(move || {
-            // SAFETY: loom objects if the waiter reads it now.
+            // SAFETY: loom fails if the waiter reads it now.
             other.data.with_mut(|data| unsafe { *data = 1 });
             assert!(other.condvar.notify_one());
         });
         while let Some((word, expected)) = m.condvar.sleep_word(&ticket) {
             Loom::wait(word, expected, None);
         }
-        // SAFETY: loom objects if the notifier may still write it.
+        // SAFETY: loom fails if the notifier may still write it.
         assert_eq!(m.data.with(|data| unsafe { *data }), 1);
         assert_eq!(m.condvar.finish(ticket), Outcome::Notified);
         notifier.join().unwrap();
     });
 }
 
-/// A waiter that gives up does not take a signal with it that another could have had.
+/// A waiter that gives up does not consume a signal that another waiter needs.
 #[test]
 fn loom_timed_waits_lose_no_signal() {
     explore("timed", THREE, || {
@@ -218,7 +218,7 @@ fn loom_cancelled_waits_pass_the_signal_on() {
     });
 }
 
-/// The count of those woken is exact: each was notified, or gave up and was not counted.
+/// The count of woken waiters is exact: each was notified, or gave up and was not counted.
 #[test]
 fn loom_counts_are_exact() {
     explore("counts", TWO, || {
@@ -240,7 +240,7 @@ fn loom_counts_are_exact() {
     });
 }
 
-/// Who gave up has left when `settle` returns: what it did before is seen, so the memory may be
+/// When `settle` returns, waiters that gave up have finished their accesses, so the memory may be
 /// freed.
 #[test]
 fn loom_settled_condvar_may_be_freed() {
@@ -251,12 +251,12 @@ fn loom_settled_condvar_may_be_freed() {
         let notifier = thread::spawn(move || {
             if other.condvar.notify_all() == 0 {
                 other.condvar.settle();
-                // SAFETY: loom objects if the waiter may still be at it.
+                // SAFETY: loom fails if the waiter may still access it.
                 other.data.with_mut(|data| unsafe { *data += 1 });
             }
         });
-        // Before it unlinks itself: stands for its last access.
-        // SAFETY: loom objects if the notifier may already be at it.
+        // Stands for the last access, before the waiter unlinks itself.
+        // SAFETY: loom fails if the notifier may already write it.
         m.data.with(|data| unsafe { *data });
         let _ = m.condvar.finish(ticket);
         notifier.join().unwrap();
@@ -265,7 +265,7 @@ fn loom_settled_condvar_may_be_freed() {
 
 /// The control: a waiter that unlocks before it enters the list misses the signal.
 #[test]
-fn loom_objects_to_a_late_entry() {
+fn loom_detects_a_late_entry() {
     assert!(objects(TWO, || {
         let m = Model::new();
         let other = m.clone();
@@ -282,7 +282,7 @@ fn loom_objects_to_a_late_entry() {
     }));
 }
 
-/// Producers and consumers, some of whom time out; nothing is lost and nobody is left.
+/// Producers and consumers. Some consumers time out: no token is lost and every consumer ends.
 #[test]
 fn stress_tokens() {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -325,7 +325,7 @@ fn stress_tokens() {
                 condvar.notify_one();
             }
         }
-        // The last notifications may have gone to some who gave up in between.
+        // The last notifications may have reached consumers that timed out in between.
         while consumers.iter().any(|consumer| !consumer.is_finished()) {
             condvar.notify_all();
             std::thread::yield_now();
@@ -338,7 +338,7 @@ fn stress_tokens() {
     }
 }
 
-/// Waiters are woken in the order in which they came, each by a notification of its own.
+/// Waiters are woken in the order of their arrival, each by its own notification.
 #[test]
 fn fairness_first_come_first_woken() {
     let state = Arc::new((Mutex::new(Vec::new()), RawCondvar::new()));
@@ -383,7 +383,7 @@ fn fairness_first_come_first_woken() {
 }
 
 #[test]
-fn timeouts_come_no_sooner() {
+fn timeouts_are_not_early() {
     let condvar = RawCondvar::new();
     let deadline = Deadline::after::<Native>(Duration::from_millis(10));
     assert_eq!(condvar.wait(|| {}, Some(deadline)), Outcome::GaveUp);
@@ -391,9 +391,9 @@ fn timeouts_come_no_sooner() {
     condvar.settle();
 }
 
-/// A place in the list is given back if the unlocking panics.
+/// A waiter leaves the list if the unlocking closure panics.
 #[test]
-fn panics_leave_the_list() {
+fn a_panic_leaves_the_list() {
     let condvar = RawCondvar::new();
     let waited = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         condvar.wait(|| panic!("as the test wants it"), None)

@@ -1,4 +1,4 @@
-//! What the models of the shared-exclusive latch have in common.
+//! The common parts of the models of the shared-exclusive latch.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use loom::cell::UnsafeCell;
 pub(crate) const TWO: usize = 3;
 pub(crate) const THREE: usize = 1;
 
-/// A policy that stops newcomers at once, so that models reach that, and has all waiters in the
-/// list.
+/// A policy that stops newcomers at once, so that models reach that state, and keeps all waiters in
+/// the list.
 pub(crate) struct Strict<A>(A);
 
 impl<A: Attempt> Attempt for Strict<A> {
@@ -25,7 +25,7 @@ impl<A: Attempt> Attempt for Strict<A> {
     }
 }
 
-/// A policy that never looks first, so that a mere try backs out as `lock_shared` does.
+/// A policy that never checks first, so that a try backs out as `lock_shared` does.
 pub(crate) struct Blind;
 
 impl Attempt for Blind {
@@ -38,14 +38,14 @@ impl Attempt for Blind {
 
 pub(crate) const NOW: Deadline = Deadline { clock: Clock::Monotonic, at: 0 };
 
-/// A latch and what it guards, in a model.
+/// A latch and the data that it guards.
 pub(crate) struct Guarded<A: Attempt> {
     pub(crate) latch: LwLatch<A, Loom>,
     pub(crate) data: UnsafeCell<u32>,
     pub(crate) value: <Loom as Machine>::AtomicU64,
 }
 
-// SAFETY: the latch guards the data, and loom objects if it does not.
+// SAFETY: the latch guards the data, and loom fails otherwise.
 unsafe impl<A: Attempt> Sync for Guarded<A> {}
 
 impl<A: Attempt> Guarded<A> {
@@ -57,15 +57,15 @@ impl<A: Attempt> Guarded<A> {
         })
     }
 
-    /// Needs exclusive possession; loom objects otherwise.
+    /// Needs exclusive access; loom fails otherwise.
     pub(crate) fn add(&self) {
-        // SAFETY: loom objects otherwise.
+        // SAFETY: the caller has exclusive access, and loom checks it.
         self.data.with_mut(|data| unsafe { *data += 1 });
     }
 
-    /// Needs a share; loom objects otherwise.
+    /// Needs a share; loom fails otherwise.
     pub(crate) fn get(&self) -> u32 {
-        // SAFETY: loom objects if somebody else writes it.
+        // SAFETY: loom fails if another thread writes it.
         self.data.with(|data| unsafe { *data })
     }
 
@@ -111,14 +111,14 @@ impl<A: Attempt> Guarded<A> {
         entered
     }
 
-    /// Everybody is gone: every flag must be, too.
+    /// Checks that every flag is clear after all threads have ended.
     pub(crate) fn is_idle(&self) {
         let free = LwLatch::<A, Loom>::default();
         assert_eq!(format!("{:?}", self.latch), format!("{free:?}"));
     }
 }
 
-/// Runs the closures as threads beside the first, which runs the last one; then looks.
+/// Runs the closures in threads and the last one in the first thread; then checks the result.
 macro_rules! threads {
     ($guarded:ident: $($other:expr),*; $first:expr) => {{
         let others = [$({

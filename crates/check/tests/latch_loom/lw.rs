@@ -1,4 +1,4 @@
-//! The laws of the shared-exclusive latch, under loom: taking it and giving up.
+//! The shared-exclusive latch under loom: locking and giving up.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -69,8 +69,8 @@ fn loom_readers_exclude_a_writer() {
     reader::<WritersFirst>("readers, writers first");
 }
 
-/// The founding mail's second race: a reader that backs out has made a writer fail, while the
-/// holder's release saw the reader and woke nobody.
+/// The second race of the founding mail: a reader that backs out has made a writer fail, and the
+/// holder's release saw the reader and woke no thread.
 #[test]
 fn loom_reader_that_backs_out_wakes_the_writer() {
     explore("backing out", 2, || {
@@ -88,7 +88,7 @@ fn loom_reader_that_backs_out_wakes_the_writer() {
     });
 }
 
-/// A try that fails because of a reader about to back out does not fail for ever.
+/// A try that fails because of a reader that backs out succeeds later.
 #[test]
 fn loom_try_exclusive_succeeds_in_the_end() {
     explore("try", TWO, || {
@@ -144,7 +144,7 @@ fn timed_among_three<A: Attempt>(name: &str) {
     });
 }
 
-/// At every point at which a waiter may give up: nobody else loses a wake-up by it.
+/// A waiter may give up at every point without losing another thread's wake-up.
 #[test]
 fn loom_waiters_that_give_up_pass_the_call_on() {
     timed::<FetchAdd>("timed, add");
@@ -155,9 +155,9 @@ fn loom_waiters_that_give_up_pass_the_call_on() {
     timed_among_three::<FetchAdd>("timed among three");
 }
 
-/// A writer that gives up at the head of the list lets the readers behind it go with the holder.
+/// A writer that gives up at the head of the list lets the readers behind it share with the holder.
 #[test]
-fn loom_writer_that_gives_up_bars_nobody() {
+fn loom_writer_that_gives_up_blocks_no_reader() {
     explore("gives up", THREE, || {
         let g = Guarded::<Strict<FetchAdd>>::new();
         g.latch.lock_shared();
@@ -170,7 +170,7 @@ fn loom_writer_that_gives_up_bars_nobody() {
             other.read();
             told.notify();
         });
-        // The reader must come and go although this share is kept.
+        // The reader must complete although this share is kept.
         inside.wait();
         writer.join().unwrap();
         // SAFETY: locked above.
@@ -180,11 +180,11 @@ fn loom_writer_that_gives_up_bars_nobody() {
     });
 }
 
-/// A reader that was called and got in lets in those who queued since: the release in between
-/// called nobody, for the call was under way.
+/// A called reader that got in lets in readers that queued since: the release in between called no
+/// thread, because a call was under way.
 #[test]
-fn loom_called_reader_lets_others_follow() {
-    // With two preemptions this finds a latch in which nobody follows, but takes minutes.
+fn loom_called_reader_lets_queued_readers_in() {
+    // With two preemptions this detects a latch in which no reader follows, but it takes minutes.
     explore("follow", THREE, || {
         let g = Guarded::<FetchAdd>::new();
         g.latch.lock_exclusive();
@@ -215,7 +215,7 @@ fn loom_called_reader_lets_others_follow() {
     });
 }
 
-/// A reader holds a share until another has come, and a writer waits.
+/// A reader keeps its share until another reader is in, while a writer waits.
 fn readers_meet<A: Attempt>() {
     let g = Guarded::<A>::new();
     g.latch.lock_exclusive();
@@ -242,7 +242,7 @@ fn readers_meet<A: Attempt>() {
     g.is_idle();
 }
 
-/// A share is kept until a reader has come, while a writer waits.
+/// A share is kept until a reader is in, while a writer waits.
 fn reader_comes<A: Attempt>() {
     let g = Guarded::<A>::new();
     g.latch.lock_shared();
@@ -262,7 +262,7 @@ fn reader_comes<A: Attempt>() {
     g.is_idle();
 }
 
-/// A holder lets go where a writer and a reader wait, and shares at once until the reader has come.
+/// A holder unlocks while a writer and a reader wait, and takes a share until the reader is in.
 fn a_reader_behind_a_writer_comes<A: Attempt>() {
     let g = Guarded::<A>::new();
     g.latch.lock_exclusive();
@@ -285,7 +285,8 @@ fn a_reader_behind_a_writer_comes<A: Attempt>() {
     g.is_idle();
 }
 
-/// With readers first the second gets in beside the first, wherever both and the writer queued.
+/// With readers first, the second reader shares with the first, wherever they and the writer
+/// queued.
 #[test]
 fn loom_readers_that_pass_writers_meet() {
     explore("readers meet", THREE, readers_meet::<ReadersFirst>);
@@ -314,7 +315,7 @@ fn loom_downgrade_lets_readers_in() {
         g.add();
         // SAFETY: locked above.
         unsafe { g.latch.downgrade() };
-        // The reader must come in although the share is kept.
+        // The reader must get in although the share is kept.
         inside.wait();
         // SAFETY: downgraded above.
         unsafe { g.latch.unlock_shared() };
@@ -323,9 +324,9 @@ fn loom_downgrade_lets_readers_in() {
     });
 }
 
-/// The controls: what is wrong must be caught.
+/// The controls: broken latches are detected.
 #[test]
-fn loom_objects_to_broken_latches() {
+fn loom_detects_broken_latches() {
     // Sharers that write.
     assert!(objects(2, || {
         let g = Guarded::<FetchAdd>::new();
@@ -340,7 +341,7 @@ fn loom_objects_to_broken_latches() {
         wrong(&g);
         thread.join().unwrap();
     }));
-    // A latch without the third phase: the release comes between attempt and queue.
+    // A latch without the third phase: the release comes between the attempt and the queue.
     assert!(objects(2, || {
         #[derive(Default)]
         struct TwoPhases {

@@ -1,5 +1,5 @@
-//! The laws of the shared-exclusive latch, under loom: waiting for a release and for a value, and
-//! the bugs that PostgreSQL had.
+//! The shared-exclusive latch under loom: waiting for a release and for a value, and bugs that
+//! PostgreSQL had.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,7 +11,7 @@ use loom::thread;
 use crate::guarded::{Blind, Guarded, THREE, TWO, threads};
 
 #[test]
-fn loom_acquire_or_wait_sees_what_the_holder_did() {
+fn loom_acquire_or_wait_sees_the_holders_writes() {
     fn model(name: &str, preemptions: usize, reads: bool) {
         explore(name, preemptions, move || {
             let g = Guarded::<Blind>::new();
@@ -19,14 +19,14 @@ fn loom_acquire_or_wait_sees_what_the_holder_did() {
             let other = g.clone();
             let waiter = thread::spawn(move || {
                 let acquired = other.latch.acquire_or_wait();
-                // Nobody writes after the first holder, so this is no race, if it is seen.
+                // No thread writes after the first holder, so reading is no race.
                 assert_eq!(other.get(), 1);
                 if acquired {
                     // SAFETY: acquired just now.
                     unsafe { other.latch.unlock_exclusive() };
                 }
             });
-            // Backs out, perhaps, and wakes the waiter in the holder's stead.
+            // It may back out and wake the waiter in place of the holder.
             let other = g.clone();
             let reader = reads.then(|| thread::spawn(move || other.try_read()));
             g.add();
@@ -51,7 +51,7 @@ fn value(name: &str, rival: bool) {
         let waiter = thread::spawn(move || {
             let new = other.latch.wait_for_value(&other.value, 0);
             assert!(matches!(new, None | Some(7)));
-            // Written before the value was moved.
+            // Written before the value was changed.
             other.get()
         });
         let other = g.clone();
@@ -69,7 +69,7 @@ fn value(name: &str, rival: bool) {
             // SAFETY: locked above.
             unsafe { g.latch.unlock_and_clear_value(&g.value) };
         }
-        // Without a rival the waiter must come back although the latch is kept.
+        // Without a rival the waiter must return although the latch is kept.
         assert_eq!(waiter.join().unwrap(), 1);
         if !rival {
             // SAFETY: locked above.
@@ -83,19 +83,19 @@ fn value(name: &str, rival: bool) {
 }
 
 #[test]
-fn loom_value_moves_wake_waiters() {
+fn loom_value_changes_wake_waiters() {
     value("value", false);
 }
 
-/// PostgreSQL 7039760114 (2015): the value changed between look and queue; the value was not reset
-/// for the next holder.
+/// PostgreSQL 7039760114 (2015): the value changed between the check and the queue; the value was
+/// not reset for the next holder.
 #[test]
 fn loom_bug_2015_value_is_reset_at_release() {
     value("value, next holder", true);
 }
 
-/// PostgreSQL 82d4b262d9 (2012): one waits for a release at the head, and an exclusive waiter
-/// behind it is not woken.
+/// PostgreSQL 82d4b262d9 (2012): behind a waiter for a release at the head, an exclusive waiter is
+/// not woken.
 #[test]
 fn loom_bug_2012_exclusive_behind_wait_until_free() {
     explore("2012", THREE, || {
@@ -109,7 +109,7 @@ fn loom_bug_2012_exclusive_behind_wait_until_free() {
     });
 }
 
-/// PostgreSQL e0d97d77bf (2014): one queues for a value while a call is under way, so that the
+/// PostgreSQL e0d97d77bf (2014): a thread queues for a value while a call is under way, so the
 /// release does not wake it.
 #[test]
 fn loom_bug_2014_value_waiter_queues_during_a_call() {
@@ -119,8 +119,8 @@ fn loom_bug_2014_value_waiter_queues_during_a_call() {
     });
 }
 
-/// PostgreSQL 81f7738953 (2025): whether waiters are left was read off the wrong list, so that the
-/// flag was cleared with waiters left: the third of these is not woken.
+/// PostgreSQL 81f7738953 (2025): the flag for waiters was computed from the wrong list and cleared
+/// with waiters left: the third of these threads is not woken.
 #[test]
 fn loom_bug_2025_waiters_flag_follows_the_latchs_own_list() {
     explore("2025", THREE, || {

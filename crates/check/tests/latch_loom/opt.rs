@@ -1,4 +1,4 @@
-//! The laws of the optimistic latch, under loom.
+//! The optimistic latch under loom.
 
 mod pair;
 
@@ -18,10 +18,10 @@ const THREE: usize = 2;
 
 const NOW: Deadline = Deadline { clock: Clock::Monotonic, at: 0 };
 
-/// Runs the closures as threads beside the first, which runs the last one; then looks.
+/// Runs the closures in threads and the last one in the first thread; then checks the result.
 ///
-/// Readers are never the first thread: it runs first, and a writer's own look at the word then
-/// hides theirs from loom, which remembers the last access alone.
+/// Readers are never the first thread: it runs first, and a writer's own load of the word then
+/// hides theirs from loom, which only remembers the last access.
 macro_rules! threads {
     ($pair:ident: $($other:expr),*; $first:expr) => {{
         let others = [$({
@@ -80,9 +80,9 @@ fn loom_readers_see_one_state() {
     });
 }
 
-/// Readers of a latch that is handed from writer to writer, without being free in between.
+/// Readers of a latch that is handed from writer to writer without being free in between.
 #[test]
-fn loom_readers_see_one_state_of_what_is_handed_over() {
+fn loom_readers_see_one_state_during_a_hand_over() {
     explore("handed over", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let held = p.latch.try_lock(pair::FIRST).unwrap();
@@ -135,21 +135,21 @@ fn loom_a_share_keeps_writers_out() {
     sharers::<Strict>("sharers, strict");
 }
 
-/// A reader reads while another shares: it need not wait, nor fail.
+/// A reader reads while another thread shares: it neither waits nor fails.
 #[test]
-fn loom_a_share_lets_readers_by() {
+fn loom_a_share_does_not_block_readers() {
     explore("beside a share", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let (one, other) = (p.clone(), p.clone());
         let sharer = thread::spawn(move || one.share(&Patient::new(2)));
-        let reader = thread::spawn(move || assert!(other.try_read(), "a reader failed"));
+        let reader = thread::spawn(move || assert!(other.try_read(), "the read failed"));
         sharer.join().unwrap();
         reader.join().unwrap();
     });
 }
 
 #[test]
-fn loom_an_upgrade_is_of_what_was_read() {
+fn loom_an_upgrade_keeps_the_state_that_was_read() {
     explore("upgrade", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let other = p.clone();
@@ -169,9 +169,9 @@ fn loom_an_upgrade_is_of_what_was_read() {
     });
 }
 
-/// What a sharer reads is read before the upgrade that follows it changes it.
+/// A sharer's reads come before the changes of a later upgrade.
 #[test]
-fn loom_a_sharer_is_done_before_an_upgrade() {
+fn loom_a_sharers_reads_come_before_an_upgrade() {
     explore("sharer, then upgrade", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let other = p.clone();
@@ -181,8 +181,8 @@ fn loom_a_sharer_is_done_before_an_upgrade() {
     });
 }
 
-/// A share that becomes exclusive lets nobody in: not a writer, nor another sharer; readers see
-/// that it does.
+/// A share that becomes exclusive excludes writers and other sharers, and readers detect the
+/// change.
 #[test]
 fn loom_a_share_becomes_exclusive() {
     explore("share, then exclusive, beside a writer", TWO, || {
@@ -201,7 +201,7 @@ fn loom_a_share_becomes_exclusive() {
     });
 }
 
-/// Two writers sleep while a third holds the latch: one call each.
+/// Two writers sleep while a third holds the latch: each is called once.
 #[test]
 fn loom_three_writers_are_all_called() {
     explore("all called", 1, || {
@@ -218,7 +218,7 @@ fn loom_three_writers_are_all_called() {
 }
 
 #[test]
-fn loom_a_writer_that_changes_nothing_disturbs_nobody() {
+fn loom_a_writer_without_changes_does_not_disturb_readers() {
     explore("unchanged", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let before = p.latch.try_read().unwrap();
@@ -250,16 +250,16 @@ fn timed<H: Me>(name: &str) {
     });
 }
 
-/// At every point at which a waiter may give up: nobody else loses a call by it.
+/// A waiter may give up at every point without losing another thread's call.
 #[test]
 fn loom_waiters_that_give_up_pass_the_call_on() {
     timed::<Patient>("timed");
     timed::<Strict>("timed, strict");
 }
 
-/// Of those that find a dead writer one takes over, and the others wait for it.
+/// Of the threads that find a dead writer one takes over, and the others wait for it.
 #[test]
-fn loom_a_dead_writer_has_one_heir() {
+fn loom_one_thread_takes_over_from_a_dead_writer() {
     explore("dead writer", TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let dead = Patient::new(9);
@@ -270,19 +270,19 @@ fn loom_a_dead_writer_has_one_heir() {
         let here = p.inherit(number(9), &Patient::new(1));
         let there = thread.join().unwrap();
         assert_eq!(p.get(), 2);
-        assert!(here != there, "one takes over");
+        assert!(here != there, "exactly one thread must take over");
     });
 }
 
-/// The controls: what is wrong must be caught.
+/// The controls: broken latches are detected.
 #[test]
-fn loom_objects_to_broken_latches() {
-    // No fence, on either side.
+fn loom_detects_broken_latches() {
+    // No fence on either side.
     assert!(objects(TWO, || {
         let p = Arc::new(Pair::<Fenceless>::default());
         threads!(p: p.try_read(); p.write(&Patient::new(1)));
     }));
-    // A writer that changes something and restores the version.
+    // A writer that makes a change and restores the version.
     assert!(objects(TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let other = p.clone();
@@ -293,7 +293,7 @@ fn loom_objects_to_broken_latches() {
         held.unchanged();
         thread.join().unwrap();
     }));
-    // A reader that does not look again.
+    // A reader that does not validate.
     assert!(objects(TWO, || {
         let p = Arc::new(Pair::<Loom>::default());
         let other = p.clone();

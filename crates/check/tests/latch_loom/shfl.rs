@@ -10,13 +10,13 @@ use latchwork_latch::{FetchAdd, LwLatch, Park, ParkDetached, Policy, Shfl, ShflR
 use latchwork_machine::{Clock, Deadline};
 use loom::cell::UnsafeCell;
 
-/// Something that a latch guards, of which loom knows who touches it.
+/// Data behind a latch; loom detects conflicting accesses.
 struct Guarded<L> {
     latch: L,
     value: UnsafeCell<u32>,
 }
 
-// SAFETY: the latch guards the value, and loom panics if it does not.
+// SAFETY: the latch guards the value, and loom panics otherwise.
 unsafe impl<L: Sync> Sync for Guarded<L> {}
 
 impl<L: Latch> Guarded<L> {
@@ -25,12 +25,12 @@ impl<L: Latch> Guarded<L> {
     }
 
     fn count(&self) {
-        // SAFETY: the latch is held by the caller.
+        // SAFETY: the caller holds the latch.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 
     fn read(&self) -> u32 {
-        // SAFETY: a share of the latch is held by the caller.
+        // SAFETY: the caller holds a share of the latch.
         self.value.with(|value| unsafe { *value })
     }
 }
@@ -71,7 +71,7 @@ fn counts<L: Latch>(
 
 type LoomMutex = Shfl<Park, Loom>;
 
-/// Parks at once and reserves at the first loss, so that reservations are explored too.
+/// Parks at once and reserves at the first loss, so that reservations are explored as well.
 #[derive(Default)]
 struct Impatient;
 
@@ -90,7 +90,7 @@ fn loom_mutex_three_threads() {
     explore("mutex, 3 threads", 2, counts::<LoomMutex>(3, |l| (l.lock(), true).1, Latch::unlock));
 }
 
-/// A holder loses its processor between its release and its look, while two others wait.
+/// A holder loses its processor between its release and its check, while two others wait.
 #[test]
 fn loom_mutex_late_holder() {
     explore("late holder", 3, counts::<LoomMutex>(3, |l| (l.lock(), true).1, Latch::unlock));
@@ -101,7 +101,7 @@ fn loom_mutex_two_threads_deeper() {
     explore("mutex, 2 threads", 4, counts::<LoomMutex>(2, |l| (l.lock(), true).1, Latch::unlock));
 }
 
-/// Looks for two budgets where no other thread wants its processor.
+/// Spins for two budgets if no other thread wants its processor.
 #[derive(Default)]
 struct LooksTwice;
 
@@ -112,8 +112,8 @@ impl Policy for LooksTwice {
     const BUDGETS: u32 = 2;
 }
 
-/// Each of `threads` threads takes the latch once, on a machine where yields of thread n show a
-/// wanted processor if bit n of `crowded` is set.
+/// Each of `threads` threads takes the latch once. A yield of thread n reports a wanted processor
+/// if bit n of `crowded` is set.
 fn looks(threads: usize, crowded: u32) -> impl Fn() + Send + Sync + 'static {
     move || {
         let guarded = Guarded::<Shfl<LooksTwice, Looking>>::new();
@@ -136,7 +136,7 @@ fn looks(threads: usize, crowded: u32) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// A yield shows a free processor, and the waiter looks again; or a wanted one, and it sleeps.
+/// After a yield with a free processor a waiter spins again; with a wanted processor it sleeps.
 #[test]
 fn loom_mutex_looks_again() {
     for crowded in 0..4 {
@@ -157,7 +157,7 @@ fn loom_mutex_impatient() {
     explore("impatient mutex", 2, counts::<L>(3, |l| (l.lock(), true).1, Latch::unlock));
 }
 
-/// Four that wait, on two nodes in turn, so that the third is brought forward past the second.
+/// Four waiters on two nodes in turn, so that the third is moved before the second.
 #[test]
 fn loom_shuffles() {
     explore("shuffling", 1, counts::<LoomMutex>(5, |l| (l.lock(), true).1, Latch::unlock));
@@ -224,7 +224,7 @@ fn loom_rw_three_writers() {
     explore("rw, 3 writers", 2, counts::<L>(3, |l| (Latch::lock(l), true).1, Latch::unlock));
 }
 
-/// `readers` threads read what `writers` threads write.
+/// `readers` threads read values that `writers` threads write.
 fn reads<L: Latch>(
     readers: usize,
     writers: usize,
@@ -268,7 +268,7 @@ fn loom_rw_a_reader_and_a_writer_twice() {
     explore("rw, 2 writes", 3, reads::<ShflRwLock<Loom>>(1, 2, Latch::share));
 }
 
-/// The shared-exclusive latch behind the sorted queue, its threads in two groups.
+/// The shared-exclusive latch with the sorted queue, and threads in two groups.
 #[test]
 fn loom_lw_of_two_groups() {
     type L = LwLatch<FetchAdd, Loom>;
@@ -319,13 +319,13 @@ fn loom_rw_downgrade() {
         // SAFETY: the latch is held.
         unsafe { guarded.latch.downgrade() };
         guarded.read();
-        // The reader comes in beside us.
+        // The reader gets in while this share is held.
         reader.join().unwrap();
         guarded.latch.unshare();
     });
 }
 
-/// Two readers that slept behind a writer hold their shares until both are in.
+/// Two readers that slept behind a writer keep their shares until both are in.
 #[test]
 fn loom_rw_readers_meet() {
     explore("rw, readers meet", 2, || {
@@ -353,6 +353,6 @@ fn loom_rw_readers_meet() {
 }
 
 #[test]
-fn loom_objects_to_a_broken_latch() {
+fn loom_detects_a_broken_latch() {
     assert!(objects(2, counts::<Broken>(2, |l| (l.lock(), true).1, Latch::unlock)));
 }

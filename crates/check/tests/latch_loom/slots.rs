@@ -1,4 +1,4 @@
-//! Waiter slots of several processes: what a dead one had is given to one thread.
+//! Waiter slots of several processes: a slot of a dead process is given to one thread.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -14,8 +14,8 @@ fn slots(process: u64) -> Slots<'static, Loom> {
     Loom::slots(core::ptr::null()).in_the_name_of(process)
 }
 
-/// An orphan of a dead process is in a queue. A thread of one process removes it and discards it,
-/// one of another takes back what the dead had, and both need a slot then.
+/// An orphaned slot of a dead process is in a queue. A thread of one process removes and discards
+/// it, a thread of another reclaims slots of the dead process, and both need a slot then.
 fn discarded() {
     let number = thread::spawn(|| slots(DEAD).mine()).join().unwrap();
     slots(DEAD).at(number).status.store(ORPHANED, Relaxed);
@@ -28,11 +28,11 @@ fn discarded() {
         slots(3).reclaim(|owner| owner == DEAD);
         slots(3).mine()
     });
-    assert_ne!(removes.join().unwrap(), reclaims.join().unwrap(), "it is given twice");
+    assert_ne!(removes.join().unwrap(), reclaims.join().unwrap(), "the slot was given twice");
     assert_eq!(slots(2).taken(), 2);
 }
 
 #[test]
-fn loom_an_orphan_of_the_dead_is_given_once() {
+fn loom_an_orphaned_slot_is_given_once() {
     explore("orphan", 3, discarded);
 }

@@ -1,4 +1,4 @@
-//! A lock that is let go is free until the waiter that was called has come for it.
+//! A released lock is free until the waiter that was called has taken it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -28,7 +28,7 @@ fn asks(owner: &Owner<'_>, mode: latchwork_lockmgr::Mode) -> Step {
 
 const LONG: Duration = Duration::from_secs(3600);
 
-/// A waker that says when it is called.
+/// A waker that sends a message when it is called.
 struct Says(Sender<()>);
 
 impl Wake for Says {
@@ -43,7 +43,7 @@ fn says() -> (Waker, Receiver<()>) {
 }
 
 #[test]
-fn a_request_goes_before_one_that_is_called_and_never_without_the_option() {
+fn a_request_passes_a_called_waiter_only_with_the_option() {
     for (barge_for, passes) in [(Duration::ZERO, false), (LONG, true)] {
         let manager = manager(barge_for);
         let session = manager.session().unwrap();
@@ -53,10 +53,10 @@ fn a_request_goes_before_one_that_is_called_and_never_without_the_option() {
         one.release_all().unwrap();
         assert_eq!(asks(&three, X) == Step::Granted, passes);
         if passes {
-            assert_eq!(two.poll(), Ok(None), "it came, and was too late");
-            assert_eq!(asks(&one, X), Step::Waiting, "behind two, which waits again");
+            assert_eq!(two.poll(), Ok(None), "the waiter came too late and waits again");
+            assert_eq!(asks(&one, X), Step::Waiting, "the request must queue behind the waiter");
             three.release_all().unwrap();
-            assert_eq!(one.poll(), Ok(None), "nobody called it");
+            assert_eq!(one.poll(), Ok(None), "the waiter was called too early");
         }
         assert_eq!(two.poll(), Ok(Some(Ok(()))));
         assert_eq!(session.totals().unwrap().waiting, 1);
@@ -76,7 +76,7 @@ fn readers_are_granted_the_lock_at_once() {
 }
 
 #[test]
-fn an_owner_that_was_aborted_passes_nobody_and_readers_do_not_either() {
+fn aborted_owners_and_readers_pass_no_called_waiter() {
     let manager = manager(LONG);
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -86,12 +86,12 @@ fn an_owner_that_was_aborted_passes_nobody_and_readers_do_not_either() {
     assert_eq!(asks(&one, X), Step::Waiting);
     assert_eq!(two.poll(), Ok(Some(Ok(()))));
     two.release_all().unwrap();
-    assert_eq!(asks(&three, S), Step::Waiting, "behind one, which is called");
+    assert_eq!(asks(&three, S), Step::Waiting, "the request must queue behind the called waiter");
     assert_eq!(one.poll(), Ok(Some(Ok(()))));
 }
 
 #[test]
-fn one_that_has_waited_long_is_granted_the_lock() {
+fn a_waiter_that_has_waited_long_is_granted_the_lock() {
     let manager = manager(Duration::from_nanos(1));
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -105,7 +105,7 @@ fn one_that_has_waited_long_is_granted_the_lock() {
 }
 
 #[test]
-fn one_that_is_called_may_give_up_and_the_next_is_called() {
+fn the_next_waiter_is_called_after_a_called_one_gives_up() {
     let manager = manager(LONG);
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
@@ -117,12 +117,12 @@ fn one_that_is_called_may_give_up_and_the_next_is_called() {
 }
 
 #[test]
-fn a_future_that_is_called_is_woken() {
+fn a_called_future_is_woken() {
     let manager = manager(LONG);
     let session = manager.session().unwrap();
     let [one, two, three] = [(); 3].map(|()| session.owner().unwrap());
     let (waker, woken) = says();
-    // The task looks by itself after an hour: see `detect_after`.
+    // Without a call the task would poll after an hour: see `detect_after`.
     let comes = || woken.recv_timeout(Duration::from_secs(60)).expect("the waker is called");
     one.lock(NAME, X).unwrap();
     let mut future = Box::pin(two.lock_async(NAME, X));
@@ -131,14 +131,14 @@ fn a_future_that_is_called_is_woken() {
     one.release_all().unwrap();
     comes();
     assert_eq!(asks(&three, X), Step::Granted);
-    assert!(poll().is_pending(), "it came, and was too late");
+    assert!(poll().is_pending(), "the task came too late and waits again");
     three.release_all().unwrap();
     comes();
     assert_eq!(poll(), Poll::Ready(Ok(())));
 }
 
 #[test]
-fn all_threads_come_to_their_turn() {
+fn all_threads_get_the_lock() {
     for barge_for in [Duration::from_micros(50), LONG] {
         let manager = manager(barge_for);
         let count = AtomicU64::new(0);
@@ -149,7 +149,7 @@ fn all_threads_come_to_their_turn() {
                     for _ in 0..2000 {
                         let owner = session.owner().unwrap();
                         owner.lock(NAME, X).unwrap();
-                        // Not atomically: the lock has to keep others out.
+                        // Not an atomic increment: the lock must exclude other threads.
                         count.store(count.load(Relaxed) + 1, Relaxed);
                         owner.release_all().unwrap();
                     }

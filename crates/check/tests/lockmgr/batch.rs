@@ -9,7 +9,7 @@ fn get(name: &[u8], mode: Mode) -> BatchOp<'_> {
 }
 
 #[test]
-fn coupling_holds_one_and_frees_the_one_before() {
+fn lock_coupling_holds_one_lock_and_releases_the_previous() {
     let manager = latchwork_check::early::private(berkeley::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());

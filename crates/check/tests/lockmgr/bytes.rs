@@ -1,5 +1,5 @@
-//! Damaged bytes under a lock manager: whatever they are, no call panics, hangs or leaves the
-//! memory. (The longer form is `fuzz/fuzz_targets/lockmgr_region.rs`.)
+//! Damaged bytes under a lock manager: no call panics, hangs or accesses memory out of bounds.
+//! (The longer form is `fuzz/fuzz_targets/lockmgr_region.rs`.)
 
 use latchwork_check::random::Random;
 use latchwork_lockmgr::{Manager, View, granular};
@@ -11,13 +11,13 @@ use latchwork_check::bytes::{Used, image, use_it};
 
 const BLOCK: usize = 1 << 16;
 
-/// The aligned words of the heap that are not zero: where there is something to damage.
+/// The aligned nonzero words of the heap, which can be damaged.
 fn places(image: &[u8]) -> Vec<usize> {
     (BLOCK..image.len()).step_by(4).filter(|at| image[*at..*at + 4] != [0; 4]).collect()
 }
 
 #[test]
-fn the_image_is_good_to_begin_with() {
+fn the_undamaged_image_is_sound() {
     let whole = image();
     assert_eq!(use_it(&whole), Ok(Used::Whole));
     let region = Region::<Native>::from_image(&whole).unwrap();
@@ -27,7 +27,7 @@ fn the_image_is_good_to_begin_with() {
     assert!(before.rows.iter().filter(|row| row.held.is_some()).count() > 30);
     let manager = Manager::new(region, granular::modes(), latchwork_check::early::early()).unwrap();
     let session = manager.session().unwrap();
-    assert_eq!(session.sweep(), Ok(2), "its two threads are dead");
+    assert_eq!(session.sweep(), Ok(2), "the image has two dead threads");
     let totals = session.totals().unwrap();
     assert_eq!((totals.requests, totals.weak, totals.owners), (0, 0, 0));
     assert!(manager.region().audit().unwrap().is_sound());
@@ -44,13 +44,13 @@ fn damage_is_survived() {
         let mut bytes = whole.clone();
         for _ in 0..=dice.roll(6) {
             let at = match dice.roll(8) {
-                // The header, its roots among it; the slots of processes and threads.
+                // The header with its roots; the slots of processes and threads.
                 0 => 1024 + dice.roll(200) * 4,
                 1 => 12_288 + dice.roll(2048) * 4,
                 _ => places[dice.roll(places.len())],
             };
             match dice.roll(5) {
-                // A link that leads elsewhere: cycles, cells in two lists.
+                // A link to another place: cycles, and cells in two lists.
                 0 | 1 => {
                     let from = places[dice.roll(places.len())];
                     bytes.copy_within(from..from + 4, at);
@@ -66,6 +66,6 @@ fn damage_is_survived() {
             Err(_) => refused += 1,
         }
     }
-    println!("{used} used, {seen} only looked at, {refused} refused");
-    assert!(used > rounds / 4 && refused > rounds / 50, "the dice are loaded");
+    println!("{used} used, {seen} only read, {refused} refused");
+    assert!(used > rounds / 4 && refused > rounds / 50, "too few images of one kind");
 }

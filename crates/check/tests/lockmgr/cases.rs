@@ -1,4 +1,4 @@
-//! Cases that other lock managers are tested with, or got wrong, and that no other test here has.
+//! Cases from the tests and bug reports of other lock managers that no other test here covers.
 //! `docs/cases.md` lists all of them.
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use latchwork_lockmgr::{
 use latchwork_machine::{Native, Shared};
 use latchwork_region::Region;
 
-/// Processes that may be there at once; fewer than are killed.
+/// Process slots; fewer than the processes that are killed.
 const PROCESSES: u32 = 80;
 
 fn open(path: &Path) -> Manager<Shared> {
@@ -39,7 +39,7 @@ fn number(at: u64) -> [u8; 8] {
     at.to_le_bytes()
 }
 
-/// What a child does, by the name of its part.
+/// The child process; `LOCKMGR_PART` says what it does.
 #[test]
 fn child() {
     let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
@@ -50,7 +50,7 @@ fn child() {
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
     match part {
-        // Takes many locks, says so by a last one, and waits to be killed.
+        // Takes many locks, then a lock as the signal of completion, and waits to be killed.
         "many" => {
             for at in 0..count {
                 owner.lock(&number(at), if at % 2 == 0 { X } else { S }).unwrap();
@@ -60,12 +60,12 @@ fn child() {
                 std::thread::park();
             }
         }
-        // Blocks until another process lets go.
+        // Blocks until another process unlocks.
         "block" => {
             owner.lock(b"x", X).unwrap();
             owner.lock(b"theirs", X).unwrap();
         }
-        // Opens, locks, sweeps and goes, again and again.
+        // Opens, locks, sweeps and closes, repeatedly.
         "crowd" => {
             drop(owner);
             drop(session);
@@ -88,7 +88,7 @@ fn start(path: &Path, part: &str) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Until an object is held.
+/// Waits until an object is held.
 fn held(manager: &Manager<Shared>, name: &[u8]) {
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -98,9 +98,9 @@ fn held(manager: &Manager<Shared>, name: &[u8]) {
     }
 }
 
-/// Berkeley DB's lock001, each mode by itself, many at once, ten times; and lock_id_free.
+/// Berkeley DB's lock001: each mode alone, many at once, ten times; and lock_id_free.
 #[test]
-fn each_mode_is_taken_given_back_and_counted() {
+fn each_mode_is_locked_released_and_counted() {
     let manager = latchwork_check::early::private(berkeley::modes()).unwrap();
     let session = manager.session().unwrap();
     let modes: Vec<_> = berkeley::modes().each().collect();
@@ -123,13 +123,13 @@ fn each_mode_is_taken_given_back_and_counted() {
     b.try_lock(b"x", berkeley::WRITE).unwrap();
     let id = a.id();
     drop((a, b));
-    assert_eq!(session.kill(id), Err(Error::NoOwner(id)), "its name is free");
+    assert_eq!(session.kill(id), Err(Error::NoOwner(id)), "the dropped owner's id is still known");
     left::nothing_in(&session);
 }
 
-/// lock002: one process waits for as long as another holds, both ways.
+/// lock002: one process waits as long as another holds the lock, in both directions.
 #[test]
-fn a_process_waits_for_another_for_as_long_as_it_holds() {
+fn a_process_waits_until_another_releases_the_lock() {
     let path = fresh("blocks");
     let manager = open(&path);
     let session = manager.session().unwrap();
@@ -140,11 +140,11 @@ fn a_process_waits_for_another_for_as_long_as_it_holds() {
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(session.totals().unwrap().waiting, 1, "it went on before it could");
+    assert_eq!(session.totals().unwrap().waiting, 1, "the wait ended before the unlock");
     owner.lock(b"theirs", X).unwrap();
     owner.unlock(b"x").unwrap();
     held(&manager, b"x");
-    // And the reverse: here one waits until the other process has ended.
+    // The reverse: this process waits until the other has ended.
     let took = std::thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             let (session, began) = (manager.session().unwrap(), Instant::now());
@@ -165,7 +165,7 @@ fn a_process_waits_for_another_for_as_long_as_it_holds() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// lock004 and dead007: names of owners wrap around, and nothing else changes.
+/// lock004 and dead007: ids of owners wrap around without any other effect.
 #[test]
 fn names_of_owners_wrap_around() {
     let options = latchwork_region::Options { limit: 8 << 20, ..Default::default() };
@@ -177,8 +177,8 @@ fn names_of_owners_wrap_around() {
     drop(session.owner_with(&labelled).unwrap());
     drop((session, manager.region().clone()));
     let mut image = image(manager.region());
-    // 68 bytes before its label there is its generation, which is 1 by now; that of the next slot
-    // is 128 bytes behind it.
+    // An owner's generation, 1 at this point, is 68 bytes before its label; that of the next slot
+    // is 128 bytes further on.
     let found = image.windows(label.len()).position(|bytes| bytes == label.as_bytes()).unwrap();
     for at in (found - 68..).step_by(128).take(4) {
         assert!(image[at] <= 1);
@@ -197,7 +197,7 @@ fn names_of_owners_wrap_around() {
         b.lock(b"y", X).unwrap();
         assert_eq!(a.request(b"y", X, Wait::Detect), Ok(Step::Waiting));
         let end = b.lock(b"x", X);
-        // Who holds less is spared, the other one fails: one of them does.
+        // One of the two is the deadlock's victim.
         let other = a.poll().unwrap();
         assert!(end.is_err() != matches!(other, Some(Err(_))), "round {round}: {end:?} {other:?}");
         drop((a, b));
@@ -210,7 +210,8 @@ fn names_of_owners_wrap_around() {
     assert!(numbers.iter().any(|name| name.ends_with(&u32::MAX.to_string())), "{numbers:?}");
 }
 
-/// A robust mutex list ends at 2,048: here 10,000 are held at the death, and all are given back.
+/// A robust mutex list ends at 2,048 entries. Here 10,000 locks are held at a death; all are
+/// released.
 #[test]
 fn ten_thousand_locks_held_at_death() {
     let path = fresh("many");
@@ -223,7 +224,7 @@ fn ten_thousand_locks_held_at_death() {
     peer.wait().unwrap();
     let session = manager.session().unwrap();
     let began = Instant::now();
-    // Nobody sweeps: who wants one of them finds the corpse.
+    // No explicit sweep: the request for one of the locks finds the killed process.
     let owner = session.owner().unwrap();
     owner.lock(&number(9_999), X).unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
@@ -235,9 +236,9 @@ fn ten_thousand_locks_held_at_death() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// Slots of the dead are had again: more are killed than there are slots, and none is in the way.
+/// Slots of dead processes are reused: more processes are killed than there are slots.
 #[test]
-fn more_are_killed_than_there_are_slots() {
+fn more_processes_are_killed_than_there_are_slots() {
     let path = fresh("slots");
     let manager = open(&path);
     for round in 0..PROCESSES / 2 {
@@ -255,10 +256,10 @@ fn more_are_killed_than_there_are_slots() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A clean-up that hurts the living: 64 processes make, open, use, sweep and leave one region at
-/// once, and a third of them are killed meanwhile. Nobody else fails.
+/// Clean-up concurrent with living processes: 64 processes create, open, use, sweep and close one
+/// region at once. A third of them are killed; all others succeed.
 #[test]
-fn clean_up_hurts_nobody() {
+fn cleanup_affects_no_living_process() {
     let path = fresh("crowd");
     let mut peers: Vec<_> = (0..64).map(|_| start(&path, "crowd 200")).collect();
     for peer in peers.iter_mut().step_by(3) {
@@ -271,15 +272,15 @@ fn clean_up_hurts_nobody() {
         killed += u32::from(ended.code().is_none());
         assert!(ended.success() || at % 3 == 0 && ended.code().is_none(), "{at} failed: {ended}");
     }
-    println!("{killed} of 64 were killed in the middle");
+    println!("{killed} of 64 were killed before they had finished");
     let manager = open(&path);
     manager.session().unwrap().sweep().unwrap();
     left::nothing(&manager);
     let _ = std::fs::remove_file(&path);
 }
 
-/// The region is full: a typed error, nothing leaks, and what was held can be given back; over and
-/// over. (PostgreSQL: "out of shared memory"; Berkeley DB: BDB2055.)
+/// A full region: calls return a typed error, nothing leaks, and held locks can be released, time
+/// after time. (PostgreSQL: "out of shared memory"; Berkeley DB: BDB2055.)
 #[test]
 fn a_full_region_is_an_error_and_empties_again() {
     let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
@@ -298,7 +299,7 @@ fn a_full_region_is_an_error_and_empties_again() {
             }
         };
         assert_eq!(end, full);
-        // What needs a cell fails likewise; what does not goes on.
+        // Calls that need a cell fail in the same way; other calls succeed.
         let all = KeyRange::all();
         assert_eq!(other.lock_range(b"keys", all, RangeKind::Gap, Wait::Never), Err(full.clone()));
         assert_eq!(other.try_lock(b"one more", X), Err(full.clone()));
@@ -311,20 +312,23 @@ fn a_full_region_is_an_error_and_empties_again() {
         drop((owner, other));
         left::nothing_in(&session);
     }
-    // Each partition keeps its chains; when all have some, it is as much every time. One may come
-    // to need its chains, or more of them, as late as here: hashes are others in each run.
-    assert!(most[29] + 3 > most[20] && most[29] > 9_000, "it holds less and less: {most:?}");
+    // Each partition keeps its chains, so the number is stable once all have some. Hashes differ
+    // in each run, so a partition may need its first chain as late as this.
+    assert!(
+        most[29] + 3 > most[20] && most[29] > 9_000,
+        "the region holds less over time: {most:?}"
+    );
 }
 
-/// Takes locks until there is no room for one more, and returns how many.
+/// Takes locks until the region is full, and returns how many.
 fn fill(owner: &Owner<'_>, from: u64) -> u64 {
     (0..).find(|at| owner.try_lock(&number(from + at), X).is_err()).unwrap()
 }
 
-/// Weak locks are in their owners' memory. Who wants a strong one moves them to the table first; if
-/// there is no room for them it is refused, and they hold as before.
+/// Weak locks are kept in their owners' memory. A strong request moves them to the table first; if
+/// there is no room for them, the request fails and they stay held.
 #[test]
-fn weak_locks_hold_where_there_is_no_room() {
+fn weak_locks_stay_held_in_a_full_region() {
     let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
     let region = Region::<Native>::private(&options).unwrap();
     let manager = Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap();
@@ -338,7 +342,7 @@ fn weak_locks_hold_where_there_is_no_room() {
             holder.lock(&name, S).unwrap();
         }
         let taken = fill(filler, round << 40);
-        // Room for some of what it takes, but not for all.
+        // Room for some of the locks to move, but not for all.
         for at in 0..round / 4 {
             filler.unlock(&number(round << 40 | at)).unwrap();
         }
@@ -362,10 +366,10 @@ fn weak_locks_hold_where_there_is_no_room() {
     }
 }
 
-/// A pointer that is stale after a wait: many wait for objects that come and go, so that cells are
-/// had again at once, and each finds after its wait what it waited for.
+/// A stale pointer after a wait: threads wait for objects that are freed and created again, so that
+/// cells are reused at once. After its wait each thread holds the name that it requested.
 #[test]
-fn what_was_waited_for_is_what_is_held() {
+fn a_waiter_gets_the_lock_it_requested() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
@@ -376,7 +380,7 @@ fn what_was_waited_for_is_what_is_held() {
                 start.wait();
                 for round in 0..4000 {
                     let owner = session.owner().unwrap();
-                    // Two names at a time, always others, in order: no cycle.
+                    // Two names in ascending order, different in each round: no cycle.
                     let names = [number(round / 2), number((1 << 32) | ((round / 2 + me) % 3))];
                     for name in &names {
                         let wait = Duration::from_micros(200 * (1 + me));
@@ -393,10 +397,10 @@ fn what_was_waited_for_is_what_is_held() {
     left::nothing(&manager);
 }
 
-/// The holders of intent locks are moved to the table by the one who wants more, and come by again,
-/// in any order and number.
+/// A strong request moves the intent locks of many owners to the table; the owners then unlock, in
+/// any order.
 #[test]
-fn very_many_weak_locks_are_moved_and_given_back() {
+fn very_many_weak_locks_are_moved_and_released() {
     use latchwork_lockmgr::granular::{self, IX};
 
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -408,7 +412,7 @@ fn very_many_weak_locks_are_moved_and_given_back() {
     }
     assert_eq!(session.stats().weak, 4000);
     let writer = session.owner().unwrap();
-    // Who has no time left looks at some of them, and leaves them as they were.
+    // A request with a timeout of zero looks at some owners and leaves them as they were.
     let now = core::time::Duration::ZERO;
     assert_eq!(writer.lock_timeout(b"table", granular::S, now), Err(Error::TimedOut));
     let weak = |rows: Vec<latchwork_lockmgr::LockInfo>| {
@@ -421,13 +425,13 @@ fn very_many_weak_locks_are_moved_and_given_back() {
     assert_eq!(writer.try_lock(b"leaf 3", granular::X), Err(Error::NotGranted));
     let rows = session.snapshot().unwrap();
     let moved = rows.iter().filter(|row| !row.weak && row.object == b"table").count();
-    assert_eq!(moved, 2000, "each of them once");
+    assert_eq!(moved, 2000, "a lock was moved twice or not at all");
     for owner in owners.iter().step_by(2) {
         owner.unlock(b"table").unwrap();
         owner.release_all().unwrap();
     }
     assert_eq!(writer.try_lock(b"table", granular::S), Err(Error::NotGranted));
-    // One that takes it again has it twice, in the table.
+    // A second lock by the same owner is counted in the table.
     owners[1].lock(b"table", IX).unwrap();
     assert_eq!(owners[1].holds(b"table"), Ok(Some((IX, 2))));
     drop(owners);
@@ -437,10 +441,10 @@ fn very_many_weak_locks_are_moved_and_given_back() {
     assert_eq!(session.totals().unwrap().requests, 0);
 }
 
-/// By default a weak lock is in its owner's memory only where many were taken, and a strong one of
-/// a new name finds nothing to look for.
+/// By default a weak lock is kept in its owner's memory only for names that were locked often, so
+/// that a strong request for a new name has no owners to search.
 #[test]
-fn names_come_to_their_owners_memory_when_many_ask() {
+fn often_locked_names_move_to_their_owners_memory() {
     use latchwork_lockmgr::granular::{self, IX, X};
 
     let manager = Manager::private(granular::modes()).unwrap();
@@ -452,7 +456,7 @@ fn names_come_to_their_owners_memory_when_many_ask() {
     }
     assert_eq!(session.stats().weak, 0);
     owner.lock(b"table", IX).unwrap();
-    assert_eq!(session.stats().weak, 1, "as often as that, and it is");
+    assert_eq!(session.stats().weak, 1, "the name was locked often enough");
     let other = session.owner().unwrap();
     other.lock(b"row", X).unwrap();
     assert_eq!(other.try_lock(b"table", X), Err(Error::NotGranted));

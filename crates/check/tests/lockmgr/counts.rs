@@ -1,4 +1,4 @@
-//! Counts are exact, or an error: of conversions that wait, of locks handed on, of tasks forgotten.
+//! Counts are exact or an error: of waiting conversions, of locks passed on, of forgotten tasks.
 
 use core::future::Future;
 use core::task::{Context, Waker};
@@ -18,7 +18,7 @@ fn take(owner: &Owner<'_>, times: u32) {
 }
 
 #[test]
-fn a_lock_is_handed_on_with_its_whole_count() {
+fn a_traded_lock_keeps_its_count() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
@@ -27,7 +27,7 @@ fn a_lock_is_handed_on_with_its_whole_count() {
     a.trade(b"x", &b).unwrap();
     assert_eq!(a.holds(b"x"), Ok(None));
     assert_eq!(b.holds(b"x"), Ok(Some((S, 131_070))));
-    // No more of its own, but a child's.
+    // It cannot lock more itself, but it can inherit a child's lock.
     assert_eq!(b.lock(b"x", S), Err(Error::Count));
     let child = b.child().unwrap();
     take(&child, 65_535);
@@ -46,7 +46,7 @@ fn a_lock_is_handed_on_with_its_whole_count() {
     left::nothing_in(&session);
 }
 
-/// So many conversions on one name that 16 bits do not count them.
+/// More conversions on one name than 16 bits can count, if `count` is large enough.
 fn conversions(count: usize) {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
@@ -59,7 +59,7 @@ fn conversions(count: usize) {
     }
     holder.release_all().unwrap();
     for owner in &owners {
-        assert_eq!(owner.poll(), Ok(Some(Ok(()))), "a conversion was forgotten");
+        assert_eq!(owner.poll(), Ok(Some(Ok(()))), "a conversion was lost");
     }
     drop((holder, owners));
     left::nothing_in(&session);
@@ -76,7 +76,7 @@ fn more_conversions_of_one_name_than_16_bits_count() {
     conversions(65_536);
 }
 
-/// What this process has: threads that call wakers, and address space.
+/// The threads that call wakers in this process, and its address space in bytes.
 fn wakers_and_bytes() -> (usize, u64) {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(Result::unwrap);
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
@@ -85,8 +85,8 @@ fn wakers_and_bytes() -> (usize, u64) {
     (wakers, pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096)
 }
 
-/// Futures that wait are forgotten, with their owners or without: the threads that would wake them
-/// end, and with the managers goes their memory.
+/// Waiting futures are forgotten, with or without their owners: the threads that would wake them
+/// end, and the managers' memory is unmapped.
 #[test]
 fn forgotten_futures_hold_neither_threads_nor_memory() {
     const EACH: u64 = 1 << 36;
@@ -108,7 +108,7 @@ fn forgotten_futures_hold_neither_threads_nor_memory() {
             }
         }
     }
-    // No bound on the time: it ends when they have ended.
+    // No timeout: the loop ends when the threads have ended.
     while wakers_and_bytes().0 != 0 || wakers_and_bytes().1 > before + EACH {
         std::thread::sleep(core::time::Duration::from_millis(5));
     }

@@ -1,5 +1,5 @@
-//! Rings of waiters: that each is broken by one victim, the right one, and that nobody else is
-//! hurt.
+//! Cycles of waiting owners: each is broken by one victim, which the policy determines, and no
+//! other owner is affected.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -20,7 +20,7 @@ fn name(number: usize) -> Vec<u8> {
     format!("object {number}").into_bytes()
 }
 
-/// Each of `n` owners holds its own object and asks for the next one's. Returns who failed.
+/// Each of `n` owners holds its own object and requests the next one's. Returns the refused owners.
 fn cycle(n: usize, policy: Policy, priority: impl Fn(usize) -> u32 + Sync) -> Vec<usize> {
     let manager = manager(policy);
     let barrier = Barrier::new(n);
@@ -31,14 +31,14 @@ fn cycle(n: usize, policy: Policy, priority: impl Fn(usize) -> u32 + Sync) -> Ve
                 let (manager, barrier, priority) = (&manager, &barrier, &priority);
                 scope.spawn(move || {
                     let session = manager.session().unwrap();
-                    // Ages by number, so that it is known who is the oldest.
+                    // Ages by number, so that the oldest is known.
                     let options = OwnerOptions {
                         priority: priority(me),
                         age: Some(me as u64 + 1),
                         ..OwnerOptions::default()
                     };
                     let owner = session.owner_with(&options).unwrap();
-                    // For policies that count: owner `me` holds more than those before it.
+                    // For policies that count locks: each owner holds more than those before it.
                     for extra in 0..me {
                         owner.lock(format!("extra {me} {extra}").as_bytes(), X).unwrap();
                     }
@@ -77,7 +77,7 @@ fn a_cycle_has_one_victim() {
 }
 
 #[test]
-fn policies_choose_whom_they_say() {
+fn policies_choose_the_documented_victim() {
     let n = 4;
     let expected = [
         (Policy::Oldest, 0),
@@ -93,15 +93,15 @@ fn policies_choose_whom_they_say() {
 }
 
 #[test]
-fn the_lowest_priority_goes_first() {
+fn the_lowest_priority_is_the_victim() {
     assert_eq!(cycle(4, Policy::Oldest, |me| if me == 2 { 1 } else { 100 }), [2]);
     // The oldest has a high priority, so the second oldest is chosen.
     assert_eq!(cycle(4, Policy::Oldest, |me| if me == 0 { 200 } else { 100 }), [1]);
 }
 
 #[test]
-fn a_clump_leaves_one() {
-    // All read one object, then all want to write it.
+fn of_clashing_upgrades_one_succeeds() {
+    // All read one object, then all request to write it.
     for n in [2, 4, 10] {
         let manager = manager(Policy::Default);
         let barrier = Barrier::new(n);
@@ -146,7 +146,7 @@ fn a_long_chain_is_no_deadlock() {
     }
     assert_eq!(session.detect().unwrap(), 0);
     assert!(owners.iter().skip(1).all(|owner| owner.poll().unwrap().is_none()));
-    // And with the cycle closed there is one, of all of them.
+    // With the cycle closed there is one deadlock, of all owners.
     assert_eq!(owners[0].request(&name(n - 1), X, Wait::Detect).unwrap(), Step::Waiting);
     assert_eq!(session.detect().unwrap(), 1);
     let failed: Vec<_> =
@@ -156,7 +156,7 @@ fn a_long_chain_is_no_deadlock() {
 
 #[test]
 fn the_victim_is_in_the_cycle() {
-    // Two wait for the cycle from outside, one of them the oldest and one the youngest.
+    // Two owners outside the cycle wait for it: the oldest and the youngest.
     let manager = manager(Policy::Oldest);
     let session = manager.session().unwrap();
     let owner =
@@ -172,7 +172,7 @@ fn the_victim_is_in_the_cycle() {
     assert_eq!(session.detect(), Ok(1));
     assert!(matches!(a.poll(), Ok(Some(Err(Error::Deadlock(_))))));
     a.release_all().unwrap();
-    // The owner whose cycle that was comes first; then those outside, in their turn.
+    // The owner in the cycle is granted first, then the owners outside it in queue order.
     assert_eq!(b.poll(), Ok(Some(Ok(()))));
     assert_eq!((oldest.poll(), youngest.poll()), (Ok(None), Ok(None)));
     b.release_all().unwrap();
@@ -180,8 +180,9 @@ fn the_victim_is_in_the_cycle() {
 }
 
 #[test]
-fn a_soft_edge_is_moved_and_nobody_dies() {
-    // C stands behind W, who waits for R; R waits for C's lock. C's wish goes with R's hold.
+fn a_deadlock_with_a_soft_edge_is_solved_by_reordering() {
+    // C waits behind W's request, W for R, and R for C's lock. C's request is compatible with R's
+    // lock.
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let manager = Manager::new(region, granular::modes(), latchwork_check::early::early()).unwrap();
     let session = manager.session().unwrap();
@@ -231,13 +232,13 @@ fn the_older_wound_and_the_younger_wait() {
 }
 
 #[test]
-fn time_runs_out_and_nothing_stays() {
+fn a_timeout_leaves_no_request() {
     let manager = manager(Policy::Default);
     let session = manager.session().unwrap();
     let (a, b, c) = (session.owner().unwrap(), session.owner().unwrap(), session.owner().unwrap());
     a.lock(b"x", S).unwrap();
     assert_eq!(b.lock_timeout(b"x", X, Duration::from_millis(5)), Err(Error::TimedOut));
-    // B's wish is gone: a reader goes by.
+    // B's request was removed, so a reader is granted.
     c.try_lock(b"x", S).unwrap();
     assert_eq!(b.held(), Ok(0));
     assert_eq!(a.lock_timeout(b"x", X, Duration::from_millis(5)), Err(Error::TimedOut));
@@ -245,7 +246,7 @@ fn time_runs_out_and_nothing_stays() {
 }
 
 #[test]
-fn a_killed_owner_fails_where_it_waits() {
+fn a_killed_owners_wait_fails() {
     let manager = manager(Policy::Default);
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
@@ -273,7 +274,7 @@ fn a_cycle_among_very_many_waiters_is_found() {
         let mode = if at % 2 == 0 { X } else { S };
         assert_eq!(waiter.request(b"hot", mode, Wait::Detect), Ok(Step::Waiting));
     }
-    assert_eq!(session.detect(), Ok(0), "all wait for one who runs");
+    assert_eq!(session.detect(), Ok(0), "all wait for an owner that runs");
     assert_eq!(holder.request(&name(1500), S, Wait::Detect), Ok(Step::Waiting));
     assert_eq!(session.detect(), Ok(1));
     let refused = waiters.iter().filter(|waiter| waiter.poll().unwrap().is_some()).count();
@@ -283,7 +284,7 @@ fn a_cycle_among_very_many_waiters_is_found() {
 }
 
 #[test]
-fn of_those_who_convert_beside_each_other_one_is_left() {
+fn of_many_clashing_conversions_one_succeeds() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let calm =
         Options { detect_after: Duration::from_secs(3600), ..latchwork_check::early::early() };
@@ -296,10 +297,10 @@ fn of_those_who_convert_beside_each_other_one_is_left() {
     for owner in &owners {
         assert_eq!(owner.request(b"hot", X, Wait::Detect), Ok(Step::Waiting));
     }
-    // Each waits for all others: a victim keeps its S until it lets go.
+    // Each waits for all others: a victim keeps its S until it releases it.
     let mut left = owners;
     while left.len() > 1 {
-        assert_eq!(session.detect(), Ok(left.len() - 1), "all but one are victims");
+        assert_eq!(session.detect(), Ok(left.len() - 1), "all but one must be victims");
         left.retain(|owner| match owner.poll().unwrap() {
             Some(end) => {
                 assert!(end.is_err());
@@ -312,9 +313,9 @@ fn of_those_who_convert_beside_each_other_one_is_left() {
     assert_eq!(left[0].finish(None), Ok(()));
 }
 
-/// Two names that are locked in either order: the owner that waited for the victim goes on, though
-/// another asked for the same name before it. That one would have the name while the first holds
-/// what it asks for next, and be the next victim.
+/// Two names that are locked in either order. The owner that waited for the victim is granted
+/// first, although another requested the same name earlier: granted first, that owner would hold
+/// the name while the first one holds its next name, and would be the next victim.
 #[test]
 fn the_owner_that_waited_for_the_victim_is_next() {
     let manager = manager(Policy::Default);
@@ -331,20 +332,20 @@ fn the_owner_that_waited_for_the_victim_is_next() {
     assert_eq!(session.detect(), Ok(1));
     assert!(matches!(young.poll(), Ok(Some(Err(Error::Deadlock(_))))));
     young.release_all_in_turn().unwrap();
-    assert_eq!(old.poll(), Ok(Some(Ok(()))), "it stands behind another");
+    assert_eq!(old.poll(), Ok(Some(Ok(()))), "it queues behind another owner");
     assert_eq!(early.poll(), Ok(None));
     old.release_all().unwrap();
     assert_eq!(early.poll(), Ok(Some(Ok(()))));
-    // The queue is as it was: the next ones come in their order.
+    // The queue's order is unchanged for later requests.
     assert_eq!(young.request(&name(1), X, Wait::Detect), Ok(Step::Waiting));
     early.release_all().unwrap();
     assert_eq!(young.poll(), Ok(Some(Ok(()))));
 }
 
-/// An owner that begins to wait for one that waits looks for a deadlock at once, and not after a
-/// nap.
+/// An owner that begins to wait for a waiting owner looks for a deadlock at once, without sleeping
+/// first.
 #[test]
-fn a_deadlock_of_two_is_found_as_it_is_closed() {
+fn a_deadlock_of_two_is_found_at_once() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let hour = Duration::from_secs(3600);
     let options = Options { detect_after: hour, ..latchwork_check::early::early() };

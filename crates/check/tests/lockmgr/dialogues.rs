@@ -1,5 +1,5 @@
-//! Dialogues between owners: who must wait, for whom, and what ends each wait. The texts are in
-//! `dialogues`.
+//! Dialogues between owners: which requests wait, for whom, and what ends each wait. The texts are
+//! in `dialogues`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ fn private(modes: &Modes, weak: bool) -> Manager<Native> {
         .unwrap()
 }
 
-/// All dialogues of a text; the first that comes out differently.
+/// Runs all dialogues of a text; returns the first difference.
 fn all<M: ConstMachine>(
     text: &str,
     manager: impl Fn(&Modes) -> Manager<M>,
@@ -40,7 +40,7 @@ fn all<M: ConstMachine>(
 }
 
 #[test]
-fn each_comes_out_as_written() {
+fn each_dialogue_has_the_written_results() {
     let (mut files, mut dialogues, mut failed) = (0, 0, Vec::new());
     for (name, text) in texts() {
         files += 1;
@@ -48,7 +48,7 @@ fn each_comes_out_as_written() {
             Ok(count) => dialogues += count,
             Err(error) => failed.push(format!("{name}: {error}")),
         }
-        // Whatever is taken in owners' own memory, nobody can tell.
+        // The results do not depend on which locks are kept in the owners' memory.
         if let Err(error) = all(&text, |modes| private(modes, false)) {
             failed.push(format!("{name}, nothing weak: {error}"));
         }
@@ -59,12 +59,12 @@ fn each_comes_out_as_written() {
 }
 
 #[test]
-fn and_so_in_a_file_that_processes_share() {
+fn dialogues_in_a_shared_file_have_the_written_results() {
     let path = std::env::temp_dir().join(format!("latchwork-dialogues-{}", std::process::id()));
     for (name, text) in texts() {
         let end = all(&text, |modes| {
             let region = Region::<Shared>::create(&path, &latchwork_region::Options::default());
-            // It is a file for as long as it is opened.
+            // The file is removed, but stays usable while it is open.
             fs::remove_file(&path).unwrap();
             Manager::new(region.unwrap(), modes.clone(), latchwork_check::early::early()).unwrap()
         });
@@ -72,12 +72,12 @@ fn and_so_in_a_file_that_processes_share() {
     }
 }
 
-/// A text with one outcome changed.
+/// An outcome that differs from the given one.
 fn spoiled(outcome: &str) -> &'static str {
     if outcome.starts_with("waits") || outcome.starts_with("refused") { "granted" } else { "waits" }
 }
 
-/// Every outcome counts: with any of them changed the dialogue fails.
+/// Every outcome is checked: with any of them changed the dialogue fails.
 #[test]
 fn a_wrong_text_fails() {
     let (mut spoilt, mut passed) = (0, Vec::new());
@@ -103,12 +103,12 @@ fn a_wrong_text_fails() {
             }
         }
     }
-    println!("{spoilt} spoilt, {} of them not noticed", passed.len());
+    println!("{spoilt} changed, {} of them not detected", passed.len());
     assert!(passed.is_empty() && spoilt > 200, "{spoilt}, {passed:#?}");
 }
 
 #[test]
-fn what_is_no_text_is_refused() {
+fn invalid_texts_are_refused() {
     for (text, why) in [
         ("owners a\nstep a1 a lock x X\ndialogue\n", "never taken"),
         ("owners a\nstep a1 a lock x X\ndialogue\na1 granted\ndialogue\n", "without a step"),

@@ -1,5 +1,5 @@
-//! What is far from usual: names that collide on purpose, ten thousand waiters, a callback that
-//! panics, deadlines by the wall's clock.
+//! Unusual conditions: names that collide on purpose, ten thousand waiters, a callback that panics,
+//! deadlines by the wall clock.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -19,13 +19,13 @@ fn manager(keep_after: u32) -> Manager {
     Manager::new(region, shared::modes(), options).unwrap()
 }
 
-/// Names of 16 to 48 bytes that have one hash, for who knows the region's secret: where a factor of
-/// the hash's products is zero, the rest does not matter.
+/// Names of 16 to 48 bytes with one hash, made with the region's secret: where a factor of the
+/// hash's product is zero, the other factor does not matter.
 fn colliding(manager: &Manager, count: u64) -> Vec<Vec<u8>> {
     const K1: u64 = 0xe703_7ed1_a0b4_28db;
     let key = ((manager.region().creation() as u64).rotate_left(32) ^ K1).to_le_bytes();
     let name = |at: u64| {
-        // Those of one length collide; most are long.
+        // Names of one length collide; most are long.
         let before = if at.is_multiple_of(8) { Vec::new() } else { at.to_le_bytes().repeat(4) };
         [&before[..], &key[..], &at.to_le_bytes()[..]].concat()
     };
@@ -33,7 +33,7 @@ fn colliding(manager: &Manager, count: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn names_that_collide_are_told_apart() {
+fn colliding_names_are_distinguished() {
     for keep_after in [0, 1, 32] {
         let manager = manager(keep_after);
         let session = manager.session().unwrap();
@@ -43,7 +43,7 @@ fn names_that_collide_are_told_apart() {
             a.lock(name, if at % 3 == 0 { S } else { X }).unwrap();
         }
         let most = session.partition_totals().unwrap().into_iter().map(|one| one.objects).max();
-        assert!(most > Some(900), "they do not collide, so this tests nothing: {most:?}");
+        assert!(most > Some(900), "the names do not collide, so this tests nothing: {most:?}");
         for (at, name) in names.iter().enumerate() {
             let shared = at % 3 == 0;
             let mode = if shared { S } else { X };
@@ -58,7 +58,7 @@ fn names_that_collide_are_told_apart() {
                 assert_eq!(b.try_lock(name, X), Ok(()));
             }
         }
-        // Often, so that they would be kept; in pairs, which meet in each other's entries.
+        // Often, so that they would be reserved; in pairs, which meet in each other's entries.
         b.release_all().unwrap();
         a.release_all().unwrap();
         for round in 0..200 {
@@ -82,20 +82,20 @@ fn ten_thousand_wait_for_one_name() {
     let session = manager.session().unwrap();
     let holder = session.owner().unwrap();
     let waiters: Vec<_> = (0..10_000).map(|_| session.owner().unwrap()).collect();
-    // Readers all at once, then writers in their turn.
+    // Readers are granted all at once, writers one after the other.
     for (mode, at_once) in [(S, true), (X, false)] {
         holder.lock(b"x", X).unwrap();
         for waiter in &waiters {
             assert_eq!(waiter.request(b"x", mode, Wait::Detect), Ok(Step::Waiting));
         }
-        // Every hundredth goes, from the middle of the queue.
+        // Every hundredth waiter cancels, in the middle of the queue.
         for waiter in waiters.iter().step_by(100) {
             assert_eq!(waiter.cancel(), Ok(true));
         }
         holder.unlock(b"x").unwrap();
         let rest = || waiters.iter().enumerate().filter(|(at, _)| at % 100 != 0).map(|one| one.1);
         for (at, waiter) in rest().enumerate() {
-            assert_eq!(waiter.poll(), Ok(Some(Ok(()))), "{at} was not granted in its turn");
+            assert_eq!(waiter.poll(), Ok(Some(Ok(()))), "{at} was not granted in queue order");
             if let (Some(next), false) = (rest().nth(at + 1).filter(|_| at < 50), at_once) {
                 assert_eq!(next.poll(), Ok(None), "{at} was passed");
             }
@@ -118,7 +118,7 @@ fn a_callback_that_panics_is_asked_again() {
     let asked = std::sync::Arc::new(AtomicU32::new(0));
     let count = asked.clone();
     let recovery = Box::new(move |_, _: &[u8]| {
-        assert!(count.fetch_add(1, Relaxed) >= 3, "this callback is wrong");
+        assert!(count.fetch_add(1, Relaxed) >= 3, "the callback panics");
         true
     });
     let manager =
@@ -136,7 +136,7 @@ fn a_callback_that_panics_is_asked_again() {
     core::mem::forget((killed, other));
     let waiter = session.owner().unwrap();
     for round in 1..=3 {
-        // The panic is the caller's, and nothing else is: it goes on, and others do.
+        // The panic reaches the caller and has no other effect.
         let end = catch_unwind(AssertUnwindSafe(|| waiter.lock(b"a", X)));
         assert!(end.is_err(), "round {round}: {end:?}");
         assert_eq!(asked.load(Relaxed), round);
@@ -148,14 +148,14 @@ fn a_callback_that_panics_is_asked_again() {
     for name in [b"a".as_slice(), b"b", b"c", b"all"] {
         waiter.lock(name, X).unwrap();
     }
-    assert!(asked.load(Relaxed) >= 6, "somebody was not asked about");
+    assert!(asked.load(Relaxed) >= 6, "the callback was not asked about an owner");
     drop(waiter);
     left::nothing_in(&session);
 }
 
-/// The wall's clock may be set. A wait until an instant of it is in all else as any other.
+/// The wall clock may be set. A wait until a wall-clock time is otherwise like any other wait.
 #[test]
-fn a_deadline_by_the_walls_clock_stops_no_search() {
+fn a_wall_clock_deadline_does_not_stop_deadlock_detection() {
     let manager = manager(32);
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
@@ -168,7 +168,8 @@ fn a_deadline_by_the_walls_clock_stops_no_search() {
     a.lock(b"a", X).unwrap();
     b.lock(b"b", X).unwrap();
     assert_eq!(a.request(b"b", X, Wait::Detect), Ok(Step::Waiting));
-    // Half a minute, in which it looks for deadlocks; for ever; and a time that has been.
+    // Half a minute, during which deadlocks are detected; a time that never comes; a time in the
+    // past.
     for after in [30_000_000_000, u64::MAX] {
         let end = b.lock_with(b"a", X, wall(after));
         assert!(matches!(end, Err(Error::Deadlock(_))), "{end:?}");

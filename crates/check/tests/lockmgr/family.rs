@@ -6,7 +6,7 @@ use latchwork_lockmgr::{
 };
 
 #[test]
-fn ancestors_stop_nobody_and_others_do() {
+fn only_unrelated_owners_block_a_child() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -29,7 +29,7 @@ fn ancestors_stop_nobody_and_others_do() {
 }
 
 #[test]
-fn a_child_does_not_queue_behind_who_waits_for_its_parent() {
+fn a_child_does_not_queue_behind_waiters_for_its_parent() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -45,7 +45,7 @@ fn a_child_does_not_queue_behind_who_waits_for_its_parent() {
 }
 
 #[test]
-fn what_a_child_inherits_to_its_parent() {
+fn a_parent_inherits_its_childs_locks() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
@@ -61,7 +61,7 @@ fn what_a_child_inherits_to_its_parent() {
     waits.request(b"its own", X, latchwork_lockmgr::Wait::Detect).unwrap();
     assert_eq!(waits.inherit(), Err(Error::Waiting));
     child.inherit().unwrap();
-    // What its parent holds now does not stop the other child any more.
+    // The lock that its parent now holds no longer blocks the other child.
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
     drop((child, waits));
     assert_eq!(parent.holds(b"both"), Ok(Some((SIX, 2))));
@@ -79,7 +79,8 @@ fn what_a_child_inherits_to_its_parent() {
     assert!(manager.region().audit().unwrap().is_sound());
 }
 
-/// Each savepoint has what was held then; an earlier one makes later ones void.
+/// Each savepoint restores what was held then; rolling back to an earlier one makes later ones
+/// void.
 #[test]
 fn savepoints_nest() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -98,10 +99,10 @@ fn savepoints_nest() {
         owner.roll_back_to(second).unwrap();
         assert_eq!((holds(b"a"), holds(b"b")), (Some((SIX, 2)), Some((IS, 1))));
     }
-    assert_eq!(other.lock(b"b", IX), Ok(()), "it is weak again");
+    assert_eq!(other.lock(b"b", IX), Ok(()), "the lock should be weak again");
     other.lock(b"c", S).unwrap();
     other.trade(b"c", &owner).unwrap();
-    // What was given back, or made weaker, stays so.
+    // Released and weakened locks stay so.
     owner.unlock(b"a").unwrap();
     owner.downgrade(b"a", IS).unwrap();
     owner.lock(b"a", S).unwrap();
@@ -116,14 +117,14 @@ fn savepoints_nest() {
     assert_eq!(owner.held(), Ok(0));
 }
 
-/// A parent reads in its own memory, has a savepoint, and inherits a read of the table; a stranger
-/// has the two made one: that is as old as the older.
+/// A parent holds a weak lock in its own memory, sets a savepoint, and inherits one in the table.
+/// Another owner's request joins the two locks; the result is as old as the older one.
 #[test]
-fn what_was_held_before_is_held_though_it_became_one_with_what_was_inherited() {
+fn a_savepoint_keeps_a_lock_that_was_joined_with_an_inherited_one() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, stranger) = (session.owner().unwrap(), session.owner().unwrap());
-    // Closed, so the child's read goes to the table; then it opens again.
+    // The bias is closed, so the child's lock is in the table; then it opens again.
     for mode in [IS, X] {
         stranger.lock(b"a", mode).unwrap();
         stranger.release_all().unwrap();
@@ -136,17 +137,17 @@ fn what_was_held_before_is_held_though_it_became_one_with_what_was_inherited() {
         stranger.unlock(b"a").unwrap();
     }
     parent.lock(b"a", IS).unwrap();
-    assert!(parent.locks().unwrap()[0].weak, "it is not in its own memory");
+    assert!(parent.locks().unwrap()[0].weak, "the lock should be in the parent's own memory");
     let savepoint = parent.savepoint().unwrap();
     child.inherit().unwrap();
     assert_eq!(stranger.try_lock(b"a", X), Err(Error::NotGranted));
-    assert_eq!(parent.holds(b"a"), Ok(Some((IS, 2))), "a look makes them one");
+    assert_eq!(parent.holds(b"a"), Ok(Some((IS, 2))), "the two locks should be one");
     parent.roll_back_to(savepoint).unwrap();
     assert_eq!(parent.holds(b"a"), Ok(Some((IS, 1))));
 }
 
-/// A table that is locked to read, and then to write after a savepoint: when that is undone, the
-/// locks of others on it are in their own memory still.
+/// A table is read, and written after a savepoint. After the rollback, the other owners' locks on
+/// it are still in their own memory.
 #[test]
 fn rolling_back_closes_no_bias() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -175,7 +176,7 @@ fn rolling_back_closes_no_bias() {
 }
 
 #[test]
-fn rolling_back_releases_what_came_after() {
+fn rolling_back_releases_later_locks() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());

@@ -45,9 +45,9 @@ fn many_tasks_of_one_thread_take_turns() {
     nothing_is_left(&manager);
 }
 
-/// As a thread does: a task that begins to wait for an owner that waits looks at once.
+/// Two tasks: a task that begins to wait for a waiting owner detects the deadlock at once.
 #[test]
-fn a_deadlock_of_two_tasks_is_found_as_it_is_closed() {
+fn a_deadlock_of_two_tasks_is_found_at_once() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let hour = Duration::from_secs(3600);
     let options = Options { detect_after: hour, ..latchwork_check::early::early() };
@@ -87,14 +87,14 @@ fn threads_wake_each_others_tasks() {
                     let task: Task<'_> = Box::pin(async move {
                         for _ in 0..50 {
                             let owner = session.owner().unwrap();
-                            // One thread blocks: it is in the same queues.
+                            // One thread blocks in the same queues.
                             if me == 0 {
                                 owner.lock(b"x", X).unwrap();
                             } else {
                                 owner.lock_async(b"x", X).await.unwrap();
                             }
                             let was = core::mem::replace(&mut count.lock().unwrap().1, true);
-                            assert!(!was, "not alone");
+                            assert!(!was, "two owners hold the lock");
                             if me != 0 {
                                 pause().await;
                             }
@@ -113,15 +113,15 @@ fn threads_wake_each_others_tasks() {
 }
 
 #[test]
-fn dropped_at_any_moment_it_leaves_nothing() {
+fn a_future_dropped_at_any_moment_leaves_nothing() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, b, c) = (session.owner().unwrap(), session.owner().unwrap(), session.owner().unwrap());
     a.lock(b"x", S).unwrap();
-    // Before it is polled it asks for nothing.
+    // Dropped before the first poll: it requests nothing.
     drop(b.lock_async(b"x", X));
     assert_eq!((b.held(), session.stats().waits), (Ok(0), 0));
-    // While it waits.
+    // Dropped while it waits.
     let mut future = b.lock_async(b"x", X);
     assert!(poll(&mut future).is_pending());
     assert_eq!(c.try_lock(b"x", S), Err(Error::NotGranted));
@@ -130,27 +130,27 @@ fn dropped_at_any_moment_it_leaves_nothing() {
     drop(future);
     assert_eq!((b.held(), c.try_lock(b"x", S)), (Ok(0), Ok(())));
     c.release_all().unwrap();
-    // Granted, and not yet told.
+    // Dropped after it was granted, before it was polled.
     let mut future = b.lock_async(b"x", X);
     assert!(poll(&mut future).is_pending());
     a.release_all().unwrap();
     assert_eq!(c.try_lock(b"x", S), Err(Error::NotGranted));
     drop(future);
     assert_eq!((b.held(), c.try_lock(b"x", S)), (Ok(0), Ok(())));
-    // The same with a conversion: what was held before is held still, in its old mode.
+    // The same for a conversion: the lock stays held in its old mode.
     b.lock(b"x", S).unwrap();
     let mut future = b.lock_async(b"x", X);
     assert!(poll(&mut future).is_pending());
     c.release_all().unwrap();
     drop(future);
     assert_eq!((b.holds(b"x"), c.try_lock(b"x", S)), (Ok(Some((S, 1))), Ok(())));
-    // Refused, and not yet told.
+    // Dropped after it was refused, before it was polled.
     let mut future = b.lock_async(b"x", X);
     assert!(poll(&mut future).is_pending());
     session.kill(b.id()).unwrap();
     drop(future);
     assert_eq!(b.holds(b"x"), Ok(Some((S, 1))));
-    // And after its end it is kept.
+    // Dropped after completion: the lock stays held.
     let mut future = c.lock_async(b"z", X);
     assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
     drop(future);
@@ -215,7 +215,7 @@ fn futures_end_as_other_waits_do() {
         assert_eq!(end, Err(Error::Aborted(Reason::Killed)));
     });
     drop(b);
-    // The thread that calls wakers comes again after it has gone.
+    // The thread that calls wakers has ended by now and is started again.
     std::thread::sleep(Duration::from_millis(200));
     let c = session.owner().unwrap();
     let soon = Wait::Until(Deadline::after::<Native>(Duration::from_millis(5)));
@@ -231,15 +231,15 @@ fn open(path: &std::path::Path) -> Manager<Shared> {
     Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap()
 }
 
-/// What a child does: waits for `x` as a future beside others, and then holds it until it is
-/// killed, or gives it back.
+/// The child process: waits for `x` as a future, concurrently with others, and then holds it until
+/// the process is killed, or unlocks it.
 #[test]
 fn child() {
     let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
     let manager = open(&PathBuf::from(path));
     let step = std::env::var("LOCKMGR_STEP").unwrap_or_default();
     if step == "notifiers made" {
-        set_point_hook(die_at_bells);
+        set_point_hook(die_at_notifications);
     }
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -258,7 +258,7 @@ fn child() {
     }
 }
 
-fn die_at_bells(step: &'static str) {
+fn die_at_notifications(step: &'static str) {
     if step == "notifiers made" {
         // SAFETY: signals this very process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
@@ -294,7 +294,7 @@ fn processes_wake_each_others_tasks() {
         waiting(2);
         a.release_all().unwrap();
         waiting(1);
-        // Ours wait for the other process: it goes on when it has both, and ends or is killed.
+        // Tasks of this process wait for the other process, which then ends or is killed.
         b.release_all().unwrap();
         if hold {
             waiting(0);
@@ -321,7 +321,7 @@ fn processes_wake_each_others_tasks() {
 }
 
 #[test]
-fn who_dies_waiting_leaves_nothing() {
+fn a_process_that_dies_waiting_leaves_nothing() {
     let path = std::env::temp_dir().join(format!("lockmgr-async-dies-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let manager = open(&path);
@@ -340,7 +340,7 @@ fn who_dies_waiting_leaves_nothing() {
     assert_eq!(session.sweep(), Ok(1));
     let totals = session.totals().unwrap();
     assert_eq!((totals.requests, totals.owners), (2, 1));
-    // The bells are there once, of all the cells of their size in use.
+    // The notifiers exist once, among all cells of their size in use.
     let blocks = latchwork_check::left::blocks(&manager);
     let mut future = owner.lock_async(b"x", X);
     assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
@@ -358,7 +358,7 @@ thread_local! {
 }
 
 #[test]
-fn the_bell_is_rung_for_tasks_alone() {
+fn the_notifier_is_used_for_tasks_only() {
     set_point_hook(|step| {
         if step == "about to notify" {
             RUNG.with(|rung| rung.set(rung.get() + 1));
@@ -385,7 +385,7 @@ fn the_bell_is_rung_for_tasks_alone() {
     }
 }
 
-/// A waker that tells, or one of a runtime that is gone.
+/// A waker that sends a message, or that belongs to a runtime that has ended.
 struct Told(Option<std::sync::mpsc::SyncSender<()>>);
 
 impl std::task::Wake for Told {
@@ -395,10 +395,10 @@ impl std::task::Wake for Told {
 }
 
 #[test]
-fn a_waker_that_panics_leaves_nobody_asleep() {
+fn a_panicking_waker_does_not_keep_others_asleep() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
-    // They are called in any order.
+    // The wakers are called in any order.
     for _ in 0..20 {
         let owners = [(); 4].map(|()| session.owner().unwrap());
         let (holder, waiters) = owners.split_first().unwrap();
@@ -412,6 +412,6 @@ fn a_waker_that_panics_leaves_nobody_asleep() {
             assert!(Future::poll(future.as_mut(), &mut context).is_pending());
         }
         holder.unlock(b"x").unwrap();
-        told.recv_timeout(Duration::from_secs(30)).expect("it was granted, and not woken");
+        told.recv_timeout(Duration::from_secs(30)).expect("a granted future was not woken");
     }
 }

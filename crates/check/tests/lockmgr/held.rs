@@ -1,4 +1,4 @@
-//! What an owner holds, as it is told; and how the manager is.
+//! The locks of an owner as `locks` lists them, and the state of a manager.
 
 use latchwork_check::early::early;
 use latchwork_lockmgr::{
@@ -19,7 +19,7 @@ fn told(owner: &Owner<'_>) -> Vec<(String, Mode, u32)> {
     locks.iter().map(|lock| (name(&lock.object), lock.mode, lock.count)).collect()
 }
 
-/// Opens the bias of a name: by as many weak requests as that takes, of owners that end.
+/// Opens the bias of a name by as many weak requests as that takes.
 fn open(session: &Session, name: &[u8]) {
     for _ in 0..33 {
         let owner = session.owner().unwrap();
@@ -29,7 +29,7 @@ fn open(session: &Session, name: &[u8]) {
 }
 
 #[test]
-fn own_locks_are_told_in_the_order_of_acquisition() {
+fn own_locks_are_listed_in_the_order_of_acquisition() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let manager = Manager::new(region, granular::modes(), early()).unwrap();
     let session = manager.session().unwrap();
@@ -39,7 +39,7 @@ fn own_locks_are_told_in_the_order_of_acquisition() {
         owner.lock(format!("name {}", 9 - at).as_bytes(), mode).unwrap();
     }
     owner.lock_range(b"keys", KeyRange::key(b"k"), RangeKind::Gap, Wait::Never).unwrap();
-    // Once more, and stronger: it stands where it stood.
+    // A second, stronger lock keeps its position.
     owner.lock(b"name 9", IX).unwrap();
     owner.lock(b"name 7", X).unwrap();
     owner.unlock(b"name 6").unwrap();
@@ -64,13 +64,13 @@ fn own_locks_are_told_in_the_order_of_acquisition() {
     assert_eq!(owner.locks(), Ok(vec![]));
 }
 
-/// A name that an owner has in the table, in a mode that writes, and reads in its own memory.
+/// An owner holds a name in the table in a mode that writes, and reads it in its own memory.
 #[test]
 fn reads_are_released_and_no_count_is_lost() {
     let manager = manager();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
-    // In the table, for its bias was never open.
+    // In the table, because the bias is not open yet.
     owner.lock(b"both", IX).unwrap();
     owner.lock(b"read alone", IS).unwrap();
     open(&session, b"both");
@@ -89,7 +89,7 @@ fn reads_are_released_and_no_count_is_lost() {
 }
 
 #[test]
-fn a_manager_says_how_it_is() {
+fn a_manager_reports_its_health() {
     let manager = manager();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -109,7 +109,7 @@ fn a_manager_says_how_it_is() {
 }
 
 #[test]
-fn all_can_be_shown() {
+fn all_types_can_be_printed() {
     let manager = manager();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();

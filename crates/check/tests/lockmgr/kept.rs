@@ -1,4 +1,4 @@
-//! Strong locks that are kept for a slot: who has them, and how they are given up.
+//! Strong locks that are reserved for a slot: how reservations begin and end.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ fn manager(keep_after: u32) -> Manager {
     Manager::new(region, granular::modes(), options).unwrap()
 }
 
-/// Whether what is asked for is granted in the owner's own memory.
+/// Returns whether the lock is granted in the owner's own memory.
 fn kept(session: &Session, lock: impl FnOnce()) -> bool {
     let before = session.stats().weak;
     lock();
     session.stats().weak != before
 }
 
-/// What the snapshot says of a name: each hold, and whether it lies in its owner's memory.
+/// The holds of a name in a snapshot, and whether each is in its owner's memory.
 fn held(session: &Session, name: &[u8]) -> Vec<(Mode, u32, bool)> {
     let rows = session.snapshot().unwrap();
     let of_name = rows.iter().filter(|row| row.object == name);
@@ -37,7 +37,7 @@ fn nothing_is_left(session: &Session) {
 }
 
 #[test]
-fn what_is_often_asked_for_is_kept() {
+fn often_locked_names_are_reserved() {
     if !Native::heavy_barrier() {
         return eprintln!("skipped: this system has no asymmetric barrier, so nothing is kept");
     }
@@ -49,7 +49,7 @@ fn what_is_often_asked_for_is_kept() {
         if kept(&session, || owner.lock(NAME, X).unwrap()) {
             first = first.or(Some(time));
         } else {
-            assert_eq!(first, None, "kept, and then not, though nobody came");
+            assert_eq!(first, None, "a reservation ended without another request");
         }
         assert_eq!(owner.holds(NAME), Ok(Some((X, 1))));
         owner.unlock(NAME).unwrap();
@@ -61,7 +61,7 @@ fn what_is_often_asked_for_is_kept() {
 }
 
 #[test]
-fn never_where_it_is_not_wanted() {
+fn nothing_is_reserved_without_the_option() {
     for options in [
         Options { keep_after: 0, ..latchwork_check::early::early() },
         Options { owner_locks: Some(10), ..latchwork_check::early::early() },
@@ -80,7 +80,7 @@ fn never_where_it_is_not_wanted() {
 }
 
 #[test]
-fn the_next_owner_of_the_slot_has_it() {
+fn the_next_owner_of_the_slot_has_the_reservation() {
     let manager = manager(1);
     let session = manager.session().unwrap();
     for round in 0..3 {
@@ -95,7 +95,7 @@ fn the_next_owner_of_the_slot_has_it() {
 }
 
 #[test]
-fn others_stop_at_it_and_get_it_when_it_is_given_back() {
+fn a_reserved_lock_blocks_others_until_it_is_released() {
     let manager = manager(1);
     let (mine, theirs) = (manager.session().unwrap(), manager.session().unwrap());
     let (owner, other) = (mine.owner().unwrap(), theirs.owner().unwrap());
@@ -104,7 +104,7 @@ fn others_stop_at_it_and_get_it_when_it_is_given_back() {
     for mode in [IS, S, X] {
         assert_eq!(other.try_lock(NAME, mode), Err(Error::NotGranted));
     }
-    // It is in the table now, with its count.
+    // The lock is now in the table, with its count.
     assert_eq!(held(&mine, NAME), [(X, 2, false)]);
     owner.unlock(NAME).unwrap();
     assert_eq!(other.try_lock(NAME, IS), Err(Error::NotGranted));
@@ -125,7 +125,7 @@ fn others_stop_at_it_and_get_it_when_it_is_given_back() {
 }
 
 #[test]
-fn what_is_held_weakly_is_found_before_it_is_kept() {
+fn weak_locks_are_found_before_a_reservation() {
     let manager = manager(1);
     let (mine, theirs) = (manager.session().unwrap(), manager.session().unwrap());
     let (owner, other) = (mine.owner().unwrap(), theirs.owner().unwrap());
@@ -136,7 +136,7 @@ fn what_is_held_weakly_is_found_before_it_is_kept() {
 }
 
 #[test]
-fn it_is_waited_for_and_given_back_from_the_owners_memory() {
+fn a_waiter_is_granted_a_lock_released_in_the_owners_memory() {
     let manager = manager(1);
     let mine = manager.session().unwrap();
     let owner = mine.owner().unwrap();
@@ -156,7 +156,7 @@ fn it_is_waited_for_and_given_back_from_the_owners_memory() {
 }
 
 #[test]
-fn all_that_one_can_do_with_a_lock() {
+fn all_calls_work_on_a_reserved_lock() {
     let manager = manager(1);
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -218,7 +218,7 @@ fn more_names_than_a_page_has_entries() {
 }
 
 #[test]
-fn weak_locks_find_room_beside_it() {
+fn weak_locks_find_room_next_to_reservations() {
     let manager = manager(1);
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -250,7 +250,7 @@ fn a_bias_opens_again_after_its_first_strong_lock() {
 }
 
 #[test]
-fn a_name_too_long_for_an_entry_is_not_kept() {
+fn a_name_too_long_for_an_entry_is_not_reserved() {
     let manager = manager(1);
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -262,7 +262,7 @@ fn a_name_too_long_for_an_entry_is_not_kept() {
 }
 
 #[test]
-fn who_is_interrupted_often_waits_longer_until_it_is_kept_again() {
+fn frequent_interruptions_delay_the_next_reservation() {
     if !Native::heavy_barrier() {
         return eprintln!("skipped: this system has no asymmetric barrier, so nothing is kept");
     }
@@ -285,10 +285,10 @@ fn who_is_interrupted_often_waits_longer_until_it_is_kept_again() {
     assert!(times.windows(2).all(|pair| pair[1] > pair[0]), "{times:?}");
 }
 
-/// An object waits in the table for a name that comes back soon, and for no other: what is locked
-/// once leaves nothing behind, however many names there are.
+/// An object stays in the table for a name that is soon locked again. Names that are locked once
+/// leave nothing behind, however many there are.
 #[test]
-fn objects_wait_for_names_that_come_back() {
+fn objects_stay_for_names_that_are_locked_again() {
     let manager = manager(0);
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -301,16 +301,16 @@ fn objects_wait_for_names_that_come_back() {
     let idle = || session.totals().unwrap().idle;
     for count in [1, 20_000] {
         once(0..count);
-        // Names whose hashes are alike in 28 bits count as one.
-        assert!(idle() <= 20, "{} of {count} wait", idle());
+        // Names whose hashes agree in 28 bits count as one.
+        assert!(idle() <= 20, "{} of {count} stay", idle());
     }
     for _ in 0..3 {
         once(100_000..100_500);
     }
-    assert!((450..=520).contains(&idle()), "{} of 500 wait", idle());
-    // They go as others take their places, and those leave nothing either.
+    assert!((450..=520).contains(&idle()), "{} of 500 stay", idle());
+    // Other names replace them and leave nothing behind either.
     once(200_000..300_000);
-    assert!(idle() <= 300, "{} still wait", idle());
+    assert!(idle() <= 300, "{} still stay", idle());
     drop(owner);
     nothing_is_left(&session);
 }

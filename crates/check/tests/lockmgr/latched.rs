@@ -1,4 +1,4 @@
-//! Latches of damaged memory, that no thread holds: a thread that waits for one is told.
+//! Latches in damaged memory that no thread holds: a thread that waits for one gets an error.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,20 +6,20 @@ use latchwork_lockmgr::{Error, Manager, Options, shared};
 use latchwork_machine::Native;
 use latchwork_region::{Error as RegionError, Offset, Region};
 
-/// Sets the latches of all partitions. Of a block, which these roots name, a line of 16 words is a
-/// partition, whose latch is the first; padding puts it at the beginning of a line.
+/// Sets the latches of all partitions. These roots name blocks of partitions, which begin at the
+/// first full line; a partition is a line of 16 words, and its latch is the first of them.
 fn set_all(region: &Region<Native>, word: u32) {
     let blocks = (16..32).map(|root| region.root(root).unwrap().load(Relaxed) as u32);
     for block in blocks.filter(|block| *block != 0) {
-        // SAFETY: a block of partitions, which has so many words.
+        // SAFETY: a block of partitions has this many words.
         let words = unsafe { region.words32(Offset::<()>::from_raw(block), 14 + 1022 * 16) };
         words.unwrap()[14..].chunks(16).for_each(|line| line[0].store(word, Relaxed));
     }
 }
 
 #[test]
-fn a_latch_that_nobody_holds_is_told() {
-    // The slot of the session itself is 0; no thread has 3, and there is no 5,000.
+fn a_latch_without_a_holder_is_an_error() {
+    // Slot 0 is the session's own; no thread has slot 3, and slot 5,000 does not exist.
     for holder in [0, 3, 5000, u32::MAX - 1] {
         let region = Region::<Native>::private(&latchwork_region::Options::default()).unwrap();
         let manager = Manager::new(region.clone(), shared::modes(), Options::default()).unwrap();
@@ -33,7 +33,7 @@ fn a_latch_that_nobody_holds_is_told() {
             what.contains("latch")
         };
         assert!(latch(&told), "{holder}: {told}");
-        // As it was: what was had is let go of.
+        // As before: the failed calls have left nothing behind.
         set_all(&region, 0);
         owner.lock(b"after", shared::X).unwrap();
         drop(owner);

@@ -1,4 +1,4 @@
-//! The lock manager: what each call does, beside models of it, on real threads.
+//! The lock manager: each call compared with models, on real threads, and in unusual states.
 
 mod barging;
 mod batch;

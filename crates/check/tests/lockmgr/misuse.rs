@@ -1,4 +1,4 @@
-//! Bad input: each kind is an error that names it, and leaves everything as it was.
+//! Invalid input: each kind returns a specific error and changes nothing.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -13,7 +13,7 @@ use latchwork_machine::{Native, Shared};
 use latchwork_region::Region;
 
 #[test]
-fn a_mode_that_is_none() {
+fn invalid_modes_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -39,7 +39,7 @@ fn a_mode_that_is_none() {
 }
 
 #[test]
-fn a_name_that_is_none() {
+fn invalid_names_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
@@ -58,7 +58,7 @@ fn a_name_that_is_none() {
         assert_eq!(owner.holds(name), Err(Error::Name(length)));
         assert_eq!(owner.trade(name, &other), none);
     }
-    // The longest that there is.
+    // The longest name that is allowed.
     owner.lock(&long[1..], X).unwrap();
     assert_eq!(owner.holds(&long[1..]), Ok(Some((X, 1))));
     drop((owner, other));
@@ -66,30 +66,30 @@ fn a_name_that_is_none() {
 }
 
 #[test]
-fn what_is_not_held() {
+fn locks_that_are_not_held_cannot_be_released() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     for mode in [S, X] {
         owner.lock(b"x", mode).unwrap();
-        // Another's is not one's own.
+        // The lock of another owner.
         assert_eq!(other.unlock(b"x"), Err(Error::NotHeld));
         owner.unlock(b"x").unwrap();
-        // Twice.
+        // A second unlock.
         assert_eq!(owner.unlock(b"x"), Err(Error::NotHeld));
         owner.lock(b"x", mode).unwrap();
         owner.release_all().unwrap();
-        // After it was released with all others.
+        // After all locks were released.
         assert_eq!(owner.unlock(b"x"), Err(Error::NotHeld));
         assert_eq!(owner.downgrade(b"x", S), Err(Error::NotHeld));
         assert_eq!(owner.convert(b"x", X, Wait::Never), Err(Error::NotHeld));
         assert_eq!(owner.trade(b"x", &other), Err(Error::NotHeld));
-        assert_eq!(owner.release_object(b"x"), Ok(()), "it releases what there is");
+        assert_eq!(owner.release_object(b"x"), Ok(()), "an object without locks can be released");
         owner.release_all().unwrap();
     }
     owner.lock(b"x", S).unwrap();
-    assert_eq!(owner.downgrade(b"x", X), Err(Error::NotHeld), "that is no downgrade");
-    // By other keys, or in another kind.
+    assert_eq!(owner.downgrade(b"x", X), Err(Error::NotHeld), "a stronger mode is no downgrade");
+    // A range with other keys or of another kind.
     let (all, one) = (KeyRange::all(), KeyRange::key(b"k"));
     owner.lock_range(b"keys", one, RangeKind::Gap, Wait::Never).unwrap();
     assert_eq!(owner.unlock_range(b"keys", all, RangeKind::Gap), Err(Error::NotHeld));
@@ -103,22 +103,22 @@ fn what_is_not_held() {
 }
 
 #[test]
-fn an_owner_that_is_none() {
+fn invalid_owners_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     let gone = owner.id();
     drop(owner);
     assert_eq!(session.kill(gone), Err(Error::NoOwner(gone)));
-    // Its slot is another's by now, or free: the old name is nobody's.
+    // Its slot is free or belongs to another owner: the old id is unknown.
     let again = session.owner().unwrap();
     assert_eq!(session.kill(gone), Err(Error::NoOwner(gone)));
     assert_eq!(again.lock(b"x", X), Ok(()));
     assert_eq!(session.release_orphan(gone), Err(Error::NoOwner(gone)));
-    // Of one who lives nobody releases anything.
+    // A living owner cannot be released by its id.
     assert_eq!(session.release_orphan(again.id()), Err(Error::NoOwner(again.id())));
     assert_eq!(again.holds(b"x"), Ok(Some((X, 1))));
-    // While it waits it can do nothing else.
+    // While an owner waits, its other calls fail.
     assert_eq!(other.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
     assert_eq!(other.lock(b"y", X), Err(Error::Waiting));
     assert_eq!(other.unlock(b"y"), Err(Error::Waiting));
@@ -164,7 +164,7 @@ fn a_limit_is_named() {
         owner.lock(name, X).unwrap();
     }
     assert_eq!(owner.lock(b"d", X), Err(Error::Cap("locks of an owner", 3)));
-    // What it has it may take again; and others are not touched by its limit.
+    // The owner may lock held names again; other owners are not limited by its locks.
     owner.lock(b"a", X).unwrap();
     other.lock(b"d", X).unwrap();
     owner.release_object(b"a").unwrap();
@@ -174,8 +174,8 @@ fn a_limit_is_named() {
 }
 
 #[test]
-fn sets_of_modes_that_cannot_be() {
-    // A number that no set has is not another set's mode either.
+fn invalid_sets_of_modes_are_refused() {
+    // A number beyond every set of modes is no mode.
     for modes in [granular::modes(), shared::modes(), berkeley::modes(), postgres::modes()] {
         assert!((0..=u8::MAX).all(|number| !modes.has(Mode::new(number))));
     }
@@ -193,7 +193,7 @@ fn sets_of_modes_that_cannot_be() {
     };
     fails(&spec(0, &[]), ModesError::Count(0));
     fails(&spec(17, &[0; 289]), ModesError::Count(17));
-    // Not total: an entry too few, one too many.
+    // Not total: one entry missing, one too many.
     fails(&spec(2, &[0, 1, 1]), ModesError::NotTotal("conflict", 4, 3));
     fails(&spec(2, &[0, 1, 1, 1, 1]), ModesError::NotTotal("conflict", 4, 5));
     let two = || spec(2, &[0, 1, 1, 1]);
@@ -208,9 +208,9 @@ fn sets_of_modes_that_cannot_be() {
     fails(&unknown, ModesError::NoSuchMode(Mode::new(1), Mode::new(1)));
     let weaker = ModesSpec { convert: Some(&[0, 0, 1, 1]), ..two() };
     fails(&weaker, ModesError::TooWeak(Mode::new(0), Mode::new(1)));
-    // Two of which neither covers the other, and nothing covers both.
+    // Two modes that do not cover each other and that no mode covers.
     fails(&spec(2, &[1, 0, 0, 1]), ModesError::NoJoin(Mode::new(0), Mode::new(1)));
-    // Two that bear each other and together are alone.
+    // Two weak modes that are compatible, but not compatible with their join.
     let alone = ModesSpec {
         names: &["R", "A", "X"],
         conflicts: &[0, 0, 1, 0, 0, 1, 1, 1, 1],
@@ -225,15 +225,15 @@ fn sets_of_modes_that_cannot_be() {
 }
 
 #[test]
-fn a_region_that_is_anothers() {
+fn foreign_regions_are_refused() {
     let path = std::env::temp_dir().join(format!("lockmgr-misuse-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let options = latchwork_region::Options { limit: 1 << 26, ..Default::default() };
     let region = Region::<Shared>::create(&path, &options).unwrap();
-    // No manager lies in it yet.
+    // The region has no manager yet.
     let view = Region::<Shared>::view(&path, &options).unwrap();
     assert!(View::new(view.clone()).unwrap().is_none());
-    // Who only looks cannot make one.
+    // A read-only view cannot create one.
     let end = Manager::new(view, shared::modes(), latchwork_check::early::early()).err();
     assert_eq!(end, Some(Error::Region(latchwork_region::Error::View)));
     let manager =
@@ -247,14 +247,14 @@ fn a_region_that_is_anothers() {
     let view = View::new(Region::<Shared>::view(&path, &options).unwrap()).unwrap().unwrap();
     assert!(view.has(&shared::modes()) && !view.has(&granular::modes()));
     left::nothing(&manager);
-    // The root that says how many blocks of partitions there are, as a power of two.
+    // This root has the number of blocks of partitions, a power of two.
     let blocks = region.root(11).unwrap();
     assert!([2, 4].contains(&blocks.load(Relaxed)));
     blocks.store(5, Relaxed);
     let again = Manager::new(region.clone(), shared::modes(), latchwork_check::early::early());
     assert_eq!(again.err(), Some(Error::Foreign));
     let _ = std::fs::remove_file(&path);
-    // A file that is none: the manager is never asked.
+    // A file that is no region is refused before a manager is opened.
     std::fs::write(&path, [7; 100_000]).unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let end = Region::<Shared>::open(&path, &options).err();

@@ -1,25 +1,25 @@
-//! A lock manager that is plainly right: one thread, no latch, no fast path, every rule as
-//! `docs` and the crate's pages state it, and a flaw on demand.
+//! A simple model of the lock manager: one thread, no latch, no fast path, the rules as `docs` and
+//! the crate's pages state them. A flaw can be switched on to test the comparison.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use latchwork_lockmgr::{Mode, Modes, Reason};
 
-/// What is wrong with a model, to see that it would be noticed.
+/// A deliberate error in the model, which the comparison must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
     None,
-    /// New requests pass those who wait.
+    /// New requests pass waiting ones.
     Overtakes,
-    /// Conversions stay behind those who hold nothing.
+    /// Conversions queue behind requests of owners that hold nothing.
     ConversionsQueue,
-    /// Nobody is let in by a downgrade.
+    /// A downgrade grants no waiting request.
     DowngradeUnseen,
-    /// One unlock gives all back.
+    /// One unlock releases all counts.
     Countless,
-    /// What ancestors hold stops a child.
+    /// Locks of ancestors block a child.
     KinStops,
-    /// What a child holds does not stop its parent.
+    /// Locks of a child do not block its parent.
     ParentsPass,
     /// Rolling back releases everything.
     NoSavepoints,
@@ -27,11 +27,11 @@ pub(crate) enum Flaw {
     SavepointsKeepModes,
     /// An inherited lock loses its count.
     InheritLoses,
-    /// Who is told to fail may go on.
-    DoomForgotten,
-    /// Who gives up waiting is waited for still.
+    /// An aborted owner may continue.
+    AbortForgotten,
+    /// A cancelled request still blocks others.
     CancelUnseen,
-    /// The younger do not die.
+    /// Younger owners do not die.
     Immortal,
 }
 
@@ -46,7 +46,7 @@ impl Flaw {
         Self::NoSavepoints,
         Self::SavepointsKeepModes,
         Self::InheritLoses,
-        Self::DoomForgotten,
+        Self::AbortForgotten,
         Self::CancelUnseen,
         Self::Immortal,
     ];
@@ -61,15 +61,15 @@ pub(crate) enum How {
     Wound,
 }
 
-/// How it ended for now.
+/// The result of a request so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Granted,
     Waiting,
     Refused,
-    /// Because of one of these.
+    /// Because of one of these owners.
     Died(BTreeSet<usize>),
-    /// The owner waits already.
+    /// The owner is already waiting.
     Busy,
     Aborted(Reason),
 }
@@ -82,7 +82,7 @@ struct Hold {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct Request {
     owner: usize,
     want: Mode,
     mark: u32,
@@ -91,12 +91,12 @@ struct Wish {
 #[derive(Clone, Debug, Default)]
 struct Object {
     holds: BTreeMap<usize, Hold>,
-    converting: Vec<Wish>,
-    waiting: Vec<Wish>,
+    converting: Vec<Request>,
+    waiting: Vec<Request>,
 }
 
-/// What an owner's last savepoint is: how many locks it had taken by then, and how it held what it
-/// asked for since, as it was at the first such request.
+/// An owner's last savepoint: the number of locks it had taken, and for each name requested since,
+/// the hold at the first such request.
 #[derive(Clone, Debug, Default)]
 struct Savepoint {
     marks: u32,
@@ -111,7 +111,7 @@ struct Person {
     savepoint: Savepoint,
     abort: Option<Reason>,
     waits_for: Option<Vec<u8>>,
-    /// How its wait ended, until somebody looks.
+    /// How its wait ended, until it is polled.
     ended: Option<Result<(), Reason>>,
 }
 
@@ -121,12 +121,12 @@ pub(crate) struct Model {
     flaw: Flaw,
     people: Vec<Person>,
     objects: BTreeMap<Vec<u8>, Object>,
-    /// From now on it depends on the order in which several were told to fail.
+    /// Set once the result depends on the order in which several owners were aborted.
     pub(crate) unsure: bool,
 }
 
 impl Model {
-    /// Of owners by age and parent; ties of age go by number.
+    /// Creates owners with these ages and parents. Of owners of one age the first is the oldest.
     pub(crate) fn new(modes: Modes, people: &[(u64, Option<usize>)], flaw: Flaw) -> Self {
         let person = |&(age, parent): &(u64, Option<usize>)| Person {
             parent,
@@ -141,7 +141,7 @@ impl Model {
         Self { modes, flaw, people, objects: BTreeMap::new(), unsure: false }
     }
 
-    /// Whether `who` is `of`, or an ancestor of it.
+    /// Returns whether `who` is `of` or an ancestor of it.
     fn kin(&self, who: usize, of: usize) -> bool {
         if self.flaw == Flaw::KinStops {
             return who == of;
@@ -163,79 +163,80 @@ impl Model {
         self.modes.conflicts(a, b) || self.modes.conflicts(b, a)
     }
 
-    /// The holders that stop a wish.
-    fn stoppers(&self, object: &Object, wish: &Wish) -> BTreeSet<usize> {
-        let stops = |hold: &Hold| self.modes.conflicts(hold.mode, wish.want);
+    /// The holders that block a request.
+    fn stoppers(&self, object: &Object, request: &Request) -> BTreeSet<usize> {
+        let stops = |hold: &Hold| self.modes.conflicts(hold.mode, request.want);
         let all = object.holds.iter();
-        all.filter(|(who, hold)| stops(hold) && !self.kin(**who, wish.owner))
+        all.filter(|(who, hold)| stops(hold) && !self.kin(**who, request.owner))
             .map(|(who, _)| *who)
             .collect()
     }
 
-    /// Whether an owner goes before a wish, for what it or its ancestors hold stops that one.
-    fn passes(&self, object: &Object, owner: usize, wish: &Wish) -> bool {
+    /// Returns whether `owner` passes a waiting request because it or an ancestor blocks that
+    /// request.
+    fn passes(&self, object: &Object, owner: usize, request: &Request) -> bool {
         self.people[owner].parent.is_some()
             && object.holds.iter().any(|(who, hold)| {
-                self.kin(*who, owner) && self.modes.conflicts(hold.mode, wish.want)
+                self.kin(*who, owner) && self.modes.conflicts(hold.mode, request.want)
             })
     }
 
-    /// Those of some wishes that another must stay behind.
+    /// The owners of those earlier requests that a request must not pass.
     fn behind<'a>(
         &self,
         object: &Object,
-        wish: &Wish,
-        earlier: impl Iterator<Item = &'a Wish>,
+        request: &Request,
+        earlier: impl Iterator<Item = &'a Request>,
     ) -> BTreeSet<usize> {
         earlier
             .filter(|other| {
-                other.owner != wish.owner
-                    && self.clash(other.want, wish.want)
-                    && !self.passes(object, wish.owner, other)
+                other.owner != request.owner
+                    && self.clash(other.want, request.want)
+                    && !self.passes(object, request.owner, other)
             })
             .map(|other| other.owner)
             .collect()
     }
 
-    /// The place among those who wait that a new wish takes.
-    fn place(&self, object: &Object, wish: &Wish) -> usize {
-        let goes_before = |other: &Wish| {
-            self.clash(other.want, wish.want) && self.passes(object, wish.owner, other)
+    /// The position in the queue of a new request.
+    fn place(&self, object: &Object, request: &Request) -> usize {
+        let goes_before = |other: &Request| {
+            self.clash(other.want, request.want) && self.passes(object, request.owner, other)
         };
         object.waiting.iter().position(goes_before).unwrap_or(object.waiting.len())
     }
 
-    /// Whom a wish waits for: a new one, if it is nowhere yet.
-    fn blockers(&self, object: &Object, wish: &Wish) -> BTreeSet<usize> {
-        let mut found = self.stoppers(object, wish);
-        if object.holds.contains_key(&wish.owner) {
+    /// The owners that a request waits for. The request need not be in the queue yet.
+    fn blockers(&self, object: &Object, request: &Request) -> BTreeSet<usize> {
+        let mut found = self.stoppers(object, request);
+        if object.holds.contains_key(&request.owner) {
             if self.flaw == Flaw::ConversionsQueue {
-                found.extend(self.behind(object, wish, object.waiting.iter()));
+                found.extend(self.behind(object, request, object.waiting.iter()));
             }
             return found;
         }
-        let place = object.waiting.iter().position(|other| other.owner == wish.owner);
-        let place = place.unwrap_or_else(|| self.place(object, wish));
+        let place = object.waiting.iter().position(|other| other.owner == request.owner);
+        let place = place.unwrap_or_else(|| self.place(object, request));
         let earlier = object.converting.iter().chain(&object.waiting[..place]);
         if self.flaw != Flaw::Overtakes {
-            found.extend(self.behind(object, wish, earlier));
+            found.extend(self.behind(object, request, earlier));
         }
         found
     }
 
-    /// Asks for a lock.
+    /// Requests a lock.
     pub(crate) fn request(&mut self, owner: usize, name: &[u8], mode: Mode, how: How) -> Outcome {
         if self.waits(owner) {
             return Outcome::Busy;
         }
-        if let Some(why) = self.people[owner].abort.filter(|_| self.flaw != Flaw::DoomForgotten) {
+        if let Some(why) = self.people[owner].abort.filter(|_| self.flaw != Flaw::AbortForgotten) {
             return Outcome::Aborted(why);
         }
         self.note_hold(owner, name);
         let mut object = self.objects.remove(name).unwrap_or_default();
         let outcome = self.ask(&mut object, owner, name, mode, how);
         self.keep(name, object);
-        // Children of the owner may pass those whom it stops from now on.
+        // Children of the owner may now pass requests that the owner blocks.
         self.advance(name);
         let (outcome, wounded) = outcome;
         self.unsure |= wounded.iter().filter(|other| self.waits(**other)).count() > 1;
@@ -255,11 +256,11 @@ impl Model {
     ) -> (Outcome, BTreeSet<usize>) {
         let held = object.holds.get(&owner).copied();
         let want = held.map_or(mode, |hold| self.modes.convert(hold.mode, mode));
-        let wish = Wish { owner, want, mark: self.people[owner].marks + 1 };
+        let request = Request { owner, want, mark: self.people[owner].marks + 1 };
         let same = held.is_some_and(|hold| hold.mode == want);
-        let blockers = if same { BTreeSet::new() } else { self.blockers(object, &wish) };
+        let blockers = if same { BTreeSet::new() } else { self.blockers(object, &request) };
         if blockers.is_empty() {
-            self.hold(object, &wish);
+            self.hold(object, &request);
             return (Outcome::Granted, BTreeSet::new());
         }
         let rank = |who: usize| (self.people[who].age, who);
@@ -273,25 +274,26 @@ impl Model {
             _ => {}
         }
         if held.is_some() {
-            object.converting.push(wish);
+            object.converting.push(request);
         } else {
             self.people[owner].marks += 1;
-            let place = self.place(object, &wish);
-            object.waiting.insert(place, wish);
+            let place = self.place(object, &request);
+            object.waiting.insert(place, request);
         }
         self.people[owner].waits_for = Some(name.to_vec());
         (Outcome::Waiting, if how == How::Wound { younger } else { BTreeSet::new() })
     }
 
-    fn hold(&mut self, object: &mut Object, wish: &Wish) {
-        let person = &mut self.people[wish.owner];
-        match object.holds.get_mut(&wish.owner) {
-            Some(hold) => (hold.mode, hold.count) = (wish.want, hold.count + 1),
+    fn hold(&mut self, object: &mut Object, request: &Request) {
+        let person = &mut self.people[request.owner];
+        match object.holds.get_mut(&request.owner) {
+            Some(hold) => (hold.mode, hold.count) = (request.want, hold.count + 1),
             None => {
-                person.marks = person.marks.max(wish.mark);
-                object
-                    .holds
-                    .insert(wish.owner, Hold { mode: wish.want, count: 1, mark: wish.mark });
+                person.marks = person.marks.max(request.mark);
+                object.holds.insert(
+                    request.owner,
+                    Hold { mode: request.want, count: 1, mark: request.mark },
+                );
             }
         }
     }
@@ -302,22 +304,22 @@ impl Model {
         }
     }
 
-    /// Grants what can be granted: conversions, then the others in their turn.
+    /// Grants requests: conversions first, then the others in queue order.
     fn advance(&mut self, name: &[u8]) {
         let Some(mut object) = self.objects.remove(name) else { return };
         for converting in [true, false] {
             let mut at = 0;
-            while let Some(wish) =
+            while let Some(request) =
                 if converting { &object.converting } else { &object.waiting }.get(at).copied()
             {
-                if self.blockers(&object, &wish).is_empty() {
+                if self.blockers(&object, &request).is_empty() {
                     if converting {
                         object.converting.remove(at);
                     } else {
                         object.waiting.remove(at);
                     }
-                    self.hold(&mut object, &wish);
-                    self.end_wait(wish.owner, Ok(()));
+                    self.hold(&mut object, &request);
+                    self.end_wait(request.owner, Ok(()));
                 } else {
                     at += 1;
                 }
@@ -331,12 +333,12 @@ impl Model {
         self.people[owner].ended = Some(how);
     }
 
-    /// Takes a wish back; it ends thus, if it is to be told.
+    /// Withdraws a request. The wait ends with this reason if there is one.
     fn withdraw(&mut self, owner: usize, told: Option<Reason>) {
         let Some(name) = self.people[owner].waits_for.take() else { return };
         if let Some(object) = self.objects.get_mut(&name) {
-            object.converting.retain(|wish| wish.owner != owner);
-            object.waiting.retain(|wish| wish.owner != owner);
+            object.converting.retain(|request| request.owner != owner);
+            object.waiting.retain(|request| request.owner != owner);
         }
         if let Some(why) = told {
             self.end_wait(owner, Err(why));
@@ -346,50 +348,50 @@ impl Model {
         }
     }
 
-    /// Tells an owner to fail.
+    /// Aborts an owner.
     pub(crate) fn abort(&mut self, owner: usize, why: Reason) {
         self.people[owner].abort = Some(why);
         self.withdraw(owner, Some(why));
     }
 
-    /// Refuses the wish of a deadlock's victim.
+    /// Refuses the request of a deadlock's victim.
     pub(crate) fn refuse(&mut self, owner: usize) {
         self.withdraw(owner, Some(Reason::Deadlock));
     }
 
-    /// Gives up waiting.
+    /// Cancels the owner's request.
     pub(crate) fn cancel(&mut self, owner: usize) {
         self.withdraw(owner, None);
     }
 
-    /// Whether it waits.
+    /// Returns whether the owner waits.
     pub(crate) fn waits(&self, owner: usize) -> bool {
         self.people[owner].waits_for.is_some()
     }
 
-    /// How its last wait ended, told once.
+    /// Returns once how the last wait ended.
     pub(crate) fn ended(&mut self, owner: usize) -> Option<Result<(), Reason>> {
         self.people[owner].ended.take()
     }
 
-    /// Whether it waits for what it does not hold.
+    /// Returns whether the owner waits for a name that it does not hold.
     pub(crate) fn waits_for_new(&self, owner: usize) -> bool {
         let name = self.people[owner].waits_for.as_ref();
         name.is_some_and(|name| !self.objects[name].holds.contains_key(&owner))
     }
 
-    /// Whom a waiter waits for.
+    /// The owners that a waiter waits for.
     pub(crate) fn waits_for(&self, owner: usize) -> BTreeSet<usize> {
         let Some(name) = &self.people[owner].waits_for else { return BTreeSet::new() };
         let object = &self.objects[name];
-        let wishes = object.converting.iter().chain(&object.waiting);
-        wishes
-            .filter(|wish| wish.owner == owner)
-            .flat_map(|wish| self.blockers(object, wish))
+        let requests = object.converting.iter().chain(&object.waiting);
+        requests
+            .filter(|request| request.owner == owner)
+            .flat_map(|request| self.blockers(object, request))
             .collect()
     }
 
-    /// The owners that wait for themselves.
+    /// The owners that are part of a cycle.
     pub(crate) fn in_cycles(&self) -> BTreeSet<usize> {
         let reaches = |from: usize| {
             let (mut seen, mut todo) = (BTreeSet::new(), vec![from]);
@@ -401,13 +403,13 @@ impl Model {
         (0..self.people.len()).filter(|who| reaches(*who).contains(who)).collect()
     }
 
-    /// The mode it holds, and how often it took it.
+    /// The held mode and its count.
     pub(crate) fn holds(&self, owner: usize, name: &[u8]) -> Option<(Mode, u32)> {
         let hold = self.objects.get(name)?.holds.get(&owner)?;
         Some((hold.mode, hold.count))
     }
 
-    /// How many objects it holds.
+    /// The number of held objects.
     pub(crate) fn held(&self, owner: usize) -> usize {
         self.objects.values().filter(|object| object.holds.contains_key(&owner)).count()
     }
@@ -423,7 +425,7 @@ impl Model {
         }
     }
 
-    /// Gives a lock back once; false if it is not held.
+    /// Releases one count of a lock. Returns false if it is not held.
     pub(crate) fn unlock(&mut self, owner: usize, name: &[u8]) -> bool {
         let Some(object) = self.objects.get_mut(name) else { return false };
         let Some(hold) = object.holds.get_mut(&owner) else { return false };
@@ -434,23 +436,23 @@ impl Model {
         true
     }
 
-    /// Gives a lock back.
+    /// Releases a lock with all its counts.
     pub(crate) fn release_object(&mut self, owner: usize, name: &[u8]) {
         self.release_if(owner, |each, _| each == name);
     }
 
-    /// Gives all back.
+    /// Releases all locks.
     pub(crate) fn release_all(&mut self, owner: usize) {
         self.release_if(owner, |_, _| true);
     }
 
-    /// Gives back what does not write.
+    /// Releases all locks in modes that do not write.
     pub(crate) fn release_reads(&mut self, owner: usize) {
         let modes = self.modes.clone();
         self.release_if(owner, |_, hold| !modes.is_write(hold.mode));
     }
 
-    /// Holds less from now on; false if it does not hold as much.
+    /// Weakens a lock. Returns false if no mode that covers `mode` is held.
     pub(crate) fn downgrade(&mut self, owner: usize, name: &[u8], mode: Mode) -> bool {
         let Some(object) = self.objects.get_mut(name) else { return false };
         let hold = object.holds.get_mut(&owner);
@@ -464,7 +466,7 @@ impl Model {
         true
     }
 
-    /// Notes what is held.
+    /// Sets the owner's savepoint.
     pub(crate) fn savepoint(&mut self, owner: usize) {
         let marks = self.people[owner].marks;
         self.people[owner].savepoint = Savepoint { marks, asked: BTreeMap::new() };
@@ -475,7 +477,7 @@ impl Model {
         self.people[owner].savepoint.asked.entry(name.to_vec()).or_insert(held);
     }
 
-    /// Releases what was taken since, and makes what has grown what it was.
+    /// Releases locks taken since the savepoint and restores modes and counts.
     pub(crate) fn roll_back(&mut self, owner: usize) {
         let marks = self.people[owner].savepoint.marks;
         let asked = std::mem::take(&mut self.people[owner].savepoint.asked);
@@ -498,7 +500,7 @@ impl Model {
         }
     }
 
-    /// Gives a child's locks to its parent; false if either waits.
+    /// Passes a child's locks to its parent. Returns false if either waits.
     pub(crate) fn inherit(&mut self, child: usize) -> bool {
         let parent = self.people[child].parent.unwrap();
         if self.waits(child) || self.waits(parent) {

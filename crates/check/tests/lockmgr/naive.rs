@@ -1,4 +1,4 @@
-//! The lock manager beside a naive one, step by step.
+//! The lock manager compared with a simple one, step by step.
 
 use latchwork_check::left::nothing_in as nothing_is_left;
 use latchwork_lockmgr::{
@@ -22,16 +22,16 @@ enum Operation {
     ReleaseReads(usize),
     Cancel(usize),
     Downgrade(usize, usize, u8),
-    /// So many weak locks of a name come and go that its bias opens.
+    /// Weak locks of a name are taken and released until its bias opens.
     Warm(usize),
 }
 
-/// How often a weak lock comes and goes for that.
+/// How many weak locks that takes.
 const WARM: u32 = 40;
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let owner = 0..OWNERS;
-    // One of them more often, so that much happens to it.
+    // One name more often, so that requests meet.
     let name = prop_oneof![Just(0), 0..NAMES.len()];
     let operation = prop_oneof![
         10 => (owner.clone(), name.clone(), 0..9u8, any::<bool>())
@@ -47,7 +47,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..160)
 }
 
-/// One whose locks do not stay, so that it waits for nobody and nobody for it, asks for a lock.
+/// A request of an owner that keeps no locks, so that it never waits and blocks no other.
 fn come_and_go(owner: &Owner<'_>, naive: &mut Naive, name: &[u8], mode: Mode) {
     let expected = naive.request(OWNERS, name, mode, false) == Outcome::Granted;
     assert_eq!(owner.request(name, mode, Wait::Never).is_ok(), expected);
@@ -55,7 +55,7 @@ fn come_and_go(owner: &Owner<'_>, naive: &mut Naive, name: &[u8], mode: Mode) {
     assert_eq!(owner.release_all(), Ok(()));
 }
 
-/// Does an operation in both, and says in what they differ.
+/// Runs an operation in both and compares the results.
 fn step(owners: &[Owner<'_>], naive: &mut Naive, modes: &Modes, operation: &Operation) {
     let waits: Vec<bool> = (0..OWNERS).map(|owner| naive.waits(owner)).collect();
     let mode_of = |m: u8| modes.each().nth(usize::from(m) % modes.len()).unwrap();
@@ -139,22 +139,22 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_the_naive_one_granular(operations in operations()) {
+    fn manager_equals_the_simple_one_granular(operations in operations()) {
         compare(granular::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_berkeley(operations in operations()) {
+    fn manager_equals_the_simple_one_berkeley(operations in operations()) {
         compare(berkeley::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_postgres(operations in operations()) {
+    fn manager_equals_the_simple_one_postgres(operations in operations()) {
         compare(postgres::modes(), &operations);
     }
 
     #[test]
-    fn as_the_naive_one_shared(operations in operations()) {
+    fn manager_equals_the_simple_one_shared(operations in operations()) {
         compare(shared::modes(), &operations);
     }
 }
@@ -164,7 +164,7 @@ fn the_comparison_can_fail() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let owners: Vec<Owner<'_>> = (0..OWNERS).map(|_| session.owner().unwrap()).collect();
-    // A specification in which nothing conflicts.
+    // A set of modes in which nothing conflicts.
     let spec = latchwork_lockmgr::ModesSpec {
         names: &["S", "X"],
         conflicts: &[0; 4],
@@ -182,8 +182,8 @@ fn the_comparison_can_fail() {
     assert!(differs.is_err());
 }
 
-/// What is held in the table, from when its bias was closed, and again in the owner's memory, is
-/// one lock: it is counted once, and converted as one.
+/// A lock that is in the table since its bias was closed, and again in the owner's memory, is one
+/// lock: it is counted and converted as one.
 #[test]
 fn a_lock_that_is_in_two_places() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -199,7 +199,7 @@ fn a_lock_that_is_in_two_places() {
     }
     let before = session.stats().weak;
     owner.lock(b"x", granular::IS).unwrap();
-    assert_eq!(session.stats().weak, before + 1, "the bias is open");
+    assert_eq!(session.stats().weak, before + 1, "the bias is not open");
     assert_eq!(owner.held(), Ok(1));
     assert_eq!(owner.holds(b"x"), Ok(Some((granular::IS, 2))));
     owner.convert(b"x", granular::IX, Wait::Never).unwrap();
@@ -211,7 +211,7 @@ fn a_lock_that_is_in_two_places() {
     other.try_lock(b"x", granular::S).unwrap();
 }
 
-/// An owner that has `first` of a name in the table and `second` in its own memory; and another.
+/// An owner that holds `first` of a name in the table and `second` in its own memory; and another.
 fn in_two_places(first: Mode, second: Mode, then: impl Fn(&Owner<'_>, &Owner<'_>)) {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
@@ -225,14 +225,14 @@ fn in_two_places(first: Mode, second: Mode, then: impl Fn(&Owner<'_>, &Owner<'_>
     }
     let before = session.stats().weak;
     owner.lock(b"x", second).unwrap();
-    assert_eq!(session.stats().weak, before + 1, "the bias is open");
+    assert_eq!(session.stats().weak, before + 1, "the bias is not open");
     assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
     then(&owner, &other);
 }
 
-/// Whichever of the two is given back first, the mode of both stays.
+/// Whichever of the two is released first, the mode of both remains.
 #[test]
-fn what_is_left_of_two_places_has_the_mode_of_both() {
+fn the_rest_of_a_lock_in_two_places_has_the_mode_of_both() {
     let holds = |owner: &Owner<'_>, other: &Owner<'_>| {
         assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 1))));
         assert_eq!(other.try_lock(b"x", granular::S), Err(Error::NotGranted));
@@ -251,9 +251,9 @@ fn what_is_left_of_two_places_has_the_mode_of_both() {
     });
 }
 
-/// One count of one mode decides about what reads.
+/// The lock counts as a write if either of the two is.
 #[test]
-fn reads_in_two_places_are_kept_with_what_writes() {
+fn a_lock_in_two_places_is_a_write_if_either_is() {
     in_two_places(granular::IS, granular::IX, |owner, other| {
         owner.release_reads().unwrap();
         assert_eq!(owner.holds(b"x"), Ok(Some((granular::IX, 2))));
@@ -262,9 +262,9 @@ fn reads_in_two_places_are_kept_with_what_writes() {
     });
 }
 
-/// A downgrade of what is in both places, from one weak mode to another, closes no bias.
+/// A downgrade of a lock in both places from one weak mode to another closes no bias.
 #[test]
-fn a_downgrade_in_two_places_keeps_count() {
+fn a_downgrade_of_a_lock_in_two_places_keeps_its_count() {
     in_two_places(granular::IS, granular::IX, |owner, other| {
         owner.downgrade(b"x", granular::IS).unwrap();
         assert_eq!(owner.holds(b"x"), Ok(Some((granular::IS, 2))));
@@ -273,9 +273,9 @@ fn a_downgrade_in_two_places_keeps_count() {
     });
 }
 
-/// An owner finds the page of the one who had its slot before, and takes its first weak lock there.
+/// An owner reuses the page of the previous owner in its slot, and takes its first weak lock there.
 #[test]
-fn a_page_is_found_by_the_next_owner() {
+fn the_next_owner_reuses_the_page() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     for turn in 1..4u64 {

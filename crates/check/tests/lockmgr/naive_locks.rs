@@ -1,29 +1,29 @@
-//! A lock manager that is plainly right: one thread, one list for each name, no fast path. What
-//! `latchwork-lockmgr` does is compared with it, step by step.
+//! A simple lock manager: one thread, one list for each name, no fast path. `latchwork-lockmgr` is
+//! compared with it step by step.
 
 use std::collections::BTreeMap;
 
 use latchwork_lockmgr::{Mode, Modes};
 
-/// An owner's hold on a name, its wish for one, or both.
+/// An owner's hold on a name, its waiting request for it, or both.
 #[derive(Clone, Debug)]
 struct Entry {
     owner: usize,
     held: Option<Mode>,
     want: Option<Mode>,
     count: u32,
-    /// When it began to wish.
+    /// When the request began to wait.
     turn: u64,
 }
 
-/// How a request ended for now.
+/// The result of a request so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Held.
     Granted,
     /// Waits.
     Waiting,
-    /// Refused, for it was not to wait.
+    /// Refused, because it was not allowed to wait.
     Refused,
 }
 
@@ -35,12 +35,12 @@ pub(crate) struct Naive {
 }
 
 impl Naive {
-    /// One without locks.
+    /// Creates a manager without locks.
     pub(crate) fn new(modes: Modes) -> Self {
         Self { modes, names: BTreeMap::new(), turns: 0 }
     }
 
-    /// Whether another owner's hold stops `owner` from having `want`.
+    /// Returns whether another owner's hold blocks `owner` from `want`.
     fn stopped(modes: &Modes, list: &[Entry], owner: usize, want: Mode) -> bool {
         list.iter()
             .filter(|entry| entry.owner != owner)
@@ -48,23 +48,24 @@ impl Naive {
             .any(|held| modes.conflicts(held, want))
     }
 
-    /// Whether two wishes cannot pass each other.
+    /// Returns whether two requests must not pass each other.
     fn clash(modes: &Modes, a: Mode, b: Mode) -> bool {
         modes.conflicts(a, b) || modes.conflicts(b, a)
     }
 
-    /// Asks for a lock.
+    /// Requests a lock.
     pub(crate) fn request(&mut self, owner: usize, name: &[u8], mode: Mode, wait: bool) -> Outcome {
         let modes = &self.modes;
         let list = self.names.entry(name.to_vec()).or_default();
         let own = list.iter().position(|entry| entry.owner == owner);
-        let wish = own.and_then(|at| list[at].held).map_or(mode, |held| modes.convert(held, mode));
+        let wanted =
+            own.and_then(|at| list[at].held).map_or(mode, |held| modes.convert(held, mode));
         let stopped = match own {
-            Some(at) if list[at].held == Some(wish) => false,
-            Some(_) => Self::stopped(modes, list, owner, wish),
+            Some(at) if list[at].held == Some(wanted) => false,
+            Some(_) => Self::stopped(modes, list, owner, wanted),
             None => {
-                Self::stopped(modes, list, owner, wish)
-                    || list.iter().filter_map(|e| e.want).any(|w| Self::clash(modes, w, wish))
+                Self::stopped(modes, list, owner, wanted)
+                    || list.iter().filter_map(|e| e.want).any(|w| Self::clash(modes, w, wanted))
             }
         };
         if stopped && !wait {
@@ -77,14 +78,14 @@ impl Naive {
         let entry = &mut list[at];
         if stopped {
             self.turns += 1;
-            (entry.want, entry.turn) = (Some(wish), self.turns);
+            (entry.want, entry.turn) = (Some(wanted), self.turns);
             return Outcome::Waiting;
         }
-        (entry.held, entry.count) = (Some(wish), entry.count + 1);
+        (entry.held, entry.count) = (Some(wanted), entry.count + 1);
         Outcome::Granted
     }
 
-    /// Grants what can be granted: conversions first, then the others in their turn.
+    /// Grants requests: conversions first, then the others in queue order.
     fn advance(&mut self, name: &[u8]) {
         let modes = &self.modes;
         let Some(list) = self.names.get_mut(name) else { return };
@@ -112,18 +113,18 @@ impl Naive {
         }
     }
 
-    /// Whether the owner waits.
+    /// Returns whether the owner waits.
     pub(crate) fn waits(&self, owner: usize) -> bool {
         self.names.values().flatten().any(|entry| entry.owner == owner && entry.want.is_some())
     }
 
-    /// What it holds of a name.
+    /// The held mode of a name and its count.
     pub(crate) fn holds(&self, owner: usize, name: &[u8]) -> Option<(Mode, u32)> {
         let entry = self.names.get(name)?.iter().find(|entry| entry.owner == owner)?;
         entry.held.map(|mode| (mode, entry.count))
     }
 
-    /// Changes what entries the owner has, of one name or of all, and grants what that allows.
+    /// Changes the owner's entries, of one name or of all, and grants requests that this allows.
     fn change(&mut self, owner: usize, name: Option<&[u8]>, change: impl Fn(&mut Entry)) -> bool {
         let mut found = false;
         let names: Vec<_> = self.names.keys().cloned().collect();
@@ -138,7 +139,7 @@ impl Naive {
         found
     }
 
-    /// Gives a lock back once. False if it is not held.
+    /// Releases one count of a lock. Returns false if it is not held.
     pub(crate) fn unlock(&mut self, owner: usize, name: &[u8]) -> bool {
         self.change(owner, Some(name), |entry| {
             entry.count -= 1;
@@ -146,28 +147,28 @@ impl Naive {
         })
     }
 
-    /// Gives a lock back.
+    /// Releases a lock with all its counts.
     pub(crate) fn release_object(&mut self, owner: usize, name: &[u8]) {
         self.change(owner, Some(name), |entry| entry.held = None);
     }
 
-    /// Gives all back.
+    /// Releases all locks.
     pub(crate) fn release_all(&mut self, owner: usize) {
         self.change(owner, None, |entry| entry.held = None);
     }
 
-    /// Gives back what does not write.
+    /// Releases all locks in modes that do not write.
     pub(crate) fn release_reads(&mut self, owner: usize) {
         let writes: Vec<Mode> = self.modes.each().filter(|m| self.modes.is_write(*m)).collect();
         self.change(owner, None, |entry| entry.held = entry.held.filter(|m| writes.contains(m)));
     }
 
-    /// Stops waiting.
+    /// Cancels the owner's request.
     pub(crate) fn cancel(&mut self, owner: usize) {
         self.change(owner, None, |entry| entry.want = None);
     }
 
-    /// Holds less than before. False if it does not hold as much.
+    /// Weakens a lock. Returns false if no mode that covers `mode` is held.
     pub(crate) fn downgrade(&mut self, owner: usize, name: &[u8], mode: Mode) -> bool {
         match self.holds(owner, name) {
             Some((held, _)) if self.modes.covers(held, mode) => {

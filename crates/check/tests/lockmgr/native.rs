@@ -6,14 +6,14 @@ use latchwork_check::left::nothing as nothing_is_left;
 use latchwork_check::random::Random;
 use latchwork_lockmgr::{Error, Manager, Mode, granular, shared};
 
-/// What each object is used for: holders by mode, counted by themselves.
+/// The holders of an object by mode, counted by themselves.
 #[derive(Default)]
 struct Used {
     modes: [AtomicU64; 16],
 }
 
 impl Used {
-    /// Notes a holder, and says whether one is there that should not be.
+    /// Counts a holder; returns whether another holder conflicts with it.
     fn enter(&self, manager: &Manager, mode: Mode) -> bool {
         self.modes[usize::from(mode.number())].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         manager.modes().each().any(|other| {
@@ -29,7 +29,7 @@ impl Used {
     }
 }
 
-/// Threads take locks in random modes, weak ones mostly, so that biases open and close.
+/// Threads take locks in random modes, mostly weak ones, so that biases open and close.
 fn mix(manager: &Manager, threads: u64, rounds: u64, objects: u64, weak_of_16: u64) -> u64 {
     let used: Vec<Used> = (0..objects).map(|_| Used::default()).collect();
     let (wrong, strong) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -43,7 +43,7 @@ fn mix(manager: &Manager, threads: u64, rounds: u64, objects: u64, weak_of_16: u
                     let owner = session.owner().unwrap();
                     let mut taken = Vec::new();
                     let mut at = random.below(objects);
-                    // In ascending order, so that nobody waits for itself.
+                    // In ascending order, so that no cycle can form.
                     while at < objects && taken.len() < 3 {
                         let modes = manager.modes();
                         let weak: Vec<Mode> = modes.each().filter(|m| modes.is_weak(*m)).collect();
@@ -79,7 +79,7 @@ fn mix(manager: &Manager, threads: u64, rounds: u64, objects: u64, weak_of_16: u
 }
 
 #[test]
-fn no_two_hold_what_conflicts() {
+fn conflicting_locks_are_never_held() {
     for (modes, weak) in [
         (granular::modes(), 15),
         (granular::modes(), 8),
@@ -93,9 +93,8 @@ fn no_two_hold_what_conflicts() {
 }
 
 #[test]
-fn the_law_can_fail() {
-    // The same with modes of which none conflicts: the counters must object when held against
-    // those that do.
+fn conflicting_holders_are_detected() {
+    // The control: conflicting holders, which the counters must detect.
     let used = Used::default();
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     assert!(!used.enter(&manager, shared::S));
@@ -127,8 +126,8 @@ fn weak_locks_leave_the_table_alone() {
     b.lock(b"table", granular::IX).unwrap();
     let totals = session.totals().unwrap();
     assert_eq!((totals.requests, totals.weak), (0, 2));
-    assert_eq!(session.stats().weak, 2, "the fast path fired");
-    // A strong one collects them exactly.
+    assert_eq!(session.stats().weak, 2, "the fast path was not used");
+    // A strong request finds them.
     let c = session.owner().unwrap();
     assert_eq!(c.try_lock(b"table", granular::X), Err(Error::NotGranted));
     assert_eq!(c.try_lock(b"another table", granular::X), Ok(()));
@@ -138,7 +137,7 @@ fn weak_locks_leave_the_table_alone() {
     b.unlock(b"table").unwrap();
     assert_eq!(c.try_lock(b"table", granular::X), Ok(()));
     c.release_all().unwrap();
-    // Opened again after a while: how long is learned from what the closing took.
+    // The bias opens again after a time that depends on the cost of closing it.
     for _ in 0..600 {
         a.lock(b"table", granular::IS).unwrap();
         a.unlock(b"table").unwrap();
@@ -149,13 +148,13 @@ fn weak_locks_leave_the_table_alone() {
 }
 
 #[test]
-fn the_child_of_a_fork_is_told() {
+fn calls_in_the_child_of_a_fork_fail() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
     owner.lock(b"read", shared::S).unwrap();
     owner.lock(b"written", shared::X).unwrap();
-    // SAFETY: the child asks for errors, and ends by `_exit`.
+    // SAFETY: the child only makes calls that fail, and ends by `_exit`.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let told = |end: Result<(), Error>| {
@@ -175,8 +174,8 @@ fn the_child_of_a_fork_is_told() {
         unsafe { libc::_exit(i32::from(!all)) };
     }
     let mut status = 0;
-    // SAFETY: a child of ours that nobody has waited for.
+    // SAFETY: a child process that has not been waited for.
     assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-    assert_eq!(status, 0, "the child was not told, or died of it");
-    assert_eq!(owner.held(), Ok(2), "and its parent has what it had");
+    assert_eq!(status, 0, "a call in the child did not fail, or the child died");
+    assert_eq!(owner.held(), Ok(2), "the parent must keep its locks");
 }

@@ -1,4 +1,4 @@
-//! Locks on ranges of keys: which conflict, and who waits for whom.
+//! Locks on ranges of keys: which kinds conflict, and which requests wait for which.
 
 use core::ops::Bound;
 
@@ -17,7 +17,7 @@ fn never(owner: &Owner<'_>, range: KeyRange<'_>, kind: RangeKind) -> Result<(), 
     owner.lock_range(SPACE, range, kind, Wait::Never)
 }
 
-fn wish<'o, 's>(
+fn range_request<'o, 's>(
     owner: &'o Owner<'s>,
     range: KeyRange<'_>,
     kind: RangeKind,
@@ -29,7 +29,7 @@ fn wish<'o, 's>(
 
 #[test]
 fn kinds_conflict_as_in_innodb() {
-    // Held by row, wanted by column; and what InnoDB does not have, an insert that is its record.
+    // Held by row, wanted by column. Unlike InnoDB, an insert also locks its record.
     #[rustfmt::skip]
     let stops = [
         //RR WR G RN WN I Ins
@@ -52,7 +52,7 @@ fn kinds_conflict_as_in_innodb() {
                 let expected = if stop == 1 { Err(Error::NotGranted) } else { Ok(()) };
                 assert_eq!(never(&b, KeyRange::key(b"c"), wanted), expected);
                 assert_eq!(never(&b, KeyRange::key(b"d"), wanted), Ok(()));
-                // One's own claims stop nobody.
+                // An owner's own claims do not block it.
                 assert_eq!(never(&a, KeyRange::key(b"b"), wanted), Ok(()));
                 assert_eq!(
                     b.lock_range(b"other", KeyRange::key(b"c"), wanted, Wait::Never),
@@ -64,11 +64,11 @@ fn kinds_conflict_as_in_innodb() {
     }
 }
 
-/// A range, keys in it, and keys out of it.
+/// A range, keys inside it, and keys outside it.
 type Ends = (KeyRange<'static>, &'static [&'static [u8]], &'static [&'static [u8]]);
 
 #[test]
-fn ends_belong_to_a_range_or_do_not() {
+fn ends_are_inside_or_outside_as_given() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let key = KeyRange::key;
@@ -99,7 +99,7 @@ fn ends_belong_to_a_range_or_do_not() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_ranges_are_refused() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
     let a = session.owner().unwrap();
@@ -115,7 +115,7 @@ fn what_cannot_be_is_said() {
     let name = [7; 201];
     assert_eq!(a.lock_range(&name, KeyRange::all(), Gap, Wait::Never), Err(Error::Keyspace(201)));
     assert_eq!(a.unlock_range(SPACE, KeyRange::all(), Gap), Err(Error::NotHeld));
-    // The longest of all.
+    // The longest key.
     let last = vec![b'z'; KEY_MAX];
     never(&a, KeyRange::next_key(&long[1..], &last), WriteNext).unwrap();
     a.lock_range(&name[1..], KeyRange::all(), Gap, Wait::Never).unwrap();
@@ -124,7 +124,7 @@ fn what_cannot_be_is_said() {
     assert_eq!(never(&b, KeyRange::key(&long[1..]), ReadRecord), Ok(()));
     drop((a, b));
     nothing_is_left(&session);
-    // Modes of which none stops another have no ranges.
+    // A set of modes without a conflict has no ranges.
     let spec = latchwork_lockmgr::ModesSpec {
         names: &["all"],
         conflicts: &[0],
@@ -178,7 +178,7 @@ fn families_share_ranges_and_pass_them_on() {
     let (child, sibling) = (parent.child().unwrap(), parent.child().unwrap());
     never(&child, KeyRange::key(b"k"), Insert).unwrap();
     assert_eq!(never(&sibling, KeyRange::key(b"k"), WriteRecord), Err(Error::NotGranted));
-    let waits = wish(&sibling, KeyRange::key(b"k"), WriteRecord);
+    let waits = range_request(&sibling, KeyRange::key(b"k"), WriteRecord);
     child.inherit().unwrap();
     assert_eq!(child.held(), Ok(0));
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
@@ -207,10 +207,12 @@ fn two_inserters(modes: latchwork_lockmgr::Modes) {
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
     never(&a, KeyRange::between(b"10", b"20"), Gap).unwrap();
     never(&b, KeyRange::between(b"10", b"20"), Gap).unwrap();
-    let (from_a, from_b) =
-        (wish(&a, KeyRange::key(b"15"), Intention), wish(&b, KeyRange::key(b"16"), Intention));
+    let (from_a, from_b) = (
+        range_request(&a, KeyRange::key(b"15"), Intention),
+        range_request(&b, KeyRange::key(b"16"), Intention),
+    );
     assert_eq!(session.detect(), Ok(1));
-    // The younger is the victim, and is told all: who waits for which gap.
+    // The younger owner is the victim; its report names who waits for which gap.
     let Ok(Some(Err(Error::Deadlock(cycle)))) = from_b.poll() else { panic!("no victim") };
     assert_eq!(cycle.len(), 2);
     assert_eq!((cycle[0].owner, cycle[1].owner), (b.id(), a.id()));
@@ -236,10 +238,10 @@ fn a_cycle_through_ranges_and_objects_is_found() {
     never(&owners[0], KeyRange::half_open(b"a", b"m"), WriteNext).unwrap();
     never(&owners[1], KeyRange::half_open(b"m", b"z"), WriteNext).unwrap();
     owners[2].lock(b"object", granular::X).unwrap();
-    let first = wish(&owners[0], KeyRange::half_open(b"l", b"n"), ReadRecord);
+    let first = range_request(&owners[0], KeyRange::half_open(b"l", b"n"), ReadRecord);
     owners[1].request(b"object", granular::S, Wait::Detect).unwrap();
     assert_eq!(session.detect(), Ok(0));
-    let last = wish(&owners[2], KeyRange::key(b"b"), Insert);
+    let last = range_request(&owners[2], KeyRange::key(b"b"), Insert);
     assert_eq!(session.detect(), Ok(1));
     let Ok(Some(Err(Error::Deadlock(cycle)))) = last.poll() else { panic!("no victim") };
     let who: Vec<_> = cycle.iter().map(|link| link.owner).collect();
@@ -253,32 +255,32 @@ fn a_cycle_through_ranges_and_objects_is_found() {
 
 #[test]
 fn there_are_no_phantoms() {
-    // What was scanned stays as it was: no insert into it, none but outside of it.
+    // A scanned range stays unchanged: inserts into it wait, inserts outside it do not.
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (scan, insert) = (session.owner().unwrap(), session.owner().unwrap());
     never(&scan, KeyRange::half_open(b"b", b"d"), ReadNext).unwrap();
     never(&insert, KeyRange::key(b"d"), Insert).unwrap();
-    let waits = wish(&insert, KeyRange::key(b"c"), Insert);
+    let waits = range_request(&insert, KeyRange::key(b"c"), Insert);
     scan.release_all().unwrap();
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
-    // And what was inserted and may go again is not scanned.
-    let waits = wish(&scan, KeyRange::half_open(b"b", b"d"), ReadNext);
+    // A key that was inserted and may be rolled back cannot be scanned.
+    let waits = range_request(&scan, KeyRange::half_open(b"b", b"d"), ReadNext);
     insert.release_all().unwrap();
     assert_eq!(waits.poll(), Ok(Some(Ok(()))));
 }
 
 #[test]
-fn wishes_keep_their_turn() {
+fn requests_keep_their_order() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
     let (reader, writer, late, apart) = (owner(), owner(), owner(), owner());
     never(&reader, KeyRange::half_open(b"a", b"c"), ReadRecord).unwrap();
-    let writes = wish(&writer, KeyRange::half_open(b"b", b"d"), WriteRecord);
-    // Readers that come later do not starve the writer; those elsewhere go by, and so does who
-    // would wait for itself.
-    let reads = wish(&late, KeyRange::key(b"c"), ReadRecord);
+    let writes = range_request(&writer, KeyRange::half_open(b"b", b"d"), WriteRecord);
+    // Later readers do not starve the writer. Requests for other keys pass, and so does the
+    // request of an owner that the writer waits for.
+    let reads = range_request(&late, KeyRange::key(b"c"), ReadRecord);
     assert_eq!(never(&apart, KeyRange::key(b"a"), ReadRecord), Ok(()));
     assert_eq!(never(&reader, KeyRange::key(b"b"), ReadRecord), Ok(()));
     reader.release_all().unwrap();
@@ -288,17 +290,18 @@ fn wishes_keep_their_turn() {
 }
 
 #[test]
-fn a_victim_behind_a_mere_wish_goes_before_it() {
+fn a_deadlock_through_a_waiting_range_is_solved_by_reordering() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
     let (reader, writer, late) = (owner(), owner(), owner());
     never(&reader, KeyRange::key(b"k"), ReadRecord).unwrap();
     late.lock(b"object", granular::X).unwrap();
-    let writes = wish(&writer, KeyRange::key(b"k"), WriteRecord);
+    let writes = range_request(&writer, KeyRange::key(b"k"), WriteRecord);
     reader.request(b"object", granular::X, Wait::Detect).unwrap();
-    // The youngest waits for a wish, that for the reader, and that for the youngest.
-    let reads = wish(&late, KeyRange::key(b"k"), ReadRecord);
+    // The youngest waits for the writer's request, the writer for the reader, the reader for the
+    // youngest.
+    let reads = range_request(&late, KeyRange::key(b"k"), ReadRecord);
     assert_eq!(session.detect(), Ok(1));
     assert_eq!(reads.poll(), Ok(Some(Ok(()))));
     late.release_all().unwrap();
@@ -308,20 +311,20 @@ fn a_victim_behind_a_mere_wish_goes_before_it() {
 }
 
 #[test]
-fn a_wish_is_withdrawn() {
+fn a_dropped_range_request_is_withdrawn() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let owner = || session.owner().unwrap();
     let (a, b, c) = (owner(), owner(), owner());
     never(&a, KeyRange::key(b"k"), ReadRecord).unwrap();
-    let waits = wish(&b, KeyRange::all(), WriteNext);
+    let waits = range_request(&b, KeyRange::all(), WriteNext);
     assert_eq!(b.lock(b"x", granular::S), Err(Error::Waiting));
     assert_eq!(never(&c, KeyRange::key(b"k"), ReadRecord), Err(Error::NotGranted));
     drop(waits);
     assert_eq!(b.held(), Ok(0));
     assert_eq!(never(&c, KeyRange::key(b"k"), ReadRecord), Ok(()));
-    // It has the ticket, and does not know it yet: what is dropped then is nothing either.
-    let waits = wish(&b, KeyRange::all(), WriteNext);
+    // Dropped after it was granted the ticket, before it was polled.
+    let waits = range_request(&b, KeyRange::all(), WriteNext);
     a.release_all().unwrap();
     c.release_all().unwrap();
     drop(waits);
@@ -330,7 +333,7 @@ fn a_wish_is_withdrawn() {
     let until = latchwork_machine::Deadline::after::<latchwork_machine::Native>(soon);
     let end = b.lock_range(SPACE, KeyRange::all(), ReadNext, Wait::Until(until));
     assert_eq!((end, b.held()), (Err(Error::TimedOut), Ok(0)));
-    // The older dies not, the younger does; and a killed one fails where it waits.
+    // An older owner waits, a younger one dies; a killed owner's wait fails.
     let end = b.request_range(SPACE, KeyRange::all(), ReadNext, Wait::Die).map(|r| r.step());
     assert_eq!(end, Ok(Step::Waiting));
     never(&c, KeyRange::all(), Intention).unwrap();
@@ -341,7 +344,7 @@ fn a_wish_is_withdrawn() {
     let end = c.request_range(SPACE, KeyRange::all(), ReadNext, Wait::Die).map(|r| r.step());
     assert_eq!(end, Err(Error::Died(b.id())));
     assert_eq!(c.held(), Ok(1));
-    let waits = wish(&b, KeyRange::key(b"b"), Intention);
+    let waits = range_request(&b, KeyRange::key(b"b"), Intention);
     session.kill(b.id()).unwrap();
     assert!(matches!(waits.poll(), Ok(Some(Err(Error::Aborted(_))))));
     drop(waits);
@@ -350,13 +353,13 @@ fn a_wish_is_withdrawn() {
 }
 
 #[test]
-fn ranges_are_seen() {
+fn ranges_are_visible_in_snapshots() {
     let region = Region::private(&latchwork_region::Options::default()).unwrap();
     let manager = Manager::new(region, granular::modes(), latchwork_check::early::early()).unwrap();
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
     never(&a, KeyRange::between(b"b", b"d"), Gap).unwrap();
-    let waits = wish(&b, KeyRange::key(b"c"), Insert);
+    let waits = range_request(&b, KeyRange::key(b"c"), Insert);
     let view = View::new(manager.region().clone()).unwrap().unwrap();
     let picture = view.look().unwrap();
     let named =
@@ -379,7 +382,7 @@ fn ranges_are_seen() {
 
 #[test]
 fn threads_insert_and_scan() {
-    // A bitmap of keys: who scans finds the same twice, who inserts is alone at its key.
+    // A bitmap of keys: a scan reads the same twice, an insert is alone at its key.
     use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let keys: Vec<AtomicU32> = (0..64).map(|_| AtomicU32::new(0)).collect();
@@ -410,7 +413,7 @@ fn threads_insert_and_scan() {
                     }
                     let before = sum();
                     std::thread::yield_now();
-                    assert_eq!(sum(), before, "a phantom");
+                    assert_eq!(sum(), before, "a phantom appeared");
                     let key = below(64);
                     let bytes = key.to_be_bytes();
                     let one = KeyRange::key(&bytes);
@@ -426,7 +429,11 @@ fn threads_insert_and_scan() {
                     let was = keys[key as usize].load(Relaxed);
                     keys[key as usize].store(was + me, Relaxed);
                     std::thread::yield_now();
-                    assert_eq!(keys[key as usize].load(Relaxed), was + me, "not alone");
+                    assert_eq!(
+                        keys[key as usize].load(Relaxed),
+                        was + me,
+                        "two inserts at one key"
+                    );
                 }
             });
         }
@@ -436,12 +443,12 @@ fn threads_insert_and_scan() {
 }
 
 #[test]
-fn ranges_that_read_are_given_back_with_the_reads() {
+fn reading_ranges_are_released_with_the_reads() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let a = session.owner().unwrap();
     for kind in RangeKind::ALL {
-        // Twice, to be sure that counts do not matter.
+        // Locked twice: counts must not matter.
         never(&a, KeyRange::key(b"c"), kind).unwrap();
         never(&a, KeyRange::key(b"c"), kind).unwrap();
     }
@@ -454,10 +461,10 @@ fn ranges_that_read_are_given_back_with_the_reads() {
     }
     assert_eq!((a.holds(b"read").unwrap(), a.held()), (None, Ok(5)));
     assert_eq!(session.totals().unwrap().ranges, 4);
-    // While it waits it gives nothing back.
+    // While the owner waits, it releases nothing.
     let b = session.owner().unwrap();
     never(&b, KeyRange::key(b"d"), ReadNext).unwrap();
-    let request = wish(&b, KeyRange::key(b"c"), WriteRecord);
+    let request = range_request(&b, KeyRange::key(b"c"), WriteRecord);
     assert_eq!(b.release_reads(), Err(Error::Waiting));
     drop(request);
     b.release_reads().unwrap();
@@ -467,7 +474,7 @@ fn ranges_that_read_are_given_back_with_the_reads() {
 }
 
 #[test]
-fn ranges_are_given_back_where_there_is_no_room() {
+fn ranges_can_be_released_in_a_full_region() {
     let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
     let region = Region::private(&options).unwrap();
     let manager = Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap();
@@ -493,18 +500,18 @@ fn ranges_are_given_back_where_there_is_no_room() {
     }
 }
 
-/// An owner that waits for a range, and is told to wait no longer by other means, has not got the
-/// ticket of the claim in its way: that is another's still.
+/// A wait for a range that is cancelled through the owner does not give the waiter the ticket of
+/// the blocking claim; the holder keeps it.
 #[test]
-fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
+fn a_wait_cancelled_by_the_owner_releases_no_other_range() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
     let range = KeyRange::half_open(b"b", b"d");
     never(&holder, range, WriteNext).unwrap();
-    let request = wish(&waiter, range, WriteNext);
+    let request = range_request(&waiter, range, WriteNext);
     assert_eq!(waiter.cancel(), Ok(true));
-    assert_eq!(request.poll(), Ok(None), "it asks again");
+    assert_eq!(request.poll(), Ok(None), "the request was not repeated");
     assert_eq!(holder.holds_range(SPACE, range, WriteNext), Ok(Some(1)));
     assert_eq!(waiter.holds_range(SPACE, range, WriteNext), Ok(None));
     holder.release_all().unwrap();
@@ -516,15 +523,15 @@ fn a_wait_that_was_ended_elsewhere_gives_nobodys_range_away() {
     nothing_is_left(&session);
 }
 
-/// What was refused does not say later that it was granted.
+/// A refused request does not report success later.
 #[test]
-fn a_request_that_has_failed_stays_so() {
+fn a_failed_request_stays_failed() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
     let range = KeyRange::half_open(b"b", b"d");
     never(&holder, range, WriteNext).unwrap();
-    let request = wish(&waiter, range, WriteNext);
+    let request = range_request(&waiter, range, WriteNext);
     session.kill(waiter.id()).unwrap();
     assert!(matches!(request.poll(), Ok(Some(Err(Error::Aborted(_))))));
     assert_eq!(request.poll(), Ok(Some(Err(Error::NotHeld))));

@@ -1,5 +1,5 @@
-//! Ranges made weaker, parted, joined and traded: never is a key of theirs without its lock; and
-//! the count of claims that a writer reads.
+//! Ranges that are weakened, split, joined and traded, without an unlocked moment for any key; and
+//! the count of claims.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn a_range_is_tried_and_awaited_for_a_while() {
 }
 
 #[test]
-fn a_weaker_kind_lets_those_in_whom_it_does_not_stop() {
+fn weakening_a_range_grants_compatible_requests() {
     with(|_, a, b| {
         a.lock_range(SPACE, all(), WriteNext, Wait::Detect).unwrap();
         a.lock_range(SPACE, all(), WriteNext, Wait::Detect).unwrap();
@@ -52,7 +52,7 @@ fn a_weaker_kind_lets_those_in_whom_it_does_not_stop() {
         assert_eq!(a.downgrade_range(SPACE, all(), ReadNext, Gap), Err(Error::NotHeld));
         a.downgrade_range(SPACE, all(), WriteNext, ReadNext).unwrap();
         assert_eq!(reader.finish(), Ok(()));
-        assert_eq!(a.holds_range(SPACE, all(), ReadNext), Ok(Some(2)), "as often as before");
+        assert_eq!(a.holds_range(SPACE, all(), ReadNext), Ok(Some(2)), "the count has changed");
         assert_eq!(a.holds_range(SPACE, all(), WriteNext), Ok(None));
         assert_eq!(b.try_lock_range(SPACE, key(b"c"), Insert), Err(Error::NotGranted));
         assert_eq!(a.downgrade_range(SPACE, all(), ReadNext, ReadNext), Ok(()));
@@ -60,7 +60,7 @@ fn a_weaker_kind_lets_those_in_whom_it_does_not_stop() {
 }
 
 #[test]
-fn a_range_is_parted_and_joined_while_another_waits_for_it() {
+fn a_range_is_split_and_joined_while_another_owner_waits() {
     with(|_, a, b| {
         let parts = [KeyRange::half_open(b"a", b"m"), KeyRange::half_open(b"m", b"z")];
         a.lock_range(SPACE, all(), WriteRecord, Wait::Detect).unwrap();
@@ -72,9 +72,9 @@ fn a_range_is_parted_and_joined_while_another_waits_for_it() {
         for part in parts {
             assert_eq!(a.holds_range(SPACE, part, WriteRecord), Ok(Some(1)));
         }
-        assert_eq!(writer.poll(), Ok(None), "the second part has the key");
+        assert_eq!(writer.poll(), Ok(None), "the second part still locks the key");
         let wrong = a.merge_ranges(SPACE, parts[1], parts[0], WriteRecord);
-        assert_eq!(wrong, Err(Error::NotHeld), "they do not meet so");
+        assert_eq!(wrong, Err(Error::NotHeld), "these ranges do not meet");
         a.merge_ranges(SPACE, parts[0], parts[1], WriteRecord).unwrap();
         assert_eq!(a.holds_range(SPACE, all(), WriteRecord), Ok(Some(1)));
         assert_eq!(writer.poll(), Ok(None));
@@ -87,7 +87,7 @@ fn a_range_is_parted_and_joined_while_another_waits_for_it() {
 }
 
 #[test]
-fn a_range_goes_to_another_owner_with_its_count() {
+fn a_traded_range_keeps_its_count() {
     with(|session, a, b| {
         let c = session.owner().unwrap();
         a.lock_range(SPACE, all(), WriteNext, Wait::Detect).unwrap();
@@ -98,7 +98,7 @@ fn a_range_goes_to_another_owner_with_its_count() {
         assert_eq!(a.holds_range(SPACE, all(), WriteNext), Ok(None));
         assert_eq!(b.holds_range(SPACE, all(), WriteNext), Ok(Some(2)));
         assert_eq!((a.held(), b.held()), (Ok(0), Ok(1)));
-        assert_eq!(reader.poll(), Ok(None), "it waits for the new owner");
+        assert_eq!(reader.poll(), Ok(None), "it must wait for the new owner");
         assert_eq!(b.trade_range(SPACE, all(), WriteNext, b), Ok(()));
         b.release_all().unwrap();
         assert_eq!(reader.finish(), Ok(()));
@@ -115,13 +115,13 @@ fn claims_are_counted() {
         a.lock_range(SPACE, key(b"c"), ReadRecord, Wait::Detect).unwrap();
         assert_eq!((claims.count(), others.count()), (Ok(2), Ok(0)));
         let insert = b.request_range(SPACE, key(b"d"), Insert, Wait::Detect).unwrap();
-        assert_eq!(claims.count(), Ok(3), "one that waits is one");
+        assert_eq!(claims.count(), Ok(3), "a waiting claim must count");
         drop(insert);
         a.split_range(SPACE, all(), ReadNext, b"m").unwrap();
         assert_eq!(claims.count(), Ok(3));
         a.release_all().unwrap();
         assert_eq!(claims.count(), Ok(0));
-        // The same from a keyspace that was left and is there again.
+        // The same from a keyspace that was freed and created again.
         b.lock_range(SPACE, all(), Gap, Wait::Detect).unwrap();
         assert_eq!(claims.count(), Ok(1));
         b.unlock_range(SPACE, all(), Gap).unwrap();

@@ -1,4 +1,4 @@
-//! Ranges as futures: who waits, who is woken, and what is left of one that is dropped or dies.
+//! Futures for ranges: waiting, waking, and cleaning up after a dropped future or a dead process.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use RangeKind::{Gap, Insert, ReadNext, WriteNext, WriteRecord};
 
 const SPACE: &[u8] = b"orders";
 
-fn wish<'o, 's, 'k, M: ConstMachine>(
+fn range_request<'o, 's, 'k, M: ConstMachine>(
     owner: &'o Owner<'s, M>,
     from: &'k [u8],
     to: &'k [u8],
@@ -40,7 +40,7 @@ fn take<M: ConstMachine>(
 fn many_tasks_of_one_thread_take_turns() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
-    // By key, who is inside: readers, or a writer.
+    // Readers and writers that hold each key.
     let inside = RefCell::new([(0u32, 0u32); 16]);
     let done = std::cell::Cell::new(0);
     let task = |me: usize| {
@@ -53,14 +53,14 @@ fn many_tasks_of_one_thread_take_turns() {
                 let write = !(me + round).is_multiple_of(3);
                 let kind = if write { WriteNext } else { ReadNext };
                 let keys = [[from as u8], [to as u8]];
-                match wish(&owner, &keys[0], &keys[1], kind).await {
+                match range_request(&owner, &keys[0], &keys[1], kind).await {
                     Ok(()) => {}
-                    // Waits for one claim at a time may close a cycle that is none of ranges.
+                    // A task waits for one claim at a time, which may close a cycle.
                     Err(Error::Deadlock(_)) => continue,
                     Err(error) => panic!("{error}"),
                 }
                 for (readers, writers) in &mut inside.borrow_mut()[from..to] {
-                    assert!(*writers == 0 && (!write || *readers == 0), "not alone");
+                    assert!(*writers == 0 && (!write || *readers == 0), "conflicting holders");
                     if write { *writers += 1 } else { *readers += 1 }
                 }
                 pause().await;
@@ -73,65 +73,65 @@ fn many_tasks_of_one_thread_take_turns() {
         Some(task)
     };
     join((0..20).map(task).collect());
-    assert_eq!(done.get(), 20 * 15, "each holds one range at a time: no cycle");
+    assert_eq!(done.get(), 20 * 15, "a cycle of tasks that hold one range each");
     assert!(session.stats().waits > 0);
     left::nothing_in(&session);
 }
 
 #[test]
-fn dropped_at_any_moment_it_leaves_nothing() {
+fn a_future_dropped_at_any_moment_leaves_nothing() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let [a, b, c] = [(); 3].map(|()| session.owner().unwrap());
     take(&a, b"b", b"d", ReadNext).unwrap();
     take(&c, b"d", b"f", Gap).unwrap();
-    // Before it is polled it asks for nothing.
-    drop(wish(&b, b"a", b"z", WriteNext));
+    // Dropped before the first poll: it requests nothing.
+    drop(range_request(&b, b"a", b"z", WriteNext));
     assert_eq!((b.held(), session.totals().unwrap().ranges), (Ok(0), 2));
-    // While it waits; its wish stops others meanwhile.
-    let mut future = wish(&b, b"a", b"z", WriteNext);
+    // Dropped while it waits. Its request blocks others until then.
+    let mut future = range_request(&b, b"a", b"z", WriteNext);
     assert!(poll(&mut future).is_pending());
     assert_eq!(session.totals().unwrap().ranges, 3);
     assert_eq!(take(&c, b"x", b"y", ReadNext), Err(Error::NotGranted));
     assert_eq!(b.try_lock(b"y", granular::S), Err(Error::Waiting));
-    assert_eq!(poll(&mut wish(&b, b"y", b"z", Gap)), Poll::Ready(Err(Error::Waiting)));
+    assert_eq!(poll(&mut range_request(&b, b"y", b"z", Gap)), Poll::Ready(Err(Error::Waiting)));
     drop(future);
     assert_eq!((b.held(), take(&c, b"x", b"y", ReadNext)), (Ok(0), Ok(())));
-    // When the ticket that it waited for is its own, and it does not know yet.
-    let mut future = wish(&b, b"a", b"e", Insert);
+    // Dropped after it was granted the ticket, before it was polled.
+    let mut future = range_request(&b, b"a", b"e", Insert);
     assert!(poll(&mut future).is_pending());
     a.release_all().unwrap();
     drop(future);
     assert_eq!((b.held(), take(&a, b"b", b"d", ReadNext)), (Ok(0), Ok(())));
-    // When it waits for the second claim in its way.
-    let mut future = wish(&b, b"a", b"e", Insert);
+    // Dropped while it waits for the second blocking claim.
+    let mut future = range_request(&b, b"a", b"e", Insert);
     assert!(poll(&mut future).is_pending());
     a.release_all().unwrap();
-    assert!(poll(&mut future).is_pending(), "there is another");
+    assert!(poll(&mut future).is_pending(), "the second claim must block");
     drop(future);
     assert_eq!((b.held(), session.totals().unwrap().ranges), (Ok(0), 2));
-    // What was held before is held still.
+    // Claims held before stay held.
     take(&b, b"a", b"b", WriteRecord).unwrap();
-    let mut future = wish(&b, b"d", b"e", Insert);
+    let mut future = range_request(&b, b"d", b"e", Insert);
     assert!(poll(&mut future).is_pending());
     session.kill(b.id()).unwrap();
     drop(future);
     let held = b.holds_range(SPACE, KeyRange::half_open(b"a", b"b"), WriteRecord);
     assert_eq!((b.held(), held), (Ok(1), Ok(Some(1))));
-    // And after its end it is kept.
-    let mut future = wish(&a, b"p", b"q", WriteNext);
+    // Dropped after completion: the range stays locked.
+    let mut future = range_request(&a, b"p", b"q", WriteNext);
     assert_eq!(poll(&mut future), Poll::Ready(Ok(())));
     drop(future);
     assert_eq!(a.held(), Ok(1));
-    // Again the same is counted.
-    assert_eq!(block_on(wish(&a, b"p", b"q", WriteNext)), Ok(()));
+    // Locking the same range again is counted.
+    assert_eq!(block_on(range_request(&a, b"p", b"q", WriteNext)), Ok(()));
     let held = a.holds_range(SPACE, KeyRange::half_open(b"p", b"q"), WriteNext);
     assert_eq!((a.held(), held), (Ok(1), Ok(Some(2))));
     drop((a, b, c));
     left::nothing_in(&session);
 }
 
-/// Two behind two gaps: one is the victim, and both tasks end.
+/// Two inserts behind two gap locks: one is the victim, and both tasks end.
 #[test]
 fn a_deadlock_of_futures_has_one_victim() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
@@ -141,9 +141,9 @@ fn a_deadlock_of_futures_has_one_victim() {
         let (session, victims) = (&session, &victims);
         let task: Task<'_> = Box::pin(async move {
             let owner = session.owner().unwrap();
-            wish(&owner, b"b", b"d", Gap).await.unwrap();
+            range_request(&owner, b"b", b"d", Gap).await.unwrap();
             pause().await;
-            match wish(&owner, b"c", b"c\0", Insert).await {
+            match range_request(&owner, b"c", b"c\0", Insert).await {
                 Ok(()) => {}
                 Err(Error::Deadlock(cycle)) => {
                     assert_eq!((cycle.len(), cycle[0].owner), (2, owner.id()));
@@ -200,8 +200,8 @@ fn waiting<M: ConstMachine>(session: &Session<M>, count: u64) {
     }
 }
 
-/// What a child does: waits for two ranges as futures beside each other, and holds what it gets
-/// until it is killed.
+/// The child process: two tasks wait for two ranges as futures and hold them until the process is
+/// killed.
 #[test]
 fn child() {
     let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
@@ -210,7 +210,7 @@ fn child() {
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     let task = |owner, from, to| {
         let task: Task<'_> =
-            Box::pin(async move { wish(owner, from, to, WriteNext).await.unwrap() });
+            Box::pin(async move { range_request(owner, from, to, WriteNext).await.unwrap() });
         Some(task)
     };
     join(vec![task(&owner, b"a", b"c"), task(&other, b"m", b"p")]);
@@ -241,7 +241,7 @@ fn processes_wake_and_outlive_each_other() {
         if killed_waiting {
             peer.kill().unwrap();
             peer.wait().unwrap();
-            // Its wishes stop nobody any more, once somebody has swept.
+            // After a sweep its waiting requests block no other.
             assert_eq!(session.sweep(), Ok(1));
             assert_eq!(session.totals().unwrap().ranges, 2);
         } else {
@@ -249,8 +249,8 @@ fn processes_wake_and_outlive_each_other() {
             while b.try_lock(b"done", granular::S) != Err(Error::NotGranted) {
                 b.release_all().unwrap();
             }
-            // Ours waits for the other process, which dies.
-            let mut future = wish(&b, b"o", b"q", Insert);
+            // A request of this process waits for the other process, which dies.
+            let mut future = range_request(&b, b"o", b"q", Insert);
             assert!(poll(&mut future).is_pending());
             peer.kill().unwrap();
             assert_eq!(block_on(future), Ok(()));

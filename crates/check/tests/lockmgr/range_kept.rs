@@ -1,4 +1,4 @@
-//! Ranges where strong locks are kept at once, after a while, or never: they end with their owner.
+//! Ranges where strong locks are reserved at once, later, or never: they end with their owner.
 
 use latchwork_check::left;
 use latchwork_lockmgr::{
@@ -9,7 +9,7 @@ use latchwork_region::Region;
 
 use RangeKind::{Gap, Insert, ReadNext, WriteNext};
 
-/// Never, at once, at the second time, never in practice.
+/// Never; at once; at the second time; practically never.
 const AFTER: [u32; 4] = [0, 1, 2, u32::MAX];
 
 fn manager(keep_after: u32) -> Manager {
@@ -22,9 +22,9 @@ fn take(owner: &Owner<'_>, key: &[u8], kind: RangeKind) -> Result<(), Error> {
     owner.lock_range(b"orders", KeyRange::key(key), kind, Wait::Never)
 }
 
-/// Each way in which a range may end, with what remains to be released elsewhere.
+/// Each way to end a range, and whether other claims remain.
 #[test]
-fn a_range_ends_however_its_owner_ends_it() {
+fn every_way_to_end_a_range_releases_it() {
     type End = fn(&Owner<'_>);
     let ends: [(&str, End); 5] = [
         ("unlock", |owner| {
@@ -36,7 +36,7 @@ fn a_range_ends_however_its_owner_ends_it() {
         ("release_reads", |owner| {
             owner.release_reads().unwrap();
             let kept = owner.holds_range(b"orders", KeyRange::key(b"k"), WriteNext).unwrap();
-            assert_eq!(kept, Some(1), "a range that writes was released with those that read");
+            assert_eq!(kept, Some(1), "a writing range was released with the reading ones");
             owner.unlock_range(b"orders", KeyRange::key(b"k"), WriteNext).unwrap();
         }),
         ("inherit", |owner| {
@@ -70,7 +70,7 @@ fn a_range_ends_however_its_owner_ends_it() {
 }
 
 #[test]
-fn a_savepoint_ends_the_ranges_behind_it() {
+fn rolling_back_releases_ranges_after_the_savepoint() {
     for after in AFTER {
         let manager = manager(after);
         let session = manager.session().unwrap();
@@ -86,9 +86,9 @@ fn a_savepoint_ends_the_ranges_behind_it() {
     }
 }
 
-/// Who waits for a range asks for its ticket, again and again: it is kept for nobody.
+/// A waiting request for a range asks for its ticket repeatedly; the ticket is not reserved for it.
 #[test]
-fn a_ticket_that_is_waited_for_is_kept_for_nobody() {
+fn a_ticket_that_is_waited_for_is_not_reserved() {
     for modes in [granular::modes, shared::modes] {
         for after in AFTER {
             let region = Region::<Native>::private(&latchwork_region::Options::default()).unwrap();
@@ -99,11 +99,11 @@ fn a_ticket_that_is_waited_for_is_kept_for_nobody() {
                 let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
                 take(&a, b"k", WriteNext).unwrap();
                 let key = KeyRange::key(b"k");
-                let wish = b.request_range(b"orders", key, WriteNext, Wait::Detect).unwrap();
-                assert_eq!(wish.step(), Step::Waiting);
+                let request = b.request_range(b"orders", key, WriteNext, Wait::Detect).unwrap();
+                assert_eq!(request.step(), Step::Waiting);
                 drop(a);
-                assert_eq!(wish.poll(), Ok(Some(Ok(()))), "kept after {after}");
-                drop(wish);
+                assert_eq!(request.poll(), Ok(Some(Ok(()))), "kept after {after}");
+                drop(request);
                 drop(b);
                 left::nothing_in(&session);
             }

@@ -1,4 +1,4 @@
-//! Locks on ranges of keys beside a plain list of intervals, step by step.
+//! Locks on ranges of keys compared with a list of intervals, step by step.
 
 use core::ops::Bound;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 const SPACE: &[u8] = b"orders";
 
-/// A list of intervals, and nothing else.
+/// An interval of the list.
 #[derive(Clone, Debug)]
 struct Claim {
     owner: usize,
@@ -64,7 +64,7 @@ impl Naive {
         Err(Error::NotGranted)
     }
 
-    fn wish(&self, owner: usize) -> Option<usize> {
+    fn request_of(&self, owner: usize) -> Option<usize> {
         self.claims.iter().position(|claim| claim.owner == owner && !claim.held)
     }
 }
@@ -102,7 +102,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..100)
 }
 
-/// A range by two numbers: its ends are of all sorts.
+/// A range by two numbers, with all kinds of bounds.
 fn range_of(a: u8, b: u8) -> KeyRange<'static> {
     let end = |n: u8, other: bool| match (KEYS.get(n as usize), other) {
         (None, _) => Bound::Unbounded,
@@ -175,7 +175,7 @@ fn compare(operations: &[Operation]) {
                 }
                 Operation::Drop(o) if waiting[o].is_some() => {
                     waiting[o] = None;
-                    naive.claims.remove(naive.wish(o).unwrap());
+                    naive.claims.remove(naive.request_of(o).unwrap());
                 }
                 _ => {}
             }
@@ -192,14 +192,14 @@ fn compare(operations: &[Operation]) {
     nothing_is_left(&session);
 }
 
-/// Each looks for itself, until nothing changes; both in the same order.
+/// Polls all waiting requests until nothing changes, in the same order in both.
 fn settle(naive: &mut Naive, waiting: &mut [Option<RangeRequest<'_, '_>>]) {
     loop {
         let mut changed = false;
         for (o, slot) in waiting.iter_mut().enumerate() {
             let Some(request) = slot else { continue };
             let end = request.poll().unwrap();
-            let at = naive.wish(o).unwrap();
+            let at = naive.request_of(o).unwrap();
             let free = !naive.in_the_way(at);
             assert_eq!(end, free.then_some(Ok(())), "owner {o}: {:?}", naive.claims);
             if free {
@@ -218,7 +218,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_a_list_of_intervals(operations in operations()) {
+    fn ranges_equal_a_list_of_intervals(operations in operations()) {
         compare(&operations);
     }
 }

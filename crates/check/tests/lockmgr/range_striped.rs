@@ -1,4 +1,4 @@
-//! A keyspace in stripes beside the same without: each request has the same end.
+//! A striped keyspace compared with a plain one: each request has the same result.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
     prop::collection::vec(operation, 1..80)
 }
 
-/// From one of the keys to another, or beyond all.
+/// The range from one of the keys to another, or to the end.
 fn range_of(a: u8, b: u8) -> KeyRange<'static> {
     let key = |n: u8| &KEYS[usize::from(n)..usize::from(n) + 1];
     match b {
@@ -57,8 +57,8 @@ fn compare(operations: &[Operation]) {
                 let expected = plain[o].try_lock_range(PLAIN, range, kind);
                 let got = striped[o].lock_striped(&stripes, range, kind, Wait::Never);
                 if expected.is_err() && got.is_ok() && matches!(kind, Insert | Intention) {
-                    // A part that a longer range has in common with it is counted, where without
-                    // stripes it is another claim, and comes after a gap that was locked since.
+                    // A part that it shares with a longer range is counted. Without stripes it is
+                    // a separate claim, which queues behind a gap locked in between.
                     striped[o].unlock_striped(&stripes, range, kind).unwrap();
                     continue;
                 }
@@ -66,7 +66,7 @@ fn compare(operations: &[Operation]) {
             }
             Operation::Unlock(o, a, b, k) => {
                 let (range, kind) = (range_of(a, b), RangeKind::ALL[usize::from(k)]);
-                // Parts of two ranges may make up a third one, which is not held as a whole.
+                // Parts of two ranges may form a third one, which is not held as a whole.
                 let expected = plain[o].holds_range(PLAIN, range, kind).unwrap();
                 if expected.is_none() {
                     continue;
@@ -93,13 +93,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn as_without_stripes(operations in operations()) {
+    fn a_striped_keyspace_equals_a_plain_one(operations in operations()) {
         compare(&operations);
     }
 }
 
 #[test]
-fn what_fails_in_a_later_stripe_is_given_back_in_those_before() {
+fn a_failure_in_a_later_stripe_releases_the_earlier_ones() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let (session, stripes) = (manager.session().unwrap(), stripes());
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
@@ -116,7 +116,7 @@ fn what_fails_in_a_later_stripe_is_given_back_in_those_before() {
     b.lock_striped(&stripes, KeyRange::all(), ReadNext, Wait::Never).unwrap();
     assert_eq!(b.holds_striped(&stripes, KeyRange::all(), ReadNext), Ok(Some(2)));
     assert_eq!(b.unlock_striped(&stripes, KeyRange::all(), WriteNext), Err(Error::NotHeld));
-    // Each stripe's claims are counted by themselves.
+    // Claims are counted for each stripe.
     let count = |key: &[u8]| session.keyspace_claims(stripes.keyspace(key)).unwrap().count();
     assert_eq!((count(b"a"), count(b"d"), count(b"z")), (Ok(2), Ok(1), Ok(1)));
     assert_eq!(b.held(), Ok(5));
@@ -134,7 +134,7 @@ fn a_deadlock_through_two_stripes_is_found() {
     let late = a.request_range(stripes.keyspace(b"k"), KeyRange::key(b"k"), Insert, Wait::Detect);
     let late = late.unwrap();
     assert_eq!(late.step(), Step::Waiting);
-    // The one that closes the circle is told, or the other one: one of the two goes on.
+    // Either of the two is the victim; the other continues.
     let end = b.lock_striped(&stripes, KeyRange::key(b"e"), Insert, Wait::Detect);
     match end {
         Err(Error::Deadlock(cycle)) => {

@@ -1,4 +1,4 @@
-//! That `View::verify` looks at ranges, and finds what is wrong with them.
+//! `View::verify` checks ranges and reports damage to them.
 
 use latchwork_check::random::Random;
 use latchwork_check::{cell, left};
@@ -9,7 +9,7 @@ use latchwork_region::Region;
 use RangeKind::{Gap, Insert, ReadNext, WriteNext};
 
 const CLAIMS: usize = 40;
-/// Where a claim's fields lie before its keys, in bytes.
+/// Offset of a claim's keys from its first field, in bytes.
 const KEYS_AT: usize = 56;
 const FIELDS: [&str; 12] = [
     "next", "prev", "left", "right", "top", "within", "space", "owner", "what", "count", "lengths",
@@ -22,7 +22,7 @@ fn key(number: usize) -> [u8; 8] {
     key
 }
 
-/// Ranges of two owners and a child, one wish among them; and a keyspace of the second's.
+/// Ranges of two owners and a child, one request waiting; and a second keyspace.
 fn image(modes: &Modes) -> Vec<u8> {
     let options = latchwork_region::Options {
         processes: 2,
@@ -42,37 +42,37 @@ fn image(modes: &Modes) -> Vec<u8> {
     };
     for at in 0..CLAIMS - 2 {
         let kind = [Gap, ReadNext][at % 2];
-        // Some reach far, so that the tree has something to say of ends.
+        // Some ranges are long, so that ends in the tree differ from those of the claims.
         take(if at % 3 == 0 { &b } else { &a }, at * 2, at * 2 + 1 + at % 5 * 3, kind);
     }
     take(&child, 500, 510, WriteNext);
     b.lock_range(b"others", KeyRange::all(), WriteNext, Wait::Never).unwrap();
     let (from, to) = (key(505), key(506));
     let range = KeyRange::half_open(&from, &to);
-    let wish = b.request_range(b"keys", range, Insert, Wait::Detect).unwrap();
-    assert_eq!(wish.step(), Step::Waiting);
+    let request = b.request_range(b"keys", range, Insert, Wait::Detect).unwrap();
+    assert_eq!(request.step(), Step::Waiting);
     let image = cell::image(manager.region());
-    drop((wish, child));
+    drop((request, child));
     drop((a, b));
     left::nothing_in(&session);
     image
 }
 
-/// Flaws that are found; none if the region is refused.
+/// The flaws found in an image. Returns None if the region is refused.
 fn flaws(image: &[u8], modes: &Modes) -> Option<Vec<String>> {
     let view = View::new(Region::<Native>::from_image(image).ok()?).ok()??;
     let said = view.verify(Some(modes)).ok()?;
-    // The same without knowing the modes.
+    // The same without the modes.
     view.verify(None).ok()?;
     Some(said.flaws)
 }
 
-/// Where claims begin: their first key tells.
+/// The offsets of claims, found by their first key.
 fn claims(image: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     for at in (64..image.len() - 8).step_by(8) {
         let mut word: [u8; 8] = image[at..at + 8].try_into().unwrap();
-        // Keys are kept with the first byte as the highest of a word.
+        // A key's first byte is the highest byte of its word.
         word.reverse();
         let length = u32::from_ne_bytes(image[(at - 16) & !3..][..4].try_into().unwrap());
         if word.starts_with(b"key.") && length == 8 << 16 | 8 {
@@ -87,7 +87,7 @@ fn field(image: &[u8], claim: usize, field: usize) -> u32 {
 }
 
 #[test]
-fn what_is_sound_is_called_so() {
+fn a_sound_image_has_no_flaws() {
     let modes = granular::modes();
     let image = image(&modes);
     let view = View::new(Region::<Native>::from_image(&image).unwrap()).unwrap().unwrap();
@@ -98,11 +98,11 @@ fn what_is_sound_is_called_so() {
 }
 
 #[test]
-fn each_field_that_is_wrong_is_found() {
+fn each_wrong_field_is_detected() {
     let modes = granular::modes();
     let whole = image(&modes);
     let claims = claims(&whole);
-    // A claim of a value that is another's, in each field by itself.
+    // Each field in turn gets the value of another claim.
     let mut missed = Vec::new();
     let mut tried = 0;
     for (which, name) in FIELDS.iter().enumerate() {
@@ -122,8 +122,8 @@ fn each_field_that_is_wrong_is_found() {
             }
         }
     }
-    // What cannot be told from what could be: how often a range was taken; a claim with as late an
-    // end as the one that is named; keys of other lengths, and a wish that is held.
+    // Undetectable: the count of a range, a top claim with an equal end, keys of other lengths, and
+    // a waiting request marked as held.
     let told = |name: &str| !matches!(name, "count" | "top" | "lengths" | "what");
     let wrong: Vec<_> = missed.iter().filter(|(name, ..)| told(name)).collect();
     println!("{} of {tried} changes were found", tried - missed.len());
@@ -135,9 +135,9 @@ fn each_field_that_is_wrong_is_found() {
 }
 
 #[test]
-fn a_checker_that_does_not_look_at_ranges_finds_less() {
-    // The control: with the root of keyspaces away nobody looks at claims, and the same damage
-    // goes unseen.
+fn damage_is_missed_without_reading_ranges() {
+    // The control: without the root of keyspaces, `verify` reads no claims and the same damage is
+    // not reported.
     let modes = granular::modes();
     let whole = image(&modes);
     let at = claims(&whole)[5];
@@ -153,7 +153,7 @@ fn a_checker_that_does_not_look_at_ranges_finds_less() {
         word.store(before[n], core::sync::atomic::Ordering::Relaxed);
         said.is_some_and(|said| said.flaws.is_empty() && said.ranges == 0)
     });
-    assert!(blind, "the flaw was found by something else");
+    assert!(blind, "the flaw was found without reading claims");
 }
 
 fn root(region: &Region, number: usize) -> u64 {
@@ -173,7 +173,7 @@ fn damage_is_survived() {
         for _ in 0..=roll(4) {
             let at = claims[roll(claims.len())] + roll(18) * 4;
             match roll(4) {
-                // Another claim's word, of the same kind or not: cycles, trees that share branches.
+                // A word of another claim: cycles, and trees that share branches.
                 0 | 1 => {
                     let from = claims[roll(claims.len())] + roll(6) * 4;
                     bytes.copy_within(from..from + 4, at);
@@ -184,6 +184,6 @@ fn damage_is_survived() {
         }
         found += usize::from(flaws(&bytes, &modes).is_none_or(|flaws| !flaws.is_empty()));
     }
-    println!("{found} of {rounds} images were found wrong");
+    println!("damage was found in {found} of {rounds} images");
     assert!(found > rounds / 2);
 }

@@ -1,4 +1,4 @@
-//! What a session counts, and what a view tells of the last deadlocks.
+//! The counters of a session, and the last deadlocks as a view shows them.
 
 use std::sync::Barrier;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn region() -> Region {
     Region::private(&latchwork_region::Options::default()).unwrap()
 }
 
-/// A manager in which nobody looks for deadlocks by itself.
+/// A manager in which deadlocks are detected only on request.
 fn calm(region: Region) -> Manager {
     let options =
         Options { detect_after: Duration::from_secs(3600), ..latchwork_check::early::early() };
@@ -27,8 +27,8 @@ fn labelled<'s>(session: &'s Session, label: &str) -> Owner<'s> {
     session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() }).unwrap()
 }
 
-/// Owners that hold one object each and wait for the next one's; the cycle is then broken. Returns
-/// what the victim was told.
+/// Owners that hold one object each and wait for the next one's; then the cycle is broken. Returns
+/// the victim's report.
 fn cycle(session: &Session, names: &[Vec<u8>]) -> Vec<Link> {
     let owners: Vec<_> =
         (0..names.len()).map(|at| labelled(session, &format!("owner {at}"))).collect();
@@ -59,7 +59,7 @@ fn seen(manager: &Manager) -> Vec<Deadlock> {
 }
 
 #[test]
-fn what_is_granted_at_once_waits_for_nothing() {
+fn locks_granted_at_once_are_not_counted_as_waits() {
     let manager = calm(region());
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -81,18 +81,18 @@ fn each_wait_is_counted_by_its_mode_and_its_end() {
     let session = manager.session().unwrap();
     let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
     holder.lock(b"x", X).unwrap();
-    // Granted.
+    // A wait that is granted.
     assert_eq!(waiter.request(b"x", S, Wait::Detect), Ok(Step::Waiting));
     holder.release_all().unwrap();
     assert_eq!(waiter.poll(), Ok(Some(Ok(()))));
-    // A conversion that is withdrawn: it waited for what it would have made.
+    // A conversion that is withdrawn counts in the mode that it would have had.
     holder.lock(b"x", S).unwrap();
     assert_eq!(waiter.request(b"x", IX, Wait::Detect), Ok(Step::Waiting));
     assert_eq!(waiter.cancel(), Ok(true));
-    // Timed out.
+    // A timeout.
     let end = waiter.lock_timeout(b"x", X, Duration::from_millis(3));
     assert_eq!(end, Err(Error::TimedOut));
-    // Told to fail.
+    // An owner that is killed.
     assert_eq!(waiter.request(b"x", X, Wait::Detect), Ok(Step::Waiting));
     session.kill(waiter.id()).unwrap();
     assert!(matches!(waiter.poll(), Ok(Some(Err(Error::Aborted(_))))));
@@ -101,14 +101,14 @@ fn each_wait_is_counted_by_its_mode_and_its_end() {
     assert_eq!(links.len(), 3);
 
     let stats = session.stats();
-    // Of the cycle one is a victim; another got what that one held; one withdrew when it was
-    // dropped, or was granted as those before it ended.
+    // In the cycle one owner is the victim. A second was granted the victim's lock. The third
+    // withdrew when it was dropped, or was granted after the others had ended.
     assert_eq!((stats.waits, stats.timeouts, stats.aborted, stats.victims), (7, 1, 1, 1));
     let waits = session.waits();
     let all: u64 = waits.modes().map(|mode| waits.count(mode)).sum();
-    assert_eq!(all, 7, "each wait ends once: {waits:?}");
+    assert_eq!(all, 7, "each wait must end once: {waits:?}");
     assert_eq!((waits.count(S), waits.count(granular::SIX), waits.count(X)), (1, 1, 5));
-    assert!(waits.longest(X) >= 3_000_000, "one waited 3 ms: {}", waits.longest(X));
+    assert!(waits.longest(X) >= 3_000_000, "the wait of 3 ms is missing: {}", waits.longest(X));
     assert!(waits.sum(X) >= waits.longest(X) && waits.count(IS) == 0);
 
     let mut sum = stats;
@@ -163,7 +163,7 @@ fn partitions_add_up() {
 }
 
 #[test]
-fn the_last_sixteen_are_kept_whole() {
+fn the_last_sixteen_deadlocks_are_kept() {
     let manager = calm(region());
     let session = manager.session().unwrap();
     assert_eq!(seen(&manager), []);
@@ -173,7 +173,7 @@ fn the_last_sixteen_are_kept_whole() {
     for (deadlock, links) in kept.iter().zip(&told[4..]) {
         assert_eq!(deadlock.owners as usize, links.len());
         let cycle: Vec<_> = deadlock.cycle.iter().map(|waiter| waiter.link.clone()).collect();
-        assert_eq!(&cycle, links, "as the victim was told, the victim first");
+        assert_eq!(&cycle, links, "the record must equal the victim's report");
         for waiter in &deadlock.cycle {
             assert!(waiter.label.starts_with("owner "));
             assert_eq!(waiter.name_length, waiter.link.object.len());
@@ -201,13 +201,13 @@ fn long_cycles_and_long_names_are_kept_as_far_as_they_fit() {
         for (waiter, link) in last.cycle.iter().zip(&told) {
             assert_eq!(waiter.link.owner, link.owner);
             assert_eq!(waiter.name_length, length);
-            // The record tells 64 bytes of few names, the victim's report something of all links.
+            // A record has 64 bytes of few names; the victim's report has part of each link.
             assert_eq!(waiter.link.object.len(), length.min(64));
             let both = waiter.link.object.len().min(link.object.len());
             assert_eq!(waiter.link.object[..both], link.object[..both]);
         }
     }
-    // Each again, so that records of all sizes are exchanged for others.
+    // Repeated, so that records of each size replace records of each other size.
     for at in 0..40 {
         cycle(&session, &names([2, 30, 700][at % 3], 8));
     }
@@ -215,14 +215,14 @@ fn long_cycles_and_long_names_are_kept_as_far_as_they_fit() {
     drop(session);
     let audit = manager.region().audit().unwrap();
     assert!(audit.is_sound());
-    // Of 512 bytes there are records alone; whole blocks are the manager's, too.
+    // Only records have 512 bytes. Whole blocks are also used by the manager.
     let of = |owners: u32| (28..44).filter(|n| [2, 30, 700][(n - 4) % 3] == owners).count() as u64;
     assert_eq!(audit.of(512).used, of(2));
     assert_eq!(audit.of(65_472).used, blocks + of(700));
 }
 
 #[test]
-fn a_reader_beside_sees_whole_cycles_only() {
+fn a_concurrent_reader_sees_complete_cycles_only() {
     let manager = calm(region());
     let (start, over) = (Barrier::new(2), std::sync::atomic::AtomicBool::new(false));
     let relaxed = std::sync::atomic::Ordering::Relaxed;
@@ -275,7 +275,7 @@ fn records_of_arbitrary_bytes_do_no_harm() {
         found.ok()
     };
     assert_eq!(read(&image).unwrap().len(), 16);
-    // Where records are: their labels tell.
+    // Records are found by their labels.
     let spots: Vec<_> =
         (0..image.len() - 8).step_by(8).filter(|at| &image[*at..*at + 6] == b"owner ").collect();
     let history_at = (0..image.len() - 136)
@@ -314,10 +314,10 @@ fn records_of_arbitrary_bytes_do_no_harm() {
             None => failed += 1,
         }
     }
-    assert!(fewer > 200, "bytes that cannot be are left out: {fewer} times, failed {failed} times");
+    assert!(fewer > 200, "damaged records must be left out: {fewer} times, failed {failed} times");
 }
 
-/// Whether sixteen small records' offsets lie there.
+/// Returns whether these bytes contain the offsets of sixteen small records.
 fn is_history(bytes: &[u8]) -> bool {
     let words = bytes.chunks_exact(8).take(16).map(|b| u64::from_ne_bytes(b.try_into().unwrap()));
     let mut count = 0;

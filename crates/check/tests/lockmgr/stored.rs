@@ -1,5 +1,5 @@
-//! Owners that hold their manager by count: they are stored, sent, renewed, and so are the futures
-//! of what they ask for.
+//! Owners that share ownership of their manager: they are stored, sent to other threads, renewed,
+//! and so are futures of their requests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -13,7 +13,7 @@ use latchwork_lockmgr::{Error, KeyRange, Manager, OwnerOptions, RangeKind, Store
 use latchwork_machine::Deadline;
 use latchwork_machine::Native;
 
-/// What a server keeps for a connection.
+/// The state of a connection in a server.
 struct Connection {
     owner: StoredOwner,
     rows: usize,
@@ -28,7 +28,7 @@ fn stored(manager: &Manager) -> StoredOwner {
 }
 
 #[test]
-fn an_owner_is_sent_with_what_it_holds() {
+fn a_stored_owner_is_sent_with_its_locks() {
     let manager = manager();
     let mut connection = Connection { owner: stored(&manager), rows: 0 };
     connection.owner.get().lock(b"table", IX).unwrap();
@@ -50,7 +50,7 @@ fn an_owner_is_sent_with_what_it_holds() {
 }
 
 #[test]
-fn it_outlives_the_manager_that_made_it_and_is_renewed() {
+fn a_stored_owner_outlives_its_manager_and_is_renewed() {
     let manager = manager();
     let mut owner = stored(&manager);
     let other = stored(&manager);
@@ -66,7 +66,7 @@ fn it_outlives_the_manager_that_made_it_and_is_renewed() {
 }
 
 #[test]
-fn many_come_and_go_and_give_their_slots_back() {
+fn stored_owners_return_their_slots() {
     let manager = manager();
     let kept = stored(&manager);
     for _ in 0..5000 {
@@ -92,7 +92,7 @@ where
 {
     let mut future = Box::pin(future);
     let first = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(first.is_pending(), "it has to wait");
+    assert!(first.is_pending(), "the future should wait");
     thread::scope(|scope| {
         let ended = scope.spawn(move || {
             let waker = Waker::from(Arc::new(Unpark(thread::current())));

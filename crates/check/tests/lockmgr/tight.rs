@@ -1,5 +1,5 @@
-//! What owners hold, while the region is full again and again: whatever a call says, what was held
-//! is held, and nothing conflicts with it.
+//! The locks of owners while the region is full again and again: whatever a call returns, held
+//! locks stay held and never conflict.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ const NAMES: u64 = 6;
 
 type Holds = BTreeMap<u64, (Mode, u32)>;
 
-/// An owner, and what it is to hold.
+/// An owner and the locks that it must hold.
 struct Known<'s> {
     owner: Owner<'s>,
     holds: Holds,
@@ -23,7 +23,7 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::Region(latchwork_region::Error::Full(_)))
 }
 
-/// True if it was done; false if it was refused, or there was no room.
+/// Returns true if the call succeeded, false if it was refused or had no room.
 fn done(end: Result<(), Error>) -> bool {
     match end {
         Ok(()) => true,
@@ -117,7 +117,7 @@ fn act(sessions: &[Session], all: &mut [Known<'_>], random: &mut Random) -> Stri
             format!("downgrade {at} {name}")
         }
         9 => {
-            // Owners of one session are each second one.
+            // Every second owner belongs to the same session.
             let to = (at + sessions.len()) % all.len();
             if let Some(hold) = all[at].holds.get(&name).copied()
                 && !all[to].holds.contains_key(&name)
@@ -169,7 +169,7 @@ fn run(seed: u64, keep_after: u32) {
 }
 
 #[test]
-fn what_is_held_is_held_in_a_full_region() {
+fn locks_stay_held_in_a_full_region() {
     for seed in 0..20 {
         run(seed, [1, 2, 8, 32][seed as usize % 4]);
     }

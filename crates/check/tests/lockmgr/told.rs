@@ -1,5 +1,5 @@
-//! Deadlocks are told whole, or it is said how much is missing; and they are broken, and requests
-//! withdrawn, where there is no room for anything.
+//! Deadlock reports contain the whole cycle or say how much is missing. Deadlocks are broken and
+//! requests withdrawn even in a full region.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,15 +12,14 @@ use latchwork_lockmgr::{
 use latchwork_machine::Native;
 use latchwork_region::Region;
 
-/// A name of so many bytes.
+/// A name of this length.
 fn name(number: usize, length: usize) -> Vec<u8> {
     let mut name = format!("{number:08}").into_bytes();
     name.resize(length, b'.');
     name
 }
 
-/// Has so many owners wait for each other's names, in a circle, and returns what the victim is
-/// told.
+/// Makes owners wait for each other's names in a cycle, and returns the victim's report.
 fn cycle_of(session: &Session, owners: usize, length: usize) -> Cycle {
     let all: Vec<Owner<'_>> = (0..owners).map(|_| session.owner().unwrap()).collect();
     for (number, owner) in all.iter().enumerate() {
@@ -37,7 +36,7 @@ fn cycle_of(session: &Session, owners: usize, length: usize) -> Cycle {
         .collect();
     let [cycle] = &told[..] else { panic!("{} victims", told.len()) };
     assert_eq!(cycle.owners as usize, owners);
-    // Each waits for what the next one has.
+    // Each waits for the name that the next one holds.
     for (link, next) in cycle.iter().zip(&cycle[1..]) {
         let number = |link: &latchwork_lockmgr::Link| {
             all.iter().position(|owner| owner.id() == link.owner).unwrap()
@@ -51,10 +50,10 @@ fn cycle_of(session: &Session, owners: usize, length: usize) -> Cycle {
 }
 
 #[test]
-fn a_cycle_is_told_whole_or_says_what_is_missing() {
+fn a_report_is_complete_or_says_how_much_is_missing() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
     let session = manager.session().unwrap();
-    // Owners, bytes of a name; whether all of it is told, and how many links are not.
+    // Owners, length of a name, whether the report is whole, and how many links it lacks.
     let cases = [
         (2, 8, true, 0),
         (2, 4000, true, 0),
@@ -76,14 +75,14 @@ fn a_cycle_is_told_whole_or_says_what_is_missing() {
     }
 }
 
-/// A manager in a region that becomes full soon.
+/// A manager in a region that is soon full.
 fn small() -> Manager {
     let options = latchwork_region::Options { limit: 6 << 20, ..Default::default() };
     let region = Region::<Native>::private(&options).unwrap();
     Manager::new(region, shared::modes(), latchwork_check::early::early()).unwrap()
 }
 
-/// Takes names until there is no room, and gives a few back: room for requests, and no block more.
+/// Locks names until the region is full, and unlocks a few: room for requests, but for no block.
 fn fill(owner: &Owner<'_>) {
     let taken = (0..).find(|at| owner.try_lock(&name(*at, 8), X).is_err()).unwrap();
     for at in 0..16.min(taken) {
@@ -102,11 +101,11 @@ fn a_deadlock_is_broken_in_a_full_region() {
         b.lock(b"b", X).unwrap();
         fill(&filler);
         assert_eq!(a.request(b"b", X, Wait::Detect), Ok(Step::Waiting));
-        // The younger one is the victim: it is told, and waits no more.
+        // The younger owner is the victim; its wait ends with a report.
         let Err(Error::Deadlock(cycle)) = b.lock(b"a", X) else { panic!("no victim") };
         assert_eq!((cycle.owners, cycle.missing()), (2, 2 - cycle.links.len()));
         if round == 0 {
-            assert!(cycle.links.is_empty(), "there was room for a report: this tests nothing");
+            assert!(cycle.links.is_empty(), "the region had room for a report: nothing was tested");
             assert!(Error::Deadlock(cycle).to_string().contains("2 more of 2 owners"));
         }
         b.release_all().unwrap();
@@ -116,7 +115,7 @@ fn a_deadlock_is_broken_in_a_full_region() {
     }
 }
 
-/// The sweep that a waiter makes meets damage. The waiter is told, and its request is withdrawn.
+/// The sweep of a waiter meets damage. The waiter gets an error and its request is withdrawn.
 #[test]
 fn a_wait_that_fails_leaves_no_request() {
     let options = latchwork_region::Options::default();
@@ -130,7 +129,7 @@ fn a_wait_that_fails_leaves_no_request() {
     holder.lock(b"x", S).unwrap();
     waiter.lock(b"x", S).unwrap();
     holder.lock(b"y", X).unwrap();
-    // The dead thread said that it frees a request that lies nowhere.
+    // The killed thread's intent says that it frees a request at an invalid offset.
     let slot = manager.region().threads().last().unwrap().slot;
     manager.region().intent(slot).unwrap()[0].store(1 << 32 | 0xffff_fff0, Relaxed);
     dying.die();

@@ -1,4 +1,4 @@
-//! What a subscriber hears, and that nobody pays for it who did not ask.
+//! Events for a `tracing` subscriber, and their absence without the feature.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Write};
@@ -12,7 +12,7 @@ use latchwork_region::Region;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
-/// Lines that a subscriber wrote: level, then message and fields.
+/// Lines written by the subscriber: level, message and fields.
 static HEARD: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
 
 struct Ear;
@@ -62,18 +62,18 @@ thread_local! {
     static LISTENS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread's events are heard from here on; other tests make some, too.
+/// Collects this thread's events from here on; other tests produce events as well.
 ///
-/// The subscriber is the process's: `tracing` asks the subscriber of the thread that comes to a
-/// call first whether anybody wants it, and with subscribers of single threads that answer, "no",
-/// was sometimes kept for the others.
+/// The subscriber is global: `tracing` caches, for each call site, whether the subscriber of the
+/// first thread wants its events, so with subscribers of single threads the answer "no" was
+/// sometimes cached for other threads.
 fn listen() {
     static EAR: Once = Once::new();
     EAR.call_once(|| tracing::subscriber::set_global_default(Ear).unwrap());
     LISTENS.set(true);
 }
 
-/// What was heard with this word in it.
+/// Returns the collected lines that contain this word.
 fn heard(word: &str) -> Vec<String> {
     HEARD.lock().unwrap().iter().filter(|line| line.contains(word)).cloned().collect()
 }
@@ -91,7 +91,7 @@ fn a_wait_has_a_beginning_and_an_end() {
     let manager = manager();
     let session = manager.session().unwrap();
     let (a, b) = (session.owner().unwrap(), session.owner().unwrap());
-    // Granted at once: weak, strong, again, converted, tried.
+    // Requests that are granted at once: weak, strong, repeated, converted; and a refused one.
     a.lock(b"waits/at once", IS).unwrap();
     a.lock(b"waits/at once", X).unwrap();
     a.lock(b"waits/at once", X).unwrap();
@@ -132,7 +132,7 @@ fn a_wait_has_a_beginning_and_an_end() {
 }
 
 #[test]
-fn a_deadlock_is_told_with_its_whole_cycle() {
+fn a_deadlock_event_has_the_whole_cycle() {
     listen();
     let manager = manager();
     let session = manager.session().unwrap();
@@ -160,7 +160,7 @@ fn a_deadlock_is_told_with_its_whole_cycle() {
 }
 
 #[test]
-fn the_dead_and_the_orphaned_are_told() {
+fn sweeps_and_orphans_are_events() {
     listen();
     let options = latchwork_region::Options { limit: 8 << 20, ..Default::default() };
     let region = Region::<Native>::heap(&options).unwrap();
@@ -196,7 +196,7 @@ fn the_dead_and_the_orphaned_are_told() {
     assert_eq!(heard("[orphan released]"), [format!("INFO [orphan released] owner={orphan}")]);
 }
 
-/// Whether the lock manager, with these features, is built with `tracing`.
+/// Returns whether the lock manager depends on `tracing` with these features.
 fn has_tracing(features: &str) -> bool {
     let said = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "-p", "latchwork-lockmgr"])
@@ -211,7 +211,7 @@ fn has_tracing(features: &str) -> bool {
 }
 
 #[test]
-fn who_does_not_ask_for_it_does_not_build_it() {
+fn tracing_is_built_only_with_its_feature() {
     assert!(!has_tracing(""));
     assert!(!has_tracing("points"));
     assert!(has_tracing("tracing"), "the check cannot fail");

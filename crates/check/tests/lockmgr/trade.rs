@@ -1,4 +1,4 @@
-//! Locks that go from one owner to another.
+//! Trades of locks between owners.
 
 use latchwork_lockmgr::{
     Error, Wait, berkeley,
@@ -6,7 +6,7 @@ use latchwork_lockmgr::{
 };
 
 #[test]
-fn a_lock_changes_hands_with_its_count() {
+fn a_lock_is_traded_with_its_count() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, b, other) =
@@ -36,7 +36,7 @@ fn a_lock_changes_hands_with_its_count() {
 }
 
 #[test]
-fn what_both_hold_becomes_one() {
+fn a_traded_lock_joins_the_receivers() {
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let parent = session.owner().unwrap();
@@ -53,8 +53,8 @@ fn what_both_hold_becomes_one() {
 }
 
 #[test]
-fn who_waits_for_it_is_asked_again() {
-    // A child does not wait for what its parent has, and its parent gets it.
+fn a_trade_reconsiders_waiting_requests() {
+    // A child does not wait for its parent's locks, and the parent receives the lock.
     let manager = latchwork_check::early::private(granular::modes()).unwrap();
     let session = manager.session().unwrap();
     let (a, parent, stranger) =
@@ -84,13 +84,13 @@ fn trades_that_are_refused_change_nothing() {
     assert_eq!(a.trade(b"x", &far), Err(Error::Family));
     assert_eq!(a.trade(b"x", &a), Ok(()));
     assert_eq!(a.holds(b"x"), Ok(Some((X, 1))));
-    // One who waits may neither give nor get.
+    // A waiting owner can neither give nor receive a lock.
     b.lock(b"y", X).unwrap();
     b.request(b"x", S, Wait::Detect).unwrap();
     assert_eq!(a.trade(b"x", &b), Err(Error::Waiting));
     assert_eq!(b.trade(b"y", &a), Err(Error::Waiting));
     assert_eq!(b.cancel(), Ok(true));
-    // The child has it beside its parent, and a stranger may not.
+    // The child holds it together with its parent; an unrelated owner cannot.
     let child = a.child().unwrap();
     child.lock(b"x", X).unwrap();
     assert_eq!(child.trade(b"x", &b), Err(Error::NotGranted));
@@ -103,8 +103,8 @@ fn trades_that_are_refused_change_nothing() {
 }
 
 #[test]
-fn two_modes_do_not_make_one_that_a_third_owner_stops() {
-    // READ and IWRITE make WRITE, and IREAD goes with both but not with that.
+fn a_trade_whose_joined_mode_conflicts_is_refused() {
+    // READ and IWRITE make WRITE. IREAD is compatible with both, but not with WRITE.
     let manager = latchwork_check::early::private(berkeley::modes()).unwrap();
     let session = manager.session().unwrap();
     let (parent, third) = (session.owner().unwrap(), session.owner().unwrap());

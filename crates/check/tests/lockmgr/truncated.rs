@@ -1,4 +1,4 @@
-//! A peer truncates the file of a region: who only looks is told, and goes on.
+//! A peer truncates the file of a region: a reader gets an error and continues.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
@@ -40,18 +40,18 @@ fn fill(manager: &Manager<Shared>) -> u64 {
             taken += 1;
         }
     }
-    // They stay: nobody gives them back.
+    // The owner is forgotten, so the locks stay held.
     core::mem::forget(owner);
     taken
 }
 
 #[test]
-fn who_looks_is_told_of_it_at_every_length() {
+fn a_view_reports_a_truncated_file_at_every_length() {
     let path = fresh("every");
     let manager = open(&path);
     let taken = fill(&manager);
     let length = manager.region().len();
-    // A process of its own, so that nothing here has the file mapped.
+    // As if the process had ended, so that no mapping of the file is used below.
     core::mem::forget(manager);
     let whole = std::fs::read(&path).unwrap();
     let modes = granular::modes();
@@ -83,12 +83,12 @@ fn who_looks_is_told_of_it_at_every_length() {
         let again = Region::<Shared>::view(&path, &options()).map(drop);
         assert!(part == 16 || matches!(again, Err(latchwork_region::Error::Truncated { .. })));
     }
-    assert!(told > 30, "told only {told} times");
+    assert!(told > 30, "only {told} errors");
     let _ = std::fs::remove_file(&path);
 }
 
 #[test]
-fn who_looks_on_and_on_never_dies_of_it() {
+fn a_view_survives_repeated_truncation() {
     let path = fresh("on");
     let manager = open(&path);
     fill(&manager);
@@ -109,7 +109,7 @@ fn who_looks_on_and_on_never_dies_of_it() {
         });
         while !over.load(relaxed) || looked == 0 {
             let Ok(region) = Region::<Shared>::view(&path, &options()) else { continue };
-            // Zeros, in a file that was cut and is not yet written again, are no manager.
+            // A file that was cut and not yet written again is all zeros and has no manager.
             let Ok(Some(view)) = View::new(region) else { continue };
             match view.look() {
                 Ok(_) => looked += 1,
@@ -117,11 +117,11 @@ fn who_looks_on_and_on_never_dies_of_it() {
             }
         }
     });
-    println!("looked {looked} times, told {told} times");
+    println!("{looked} snapshots, {told} errors");
     let _ = std::fs::remove_file(&path);
 }
 
-/// What a child does: has the region mapped, and takes locks in it after it was truncated.
+/// The child process: locks in a mapped region after the file was truncated.
 #[test]
 fn child() {
     let Ok(path) = std::env::var("LOCKMGR_REGION") else { return };
@@ -133,12 +133,12 @@ fn child() {
 }
 
 #[test]
-fn the_control_dies_of_it() {
+fn a_process_with_a_truncated_mapping_is_killed() {
     let path = fresh("control");
     drop(open(&path));
     let mut command = latchwork_check::again(module_path!(), "child");
     command.env("LOCKMGR_REGION", &path);
     let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
-    assert_eq!(ended.signal(), Some(libc::SIGBUS), "who has it mapped cannot be helped");
+    assert_eq!(ended.signal(), Some(libc::SIGBUS), "a process with a mapping must be killed");
     let _ = std::fs::remove_file(&path);
 }

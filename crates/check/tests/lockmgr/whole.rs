@@ -1,5 +1,5 @@
-//! The whole of an owner's calls beside a model, step by step: families, savepoints, batches, the
-//! kinds of waiting, deadlocks. (`naive.rs` compares the core of it, in more modes.)
+//! All calls of an owner, compared step by step with a model: families, savepoints, batches, the
+//! kinds of waiting, deadlocks. (`naive.rs` compares the core calls in more modes.)
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,8 @@ use proptest::test_runner::{Config, TestError, TestRunner};
 #[allow(unreachable_pub, reason = "a module of this test")]
 use crate::model::{Flaw, How, Model, Outcome};
 
-/// Ages and parents: three strangers in two sessions, two children and a grandchild of the first.
+/// Ages and parents: three unrelated owners in two sessions; two children and a grandchild of the
+/// first.
 const PEOPLE: [(u64, Option<usize>); 6] =
     [(1, None), (2, None), (3, None), (1, Some(0)), (1, Some(3)), (1, Some(0))];
 const NAMES: [&[u8]; 4] = [b"a", b"a name of 31 bytes, neither more", &[7; 90], &[8; 900]];
@@ -69,7 +70,7 @@ fn operation() -> impl Strategy<Value = BatchOp> {
     ]
 }
 
-/// Says that the two differ, unless they do not.
+/// Returns a description of the difference if the two values differ.
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, real: T, model: T) -> Result<(), String> {
     if real == model { Ok(()) } else { Err(format!("{what}: it is {real:?}, not {model:?}")) }
 }
@@ -83,8 +84,8 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// What the model's outcome is as the manager says it. Of several that one may have died of,
-    /// the one that it names.
+    /// Returns the model's outcome as the manager's result. If the request died of one of several
+    /// owners, the owner that the manager names.
     fn said(&self, outcome: Outcome, real: &Result<Step, Error>) -> Result<Step, Error> {
         match outcome {
             Outcome::Granted => Ok(Step::Granted),
@@ -105,8 +106,8 @@ impl Pair<'_> {
         modes.each().nth(usize::from(number) % modes.len()).unwrap()
     }
 
-    /// An operation that is refused while the owner waits, and if the model says that it is not
-    /// held.
+    /// An operation that is refused while the owner waits, or if the model says that the lock is
+    /// not held.
     fn calm(
         &mut self,
         owner: usize,
@@ -121,7 +122,7 @@ impl Pair<'_> {
         same("outcome", real, expected)
     }
 
-    /// Does it in both. False if they cannot be compared from now on.
+    /// Runs the operation in both. Returns false if they cannot be compared any further.
     fn step(&mut self, operation: BatchOp) -> Result<bool, String> {
         let owners = self.owners;
         match operation {
@@ -234,7 +235,7 @@ impl Pair<'_> {
         Ok(true)
     }
 
-    /// Two locks, one of them given back, what reads released; up to the first that fails.
+    /// A batch of two locks, an unlock and `release_reads`, up to the first that fails.
     fn batch(&mut self, o: usize, first: &[u8], second: &[u8], m: u8) -> Result<(), String> {
         let mode = self.mode(m);
         let real = self.owners[o].batch(&[
@@ -261,7 +262,7 @@ impl Pair<'_> {
         same("batch", real, expected)
     }
 
-    /// Exactly those who wait for themselves are in danger, and no cycle is left.
+    /// Detects deadlocks: victims must be owners in a cycle, and no cycle may remain.
     fn detect(&mut self) -> Result<bool, String> {
         let danger = self.model.in_cycles();
         let before: Vec<_> = (0..PEOPLE.len()).map(|who| self.model.waits_for(who)).collect();
@@ -287,7 +288,7 @@ impl Pair<'_> {
         same("victims", victims.len(), found)?;
         same("cycles were there", found != 0 || reordered, !danger.is_empty())?;
         if reordered {
-            // Who stands where is another's choice now.
+            // The manager has reordered a queue, so the model's order no longer applies.
             return Ok(false);
         }
         for who in &victims {
@@ -298,7 +299,7 @@ impl Pair<'_> {
         Ok(true)
     }
 
-    /// Who waits, how waits ended, who holds what.
+    /// Compares waiters, results of waits, and held locks.
     fn agree(&mut self) -> Result<(), String> {
         for (o, owner) in self.owners.iter().enumerate() {
             let ended = match self.model.waits(o) {
@@ -310,7 +311,7 @@ impl Pair<'_> {
                 let what = format!("{o} holds {:?}", &name[..1]);
                 same(&what, owner.holds(name), Ok(self.model.holds(o, name)))?;
             }
-            // What it waits for counts, too.
+            // The manager also counts the lock that an owner waits for.
             let pending = usize::from(self.model.waits_for_new(o));
             let held = owner.held().map(|held| held - pending);
             same(&format!("count of {o}"), held, Ok(self.model.held(o)))?;
@@ -330,7 +331,7 @@ fn compare(modes: &Modes, weak: bool, operations: &[BatchOp], flaw: Flaw) -> Res
     };
     {
         let (a, b, c) = (aged(0, 1), aged(0, 2), aged(1, 3));
-        // In the order of their numbers, for of two of one age the one with the lower is older.
+        // In the order of their numbers: of two of one age, the lower number is older.
         let d = a.child().unwrap();
         let e = d.child().unwrap();
         let f = a.child().unwrap();
@@ -374,7 +375,7 @@ fn compare(modes: &Modes, weak: bool, operations: &[BatchOp], flaw: Flaw) -> Res
     same("sound", manager.region().audit().unwrap().is_sound(), true)
 }
 
-/// Random operations; the fewest that differ, and how.
+/// Runs random operations; returns the shortest sequence that differs, and the difference.
 fn search(modes: &Modes, weak: bool, cases: u32, flaw: Flaw) -> Result<(), String> {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let seed = proptest::test_runner::RngAlgorithm::ChaCha;
@@ -430,6 +431,6 @@ fn as_the_model_for_long() {
 fn a_model_with_a_flaw_is_noticed() {
     for flaw in Flaw::ALL {
         let end = search(&granular::modes(), true, 600, flaw);
-        assert!(end.is_err(), "{flaw:?} is not noticed");
+        assert!(end.is_err(), "{flaw:?} is not detected");
     }
 }

@@ -1,5 +1,5 @@
-//! What each of some processes says that it holds, in a file that all of them read: two that hold
-//! what they may not are found by the one that was granted last.
+//! A file in which each process records the locks that it holds, read by all of them. If two
+//! processes hold conflicting locks, the process that was granted last detects it.
 //!
 //! ```text
 //!  column 0           states of the rows: a serial number, and the bits below
@@ -7,10 +7,9 @@
 //!  columns 25 to 40   keys: in each row the kinds of ranges that it holds there, a bit each
 //! ```
 //!
-//! A process writes what it holds after it was granted, and takes it back before it lets go. The
-//! parent stops a process before it kills it, and says in the row's state that it is dead in
-//! between: from then on its row does not count, unless its owners are kept. So a row never says
-//! more than is held.
+//! A process records a lock after it was granted and removes the record before it unlocks. The
+//! parent stops a process, marks its row as dead, and then kills it. The row of a dead process does
+//! not count unless its owners are kept. So a row never lists more than is held.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -28,7 +27,7 @@ const DEAD: u64 = 2;
 const KEPT: u64 = 4;
 const SERIAL: u32 = 3;
 
-/// The file, as the process of one row has it.
+/// The file, opened by the process of one row.
 pub(crate) struct Book {
     file: File,
     row: u64,
@@ -61,9 +60,9 @@ impl Book {
         core::array::from_fn(|row| u64::from_le_bytes(words[row]))
     }
 
-    /// What the rows of others say in a column, and count.
+    /// Returns the nonzero words in a column of those rows of other processes that count.
     fn others(&self, column: u64) -> impl Iterator<Item = (u64, u64)> {
-        // Twice: a row that goes to another process meanwhile does not count.
+        // The state is read twice: a row reassigned to another process in between does not count.
         let before = self.column(0);
         let words = self.column(column);
         let (after, me) = (self.column(0), self.row);
@@ -74,8 +73,8 @@ impl Book {
         })
     }
 
-    /// Says that a name is held so, which was granted just now; fails, and says why, if others hold
-    /// what they may not beside it.
+    /// Records that a name was granted in this mode. Fails with a description if another process
+    /// holds a conflicting lock.
     pub(crate) fn granted(&self, name: u64, mode: Mode) -> Result<(), String> {
         self.note(name, mode);
         for (row, word) in self.others(1 + name) {
@@ -89,20 +88,20 @@ impl Book {
         Ok(())
     }
 
-    /// Says that a name is held so, in a weaker mode from now on.
+    /// Records that a held name is now held in a weaker mode.
     pub(crate) fn note(&self, name: u64, mode: Mode) {
         let place = self.each.iter().position(|each| *each == mode).unwrap();
         self.put(1 + name, self.row, place as u64 + 1);
     }
 
-    /// Takes back that a name is held: before it is let go.
+    /// Removes the record of a name, before it is unlocked.
     pub(crate) fn forget(&self, name: u64) {
         self.put(1 + name, self.row, 0);
     }
 
-    /// As [`granted`](Self::granted), for a range.
+    /// As [`granted`](Self::granted), for a range. Panics on a conflict.
     pub(crate) fn granted_range(&self, from: u64, to: u64, kind: RangeKind) {
-        // Once granted it stops nobody.
+        // A granted intention blocks no request.
         if kind == RangeKind::Intention {
             return;
         }
@@ -111,7 +110,7 @@ impl Book {
             let mine = self.column(column)[self.row as usize];
             self.put(column, self.row, mine | 1 << kind as u64);
             for (row, kinds) in self.others(column) {
-                // One that may come after the other, though not before it, is no fault.
+                // A conflict in one direction only is allowed: it depends on the order of requests.
                 let excludes = |held: &RangeKind| held.stops(kind) && kind.stops(*held);
                 let is_held = |held: &&RangeKind| kinds >> **held as u64 & 1 != 0;
                 let stops = RangeKind::ALL.iter().filter(is_held).find(|held| excludes(held));
@@ -121,13 +120,13 @@ impl Book {
         }
     }
 
-    /// Takes back all that the row says of ranges.
+    /// Removes all records of ranges in this row.
     pub(crate) fn forget_ranges(&self) {
         (0..KEYS).for_each(|key| self.put(1 + NAMES + key, self.row, 0));
     }
 
-    /// A row for a new process, whose owners are kept after its death or not; its serial number is
-    /// not zero. None if all rows say what dead owners hold.
+    /// Assigns a row to a new process, whose owners are kept after its death if `kept`. The serial
+    /// number is not zero. Returns None if all rows are needed for owners of dead processes.
     pub(crate) fn begin(&self, serial: u64, kept: bool) -> Option<u64> {
         let states = self.column(0);
         let said: Vec<Column> = (1..=NAMES + KEYS).map(|column| self.column(column)).collect();
@@ -144,13 +143,14 @@ impl Book {
         Some(row)
     }
 
-    /// Says that a row's process, which is stopped, is dead.
+    /// Marks the row of a stopped process as dead.
     pub(crate) fn end(&self, row: u64) {
         let state = self.column(0)[row as usize];
         self.put(0, row, state & !ALIVE | DEAD);
     }
 
-    /// What a dead process of this serial number held, whose owners are kept: names and modes.
+    /// Returns the row of the killed process with this serial number, and the names and modes it
+    /// held.
     pub(crate) fn of_dead(&self, serial: u64) -> Option<(u64, Vec<(u64, Mode)>)> {
         let states = self.column(0);
         let is = |state: &u64| state & DEAD != 0 && state >> SERIAL == serial;
@@ -162,15 +162,15 @@ impl Book {
         Some((row as u64, held.collect()))
     }
 
-    /// Takes back all that a row says.
+    /// Removes all records of a row.
     pub(crate) fn clear(&self, row: u64) {
         (1..=NAMES + KEYS).for_each(|column| self.put(column, row, 0));
     }
 }
 
-/// Two that hold what they may not are found; those of a dead process count if they are kept.
+/// Conflicting locks are detected; those of a dead process count if its owners are kept.
 #[test]
-fn what_two_may_not_hold_is_found() {
+fn conflicting_grants_are_detected() {
     let path = std::env::temp_dir().join(format!("book-{}", std::process::id()));
     let _ = std::fs::remove_file(path.with_extension("book"));
     let book = |row| Book::open(&path, row);
@@ -188,7 +188,7 @@ fn what_two_may_not_hold_is_found() {
     three.granted(5, granular::IX).unwrap();
     assert!(three.granted(5, granular::X).is_err());
     parent.end(1);
-    assert!(three.granted(5, granular::X).is_err(), "the dead one's is kept");
+    assert!(three.granted(5, granular::X).is_err(), "the lock of the dead process is kept");
     assert_eq!(parent.of_dead(2), Some((1, vec![(5, granular::IS)])));
     assert_eq!(parent.begin(4, false), Some(0));
     parent.clear(1);

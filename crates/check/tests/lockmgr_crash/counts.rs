@@ -1,5 +1,5 @@
-//! `Claims::count`, after processes died around linking and unlinking a claim: never fewer than are
-//! held, before the sweep, beside it and after it; and no more after it.
+//! `Claims::count` after processes died around linking and unlinking a claim: never below the
+//! number held, before, during and after a sweep, and exact after it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,7 +17,7 @@ const PEERS: Peers = Peers(module_path!());
 
 const SPACE: &[u8] = b"counted";
 
-/// Where a process is killed that takes a claim and gives it back.
+/// Where a process is killed that takes a claim and releases it.
 const STEPS: [&str; 10] = [
     "ticket taken",
     "claim about to be linked",
@@ -31,7 +31,7 @@ const STEPS: [&str; 10] = [
     "claim given back",
 ];
 
-/// Where a sweeper of the first is killed.
+/// Where a sweeper of that process is killed.
 const SWEEPERS: [&str; 6] = [
     "tree made anew",
     "claim about to be unlinked",
@@ -48,13 +48,13 @@ fn open(path: &Path) -> Manager<Shared> {
     Manager::new(deaths::region(path), granular::modes(), latchwork_check::early::early()).unwrap()
 }
 
-/// A claim on one key, which nobody else asks for, or for which all ask.
+/// Takes a claim on one key.
 fn claim(owner: &Owner<'_, Shared>, key: &[u8], wait: Wait) {
     owner.lock_range(SPACE, KeyRange::key(key), RangeKind::WriteNext, wait).unwrap();
 }
 
-/// What a child does. `holds` has claims and is killed as it takes one more, for which it may have
-/// to wait, or gives that back; else it is killed at that step of a sweep.
+/// The child process. `holds STEP` has claims and is killed while it takes one more, for which it
+/// may have to wait, or releases it. Otherwise the child sweeps and is killed at the given step.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -70,11 +70,11 @@ fn child() {
     deaths::die_at(step, 1);
     claim(&owner, b"wanted", Wait::Detect);
     owner.unlock_range(SPACE, KeyRange::key(b"wanted"), RangeKind::WriteNext).unwrap();
-    unreachable!("it comes to {step}");
+    unreachable!("the child must reach {step}");
 }
 
-/// Has a child die at a step, and looks at the count before a sweep, beside it and after it: one
-/// that is killed too, if that has a step, and one that is not. Whether the first sweeper died.
+/// A child dies at a step; checks the count before, during and after a sweep. If `sweeper` names a
+/// step, a first sweeper is killed there. Returns whether that sweeper died.
 fn dies_at(step: &str, ours: u32, sweeper: Option<&str>) -> bool {
     let path = PEERS.fresh(if sweeper.is_some() { "sweepers" } else { "alone" });
     let manager = open(&path);
@@ -92,13 +92,13 @@ fn dies_at(step: &str, ours: u32, sweeper: Option<&str>) -> bool {
         if let Some(ended) = victim.try_wait().unwrap() {
             break ended;
         }
-        // Takes no latch: the dead one may have it, and who waits for it would sweep.
+        // Takes no latch: a thread that waits for a latch of the killed process would sweep.
         if manager.health().unwrap().waiting != 0 {
             holder.release_all().unwrap();
         }
         std::thread::yield_now();
     };
-    assert_eq!(ended.code(), None, "{step}: it was to be killed");
+    assert_eq!(ended.code(), None, "{step}: the child was not killed");
     let before = claims.count().unwrap();
     assert!((ours + ITS..=ours + ITS + 1).contains(&before), "{step}: {before} before the sweep");
     let done = AtomicBool::new(false);
@@ -108,7 +108,7 @@ fn dies_at(step: &str, ours: u32, sweeper: Option<&str>) -> bool {
             let claims = watching.keyspace_claims(SPACE).unwrap();
             while !done.load(Relaxed) {
                 let count = claims.count().unwrap();
-                assert!(count >= ours, "{count} of {ours} beside the sweep");
+                assert!(count >= ours, "{count} of {ours} during the sweep");
             }
         });
         let died = sweeper.is_some_and(|at| PEERS.dies(&path, at, 1, 0, 0));
@@ -143,5 +143,5 @@ fn claims_are_counted_after_a_sweepers_death_at_every_step() {
             }
         }
     }
-    assert!(reached.into_iter().eq(BTreeSet::from(SWEEPERS)), "no sweeper comes to some step");
+    assert!(reached.into_iter().eq(BTreeSet::from(SWEEPERS)), "a step was reached by no sweeper");
 }

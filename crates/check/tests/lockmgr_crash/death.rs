@@ -1,7 +1,7 @@
-//! Processes that die at every named step, and at random, while others go on.
+//! Processes that die at every named step, and at random, while other processes continue.
 //!
-//! The test starts itself again as children that share a region; a child kills itself at the
-//! step that it was told, or its parent kills it.
+//! The test starts its own program again as child processes that share a region. A child kills
+//! itself at the step it was given, or its parent kills it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,12 +21,12 @@ fn open(path: &Path) -> Manager<Shared> {
     Manager::new(deaths::region(path), granular::modes(), keeping()).unwrap()
 }
 
-/// So that what `come_back` locks is soon kept for it.
+/// Options with which names that `come_back` locks are soon reserved.
 fn keeping() -> Options {
     Options { keep_after: 2, ..latchwork_check::early::early() }
 }
 
-/// Does a bit of everything, in every mode, on few names.
+/// Runs random operations in every mode on few names.
 fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
     let session = manager.session().unwrap();
     let mut random = Random(seed | 1);
@@ -60,7 +60,7 @@ fn work(manager: &Manager<Shared>, seed: u64, rounds: u64) {
     }
 }
 
-/// Locks one name again and again, as one does for whom it is kept.
+/// Locks one name repeatedly, so that it is reserved for this owner. Returns false on a refusal.
 fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
     for name in [random.below(5), 200_000 + random.below(40)] {
         for _ in 0..random.below(5) {
@@ -74,7 +74,7 @@ fn come_back(owner: &Owner<'_, Shared>, random: &mut Random) -> bool {
     true
 }
 
-/// What a child does: the environment says so. Does nothing in the parent.
+/// The child process, controlled by its environment. Does nothing in the parent.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -91,7 +91,7 @@ fn child() {
     work(&manager, told.seed, told.rounds);
 }
 
-/// Takes so many locks that the tables of most of the partitions grow.
+/// Takes enough locks to make the tables of most partitions grow.
 fn take_many(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
     for names in [500_000u64, 50_000] {
@@ -103,7 +103,7 @@ fn take_many(manager: &Manager<Shared>) {
     }
 }
 
-/// After all the others have gone: nothing is held, all names can be had, no cell is lost.
+/// Checks, after all other processes have ended, that no lock is held and no cell is lost.
 fn all_is_well(manager: &Manager<Shared>, what: &str) {
     let session = manager.session().unwrap();
     session.sweep().unwrap();
@@ -120,7 +120,7 @@ fn all_is_well(manager: &Manager<Shared>, what: &str) {
     assert!(audit.is_sound(), "{what}: {audit:?}");
 }
 
-/// Steps that this workload comes to, in one process.
+/// Returns the steps that this workload reaches in one process.
 fn steps() -> Vec<&'static str> {
     let path = PEERS.fresh("steps");
     let manager = open(&path);
@@ -138,7 +138,7 @@ fn steps() -> Vec<&'static str> {
     steps.seen().into_iter().filter(|(_, count)| *count > 20).map(|(name, _)| name).collect()
 }
 
-/// Lets a child come to a step and die there, while the parent and a peer work.
+/// A child dies at a step while the parent and a peer work.
 fn killed_at(step: &str, nth: u32, seed: u64) {
     let path = PEERS.fresh("every");
     let manager = open(&path);
@@ -196,7 +196,7 @@ fn a_sweeper_killed_at_every_step() {
         for step in steps {
             let path = PEERS.fresh(&format!("sweeper-{part}"));
             let manager = open(&path);
-            // Not every death leaves something for every step.
+            // Not every death leaves work for every step.
             if PEERS.sweeper_dies(&path, death, step) {
                 reached.push(step);
             }
@@ -210,7 +210,7 @@ fn a_sweeper_killed_at_every_step() {
     assert_eq!(reached.len(), steps.len(), "only {reached:?}");
 }
 
-/// The dead one's locks are kept for recovery, and released when that is done.
+/// The locks of a process that died at any step are kept for recovery, and then released.
 #[test]
 fn kept_for_recovery_at_every_step() {
     let mut reached = 0;
@@ -221,7 +221,7 @@ fn kept_for_recovery_at_every_step() {
         let manager =
             Manager::with_recovery(deaths::region(&path), granular::modes(), keeping(), keep)
                 .unwrap();
-        // Alone it does not come to every step.
+        // A child alone does not reach every step.
         reached += usize::from(PEERS.dies(&path, step, 3, round as u64 + 3, 3000));
         let session = manager.session().unwrap();
         session.sweep().unwrap();
@@ -238,18 +238,19 @@ fn kept_for_recovery_at_every_step() {
     assert!(reached >= 12, "only {reached} steps");
 }
 
-/// Asks for a lock that stops all of many, and has no time for it: what it moved it takes out
-/// again.
+/// Requests a lock that conflicts with many weak locks, with a timeout of zero. The request moves
+/// weak locks and then removes what it moved.
 fn lock_in_vain(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
     let at_once = Wait::Until(Deadline::after::<Shared>(Duration::ZERO));
     let end = session.owner().unwrap().lock_with(b"many's", granular::X, at_once);
-    panic!("it was to die: {end:?}");
+    panic!("the process should have died: {end:?}");
 }
 
-/// A closer whose time is over dies as it takes out what it had moved of living owners' locks.
+/// A closing thread times out and dies while it removes the requests that it moved for living
+/// owners.
 #[test]
-fn what_a_closer_had_no_time_for_is_the_owners() {
+fn a_closing_thread_killed_after_its_timeout_leaves_the_owners_locks() {
     for nth in [1, 2, 100] {
         let path = PEERS.fresh("in-vain");
         let manager = open(&path);
@@ -260,7 +261,7 @@ fn what_a_closer_had_no_time_for_is_the_owners() {
         }
         let mut command = PEERS.command(&path, "moved request noted", nth, 0, 0);
         let ended = command.env("LOCKMGR_IN_VAIN", "").spawn().unwrap().wait().unwrap();
-        assert_eq!(ended.code(), None, "the closer was not killed, it failed");
+        assert_eq!(ended.code(), None, "the child was not killed, it failed");
         session.sweep().unwrap();
         for owner in &owners {
             assert_eq!(owner.holds(b"many's"), Ok(Some((granular::IS, 1))));
@@ -273,10 +274,10 @@ fn what_a_closer_had_no_time_for_is_the_owners() {
     }
 }
 
-/// A closer dies between moving a weak lock and noting that it has. While it is swept, the lock's
-/// owner makes the moved request its own, gives it back, and keeps it as its spare one.
+/// A closing thread dies between moving a weak lock and noting that it did. During the sweep, the
+/// lock's owner adopts the moved request, unlocks it and keeps it as its spare request.
 #[test]
-fn what_a_dead_closer_moved_is_the_owners() {
+fn the_owner_keeps_a_lock_moved_by_a_killed_thread() {
     let path = PEERS.fresh("adopted");
     let manager = open(&path);
     let session = manager.session().unwrap();
@@ -284,7 +285,7 @@ fn what_a_dead_closer_moved_is_the_owners() {
     for name in 0..5u64 {
         owner.lock(&name.to_le_bytes(), granular::IS).unwrap();
     }
-    assert!(PEERS.dies(&path, "weak lock moved", 1, 3, FOR_EVER), "the closer was not killed");
+    assert!(PEERS.dies(&path, "weak lock moved", 1, 3, FOR_EVER), "the child was not killed");
     let stop = Stop::default();
     std::thread::scope(|scope| {
         let (manager, stop) = (&manager, &stop);
@@ -318,13 +319,13 @@ fn what_a_dead_closer_moved_is_the_owners() {
 }
 
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let manager = open(&path);
     assert!(PEERS.dies(&path, "request linked", 9, 3, FOR_EVER));
     let session = manager.session().unwrap();
     let held = session.owners().unwrap();
-    assert!(held > 0, "the dead one's owner is to be seen before the sweep");
+    assert!(held > 0, "the dead process's owner must be visible before the sweep");
     assert_eq!(session.sweep(), Ok(1));
     assert_eq!(session.owners(), Ok(0));
     drop(session);
@@ -336,7 +337,7 @@ fn the_proof_can_fail() {
 fn random_kills(rounds: u64) {
     let path = PEERS.fresh("random");
     let manager = open(&path);
-    // A child is at work after some 3 ms.
+    // A child needs about 3 ms to start working.
     PEERS.kill_at_random(&path, rounds, 1_000..6_000, |round| work(&manager, round + 7, 20));
     all_is_well(&manager, "random kills");
     let _ = std::fs::remove_file(&path);

@@ -1,5 +1,5 @@
-//! Processes that kill themselves at a step that they were told, threads that stop at one, and
-//! which steps a workload has. A test starts itself again as such processes, which share a region.
+//! Processes that kill themselves at a given step, threads that stop at one, and the steps that a
+//! workload reaches. A test starts its own program again as such processes, which share a region.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,34 +21,34 @@ static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Where this thread's steps count: other tests of this process come to steps, too.
+    /// Where this thread's steps are counted. Other tests of this process reach steps as well.
     static COUNTS: RefCell<Option<Steps>> = const { RefCell::new(None) };
     static STOPS_AT: RefCell<Option<(&'static str, Stop)>> = const { RefCell::new(None) };
 }
 
-/// How often the threads of a test came to each step.
+/// How often the threads of a test have reached each step.
 #[derive(Clone, Default)]
 pub(crate) struct Steps(Arc<Mutex<BTreeMap<&'static str, u32>>>);
 
 impl Steps {
-    /// Has the steps of this thread counted from now on.
+    /// Counts the steps of this thread from now on.
     pub(crate) fn count_mine(&self) {
         set_point_hook(at_step);
         COUNTS.set(Some(self.clone()));
     }
 
-    /// How often each step was come to by threads that count.
+    /// Returns how often counting threads have reached each step.
     pub(crate) fn seen(&self) -> BTreeMap<&'static str, u32> {
         self.0.lock().unwrap().clone()
     }
 }
 
-/// A stop for one thread at a time; whether a thread stands there.
+/// A stop for one thread at a time. True while a thread is stopped.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// Has this thread stop, the next time that it comes to a step, until [`Stop::go_on`].
+    /// Stops this thread the next time it reaches `step`, until [`Stop::go_on`].
     pub(crate) fn at(&self, step: &'static str) {
         STOPS_AT.set(Some((step, self.clone())));
         set_point_hook(at_step);
@@ -61,13 +61,13 @@ impl Stop {
         }
     }
 
-    /// Lets the thread that has stopped go on.
+    /// Lets the stopped thread continue.
     pub(crate) fn go_on(&self) {
         self.0.store(false, Release);
     }
 }
 
-/// What is to be done at each step, by those who were told.
+/// The hook for all steps: counts, stops the thread, or kills the process.
 fn at_step(step: &'static str) {
     COUNTS.with_borrow(|counts| {
         if let Some(Steps(steps)) = counts {
@@ -93,16 +93,16 @@ fn at_step(step: &'static str) {
     }
 }
 
-/// Has this process killed, the `nth` time that it comes to a step.
+/// Kills this process the `nth` time it reaches `step`.
 pub(crate) fn die_at(step: &str, nth: u32) {
     *TOLD.lock().unwrap() = Some((step.to_owned(), nth));
     set_point_hook(at_step);
 }
 
-/// Rounds that nobody comes to the end of.
+/// More rounds than a process can finish.
 pub(crate) const FOR_EVER: u64 = 1 << 40;
 
-/// How large the regions may become.
+/// Size limit of the regions.
 pub(crate) fn options() -> Options {
     Options { limit: 1 << 30, ..Options::default() }
 }
@@ -111,7 +111,7 @@ pub(crate) fn region(path: &Path) -> Region<Shared> {
     Region::open_or_create(path, &options()).unwrap()
 }
 
-/// What a child was told by who started it.
+/// The parameters of a child process.
 pub(crate) struct Told {
     pub(crate) path: PathBuf,
     pub(crate) step: String,
@@ -120,7 +120,7 @@ pub(crate) struct Told {
     pub(crate) rounds: u64,
 }
 
-/// Nothing, if this process is no child.
+/// Returns None if this process is not a child.
 pub(crate) fn told() -> Option<Told> {
     let path = std::env::var_os("DEATHS_REGION")?.into();
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
@@ -133,11 +133,11 @@ pub(crate) fn told() -> Option<Told> {
     })
 }
 
-/// The module whose test `child`, which asks what it was [`told`], processes run.
+/// A module with a test `child`, which calls [`told`]. Child processes run that test.
 pub(crate) struct Peers(pub(crate) &'static str);
 
 impl Peers {
-    /// Where a region of these can be made anew.
+    /// Returns a path at which a region can be created.
     pub(crate) fn fresh(&self, name: &str) -> PathBuf {
         let of = self.0.replace("::", "-");
         let path = std::env::temp_dir().join(format!("{of}-{}-{name}", std::process::id()));
@@ -145,7 +145,7 @@ impl Peers {
         path
     }
 
-    /// The process that runs `child`, told what to do.
+    /// Returns the command that starts a process running `child`.
     pub(crate) fn command(
         &self,
         path: &Path,
@@ -170,15 +170,15 @@ impl Peers {
         self.command(path, step, nth, seed, rounds).spawn().unwrap()
     }
 
-    /// Has a child work alone, and says whether it died at the step: not every workload comes to
-    /// every step.
+    /// Runs a child alone and returns whether it died at the step. Not every workload reaches every
+    /// step.
     pub(crate) fn dies(&self, path: &Path, step: &str, nth: u32, seed: u64, rounds: u64) -> bool {
         let ended = self.start(path, step, nth, seed, rounds).wait().unwrap();
-        assert!(ended.success() || ended.code().is_none(), "{step}: it failed");
+        assert!(ended.success() || ended.code().is_none(), "{step}: the child failed");
         ended.code().is_none()
     }
 
-    /// Has one die at a step, while a peer has so many rounds and this process works.
+    /// A victim dies at a step while a peer runs this many rounds and this process does `work`.
     pub(crate) fn killed_beside(
         &self,
         path: &Path,
@@ -190,7 +190,7 @@ impl Peers {
         let mut victim = self.start(path, step, nth, seed, FOR_EVER);
         let mut peer = self.start(path, "", 0, seed + 5, rounds);
         let ended = loop {
-            // So that somebody is there to be waited for, and to meet the corpse.
+            // The victim needs a lock holder to wait for, and later a thread that sweeps.
             work();
             if let Some(ended) = victim.try_wait().unwrap() {
                 break ended;
@@ -200,7 +200,7 @@ impl Peers {
         assert!(peer.wait().unwrap().success(), "{step}: the peer failed");
     }
 
-    /// Two die, then one who sweeps dies at a step; says whether that came to it.
+    /// Two children die, then a third that sweeps runs to a step. Returns whether it died there.
     pub(crate) fn sweeper_dies(&self, path: &Path, death: &str, step: &str) -> bool {
         for nth in [9, 12] {
             assert!(self.dies(path, death, nth, 3, FOR_EVER), "{death}: not killed");
@@ -208,8 +208,8 @@ impl Peers {
         self.dies(path, step, 1, 3, 20)
     }
 
-    /// Kills one of three peers so often, each after so many microseconds, and replaces it; `work`
-    /// is done beside the corpse.
+    /// Kills one of three peers this many times, each after a random time from `after` in
+    /// microseconds, runs `work`, and replaces the peer.
     pub(crate) fn kill_at_random(
         &self,
         path: &Path,
@@ -222,7 +222,7 @@ impl Peers {
         let mut peers: Vec<Child> =
             (0..3).map(|s| self.start(path, "", 0, s + 1, FOR_EVER)).collect();
         let kill = |peer: &mut Child| {
-            assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+            assert_eq!(peer.try_wait().unwrap(), None, "a peer ended by itself");
             peer.kill().unwrap();
             peer.wait().unwrap();
         };

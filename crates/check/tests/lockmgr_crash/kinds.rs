@@ -1,8 +1,7 @@
-//! Every kind of lock at once, in processes that are stopped, killed, and replaced at random: weak
-//! and strong locks, conversions, ranges, futures, families, trades, names that are kept for one
-//! session, savepoints, and the owners of dead processes that others adopt. A book of what is held
-//! finds two that hold what they may not. In a region with room for a few cells more, too: there
-//! any of them may be told that it is full.
+//! Every kind of lock at once, in processes that are stopped, killed and replaced at random: weak
+//! and strong locks, conversions, ranges, futures, families, trades, names reserved for a session,
+//! savepoints, and adopted orphans. A book of held locks detects conflicting grants. The same runs
+//! in a region with room for a few cells only, where each of these operations may fail as full.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,7 +21,7 @@ use crate::life::{GRANTED, IS_TIGHT, Life, REFUSED, if_room, stripes};
 
 /// The processes that run this file's `child`.
 const PEERS: Peers = Peers(module_path!());
-/// How large a region is that has little room.
+/// Size limit of a region with little room.
 const LITTLE: u64 = 4 << 20;
 
 fn open(path: &Path, keep_after: u32) -> Manager<Shared> {
@@ -50,12 +49,12 @@ fn session(manager: &Manager<Shared>) -> Session<Shared> {
     }
 }
 
-/// What a child does: the environment says so. Does nothing in the parent.
+/// The child process, controlled by its environment. Does nothing in the parent.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
     let number = |name| std::env::var(name).unwrap().parse::<u64>().unwrap();
-    // A process that found a fault may be killed before it ends by it.
+    // The process may be killed before a panic ends it, so faults are written to a file.
     let faults = faults(&told.path);
     std::panic::set_hook(Box::new(move |fault| {
         let mut file = File::options().create(true).append(true).open(&faults).unwrap();
@@ -66,12 +65,12 @@ fn child() {
     live(&session(&manager), &told.path, number("KINDS_ROW"), told.seed, told.rounds);
 }
 
-/// Where processes tell what they found.
+/// The file in which processes record faults.
 fn faults(path: &Path) -> PathBuf {
     path.with_extension("faults")
 }
 
-/// So many rounds of the process that has this row, and this serial number as its seed.
+/// Runs this many rounds as the process with this row; the serial number is its seed.
 fn live(session: &Session<Shared>, path: &Path, row: u64, serial: u64, rounds: u64) {
     let (book, modes) = (Book::open(path, row), granular::modes());
     let kept = is_kept(serial);
@@ -82,12 +81,12 @@ fn live(session: &Session<Shared>, path: &Path, row: u64, serial: u64, rounds: u
     Life { session, modes, book, stripes, random, label, kept }.rounds(rounds);
 }
 
-/// Of each three processes one has owners that are kept after its death.
+/// Returns whether the owners of this process are kept after its death: one process in three.
 fn is_kept(serial: u64) -> bool {
     serial.is_multiple_of(3)
 }
 
-/// A process, and its row.
+/// A process and its row in the book.
 struct Peer {
     process: Child,
     row: u64,
@@ -106,16 +105,12 @@ impl Peer {
     }
 
     fn signal(&mut self, signal: i32) {
-        assert_eq!(
-            self.process.try_wait().unwrap(),
-            None,
-            "a survivor ended by itself, see .faults"
-        );
-        // SAFETY: signals a child of ours, which nobody has waited for.
+        assert_eq!(self.process.try_wait().unwrap(), None, "a peer ended by itself, see .faults");
+        // SAFETY: signals a child process that has not been waited for.
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
     }
 
-    /// Stops it, and waits until it has.
+    /// Stops the process and waits until it has stopped.
     fn stop(&mut self) {
         self.signal(libc::SIGSTOP);
         let stat = format!("/proc/{}/stat", self.process.id());
@@ -123,13 +118,13 @@ impl Peer {
             let stat = std::fs::read_to_string(&stat).unwrap();
             match stat.rsplit(") ").next().and_then(|rest| rest.chars().next()) {
                 Some('T') => return,
-                Some('Z' | 'X') | None => panic!("a survivor ended by itself, see .faults"),
+                Some('Z' | 'X') | None => panic!("a peer ended by itself, see .faults"),
                 Some(_) => std::thread::yield_now(),
             }
         }
     }
 
-    /// Kills it, stopped, when the book says that it is dead.
+    /// Stops the process, marks it as dead in the book, and kills it.
     fn kill(mut self, parent: &Book) {
         self.stop();
         parent.end(self.row);
@@ -145,7 +140,7 @@ impl Drop for Peer {
     }
 }
 
-/// An owner that has nearly all of the region's room.
+/// An owner whose locks fill nearly all of the region.
 struct Ballast<'s> {
     owner: Owner<'s, Shared>,
     names: u64,
@@ -156,9 +151,9 @@ impl Ballast<'_> {
         [b"ballast ", &number.to_le_bytes()[..]].concat()
     }
 
-    /// Locks names of its own until the region is full, and then lets so many go.
+    /// Locks names until the region is full, then unlocks `room` of them.
     fn leave(&mut self, room: u64) {
-        // A weak mode: it closes no bias.
+        // A weak mode does not close a bias.
         while if_room(self.owner.lock(&Self::name(self.names), granular::IS)).is_some() {
             self.names += 1;
         }
@@ -174,7 +169,8 @@ impl Ballast<'_> {
     }
 }
 
-/// Kills one of three processes so often, and stops another now and then; all the others go on.
+/// Kills one of three processes `count` times and stops another in every fourth round; the others
+/// continue.
 fn kills(count: u64, keep_after: u32) {
     let path = PEERS.fresh(&format!("kinds-{}-{keep_after}", IS_TIGHT.get()));
     let _ = std::fs::remove_file(faults(&path));
@@ -202,12 +198,12 @@ fn kills(count: u64, keep_after: u32) {
             stopped.signal(libc::SIGCONT);
         }
         peers.swap_remove(random.roll(3)).kill(&parent);
-        // With little room this process keeps its session, for only its own kills make room.
+        // In a tight region this process keeps its session: only its own kills make room.
         let fresh = (!IS_TIGHT.get()).then(|| session(&manager));
         live(fresh.as_ref().unwrap_or(&own_session), &path, own, 7 + 3 * round, 10);
         peers.push(start());
         if IS_TIGHT.get() && round / 50 % 2 == 0 {
-            // It finds room for what a session keeps for as long as there is one.
+            // Gives processes room for what a session allocates for its lifetime.
             ballast.release();
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -222,7 +218,7 @@ fn kills(count: u64, keep_after: u32) {
     if IS_TIGHT.get() {
         let (granted, refused) = (GRANTED.replace(0), REFUSED.replace(0));
         println!("keep_after {keep_after}: granted {granted}, refused {refused}");
-        // Once in each round it is filled.
+        // The region is filled once in each round.
         assert!(granted > count && refused > count / 2, "granted {granted}, {refused}");
     }
     assert_eq!(std::fs::read_to_string(faults(&path)).unwrap_or_default(), "");
@@ -240,7 +236,7 @@ fn asked(usual: u64) -> u64 {
     std::env::var("LATCHWORK_LOCK_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// With names that are kept for one session at once, soon, and late.
+/// With names that are reserved for a session at once, soon, and late.
 fn with_all_kinds(count: u64) {
     for keep_after in [1, 2, 8, 32] {
         kills(count / 4, keep_after);
@@ -248,25 +244,25 @@ fn with_all_kinds(count: u64) {
 }
 
 #[test]
-fn kills_among_all_kinds_harm_nobody() {
+fn kills_among_all_kinds_leave_sound_locks() {
     with_all_kinds(asked(120));
 }
 
 #[test]
-fn kills_in_a_full_region_harm_nobody() {
+fn kills_in_a_full_region_leave_sound_locks() {
     IS_TIGHT.set(true);
     with_all_kinds(asked(80));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills"]
-fn kills_among_all_kinds_harm_nobody_long() {
+fn kills_among_all_kinds_leave_sound_locks_long() {
     with_all_kinds(asked(100_000));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills"]
-fn kills_in_a_full_region_harm_nobody_long() {
+fn kills_in_a_full_region_leave_sound_locks_long() {
     IS_TIGHT.set(true);
     with_all_kinds(asked(100_000));
 }

@@ -1,5 +1,5 @@
-//! What a process does while others are killed: every kind of lock, at random, and a book of what
-//! it holds, which finds two that hold what they may not.
+//! The work of a process while others are killed: random operations of every kind, with a book of
+//! held locks that detects conflicting grants.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -20,20 +20,19 @@ use latchwork_machine::{Deadline, Shared};
 use crate::book::{Book, KEYS, NAMES};
 
 const SPACE: &[u8] = b"hot";
-/// Names from here on are locked again and again by one process after the other, and are in no
-/// book.
+/// Names from here on are locked repeatedly by one process after another, and are not in the book.
 const KEPT_NAMES: u64 = 1_000;
 
 thread_local! {
-    /// Whether the region has little room: then all that takes cells may fail.
+    /// Whether the region has little room, so that any call that allocates cells may fail.
     pub(crate) static IS_TIGHT: Cell<bool> = const { Cell::new(false) };
-    /// How often this thread was told that there is no room.
+    /// How often this thread was refused for lack of room.
     pub(crate) static REFUSED: Cell<u64> = const { Cell::new(0) };
-    /// How many locks it was granted.
+    /// Number of locks that this thread was granted.
     pub(crate) static GRANTED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What was had, unless there was no room for it.
+/// Returns the result, or None if there was no room for it. Panics on any other error.
 pub(crate) fn if_room<T>(got: Result<T, Error>) -> Option<T> {
     match got {
         Ok(had) => Some(had),
@@ -42,7 +41,7 @@ pub(crate) fn if_room<T>(got: Result<T, Error>) -> Option<T> {
             std::thread::sleep(Duration::from_micros(200));
             None
         }
-        Err(error) => panic!("a survivor got: {error}"),
+        Err(error) => panic!("a surviving process got: {error}"),
     }
 }
 
@@ -50,7 +49,7 @@ fn soon() -> Wait {
     Wait::Until(Deadline::after::<Shared>(Duration::from_millis(20)))
 }
 
-/// Whether a lock was had. Anything but what a wait may end with is a fault.
+/// Returns whether a lock was granted. Panics unless a wait may end with this error.
 fn had(end: Result<(), Error>) -> bool {
     match end {
         Ok(()) => true,
@@ -73,7 +72,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a future, but not for long.
+/// Polls a future until it is ready or this time has passed.
 fn wait_for<T>(mut future: Pin<&mut impl Future<Output = T>>, patience: Duration) -> Option<T> {
     let (waker, until) = (Waker::from(Arc::new(Unpark(std::thread::current()))), Instant::now());
     loop {
@@ -95,14 +94,14 @@ pub(crate) struct Life<'m> {
     pub(crate) stripes: Stripes,
     pub(crate) random: Random,
     pub(crate) label: String,
-    /// Whether its owners are kept after its death.
+    /// Whether this process's owners are kept after its death.
     pub(crate) kept: bool,
 }
 
-/// What an owner holds, and how often.
+/// The names that an owner holds: mode and count.
 type Holds = BTreeMap<u64, (Mode, u32)>;
 
-/// The keyspace that all lock ranges of, in stripes.
+/// The stripes of the keyspace in which all ranges are locked.
 pub(crate) fn stripes() -> Stripes {
     Stripes::new(SPACE, [3u64, 5, 11].map(u64::to_be_bytes)).unwrap()
 }
@@ -110,7 +109,7 @@ pub(crate) fn stripes() -> Stripes {
 impl<'m> Life<'m> {
     fn mode(&mut self) -> Mode {
         let each: Vec<Mode> = self.modes.each().collect();
-        // Weak ones half of the time.
+        // Half of them weak.
         let among = if self.random.below(2) == 0 { 2 } else { each.len() };
         each[self.random.roll(among)]
     }
@@ -120,7 +119,7 @@ impl<'m> Life<'m> {
         self.random.below(among)
     }
 
-    /// One that is held.
+    /// Returns a random name that is held.
     fn one_of(&mut self, holds: &Holds) -> Option<u64> {
         let place = self.random.roll(holds.len().max(1));
         holds.keys().nth(place).copied()
@@ -133,7 +132,7 @@ impl<'m> Life<'m> {
         self.book_it(name, held.0);
     }
 
-    /// Says in the book that a name was granted.
+    /// Records a granted name in the book.
     fn book_it(&self, name: u64, mode: Mode) {
         if let Err(flaw) = self.book.granted(name, mode) {
             let mut rows = self.session.snapshot().unwrap();
@@ -232,7 +231,7 @@ impl<'m> Life<'m> {
         let (bytes, patience) = (name.to_le_bytes(), self.random.below(10));
         let mut future = Box::pin(owner.lock_async(&bytes, mode));
         let end = wait_for(future.as_mut(), Duration::from_millis(patience));
-        // One that waits still is dropped: all is as before.
+        // Dropping a future that still waits withdraws its request.
         drop(future);
         let done = end.is_some_and(had);
         if done {
@@ -255,7 +254,7 @@ impl<'m> Life<'m> {
         had(end)
     }
 
-    /// Locks names that it holds and others, and rolls back to before that.
+    /// Locks held and other names, and rolls back to a savepoint before that.
     fn back_to_a_savepoint(&mut self, owner: &Owner<'_, Shared>, holds: &mut Holds) -> bool {
         let savepoint = owner.savepoint().unwrap();
         let mut grown = holds.clone();
@@ -279,7 +278,7 @@ impl<'m> Life<'m> {
         true
     }
 
-    /// Locks one name again and again, as one does for whom it is kept.
+    /// Locks one name repeatedly, so that it is reserved for this session.
     fn come_back(&mut self, owner: &Owner<'_, Shared>) -> bool {
         let name = (KEPT_NAMES + self.random.below(8)).to_le_bytes();
         for _ in 0..1 + self.random.below(40) {
@@ -291,7 +290,7 @@ impl<'m> Life<'m> {
         true
     }
 
-    /// A child locks what its parent does not hold, and hands it on or lets it go.
+    /// A child owner locks a name that its parent does not hold, and passes it on or unlocks it.
     fn as_a_child(&mut self, owner: &Owner<'_, Shared>, holds: &mut Holds) -> bool {
         let (name, mode) = (self.name(), self.mode());
         if holds.contains_key(&name) {
@@ -315,7 +314,7 @@ impl<'m> Life<'m> {
         true
     }
 
-    /// Hands a lock to another owner of its own, which keeps it to the end.
+    /// Trades a lock to another owner of this process, which keeps it until the end.
     fn trade(
         &mut self,
         owner: &Owner<'_, Shared>,
@@ -328,12 +327,12 @@ impl<'m> Life<'m> {
             holds.remove(&name);
             others.push((other, name));
         }
-        // Now it would wait for itself.
+        // Further requests of this owner could wait for the other one.
         false
     }
 
-    /// The owners of dead processes that are kept hold what the book says; they are adopted, lock
-    /// something more, and end.
+    /// Adopts orphans: checks that they hold what the book lists, locks one more name, and ends
+    /// them.
     fn adopt(&mut self) {
         for (id, label) in self.session.labelled_orphans().unwrap() {
             let adopted = match self.session.adopt(id) {
@@ -350,10 +349,10 @@ impl<'m> Life<'m> {
                 for (name, mode) in held {
                     let holds = adopted.holds(&name.to_le_bytes()).unwrap();
                     let holds = holds.is_some_and(|(held, _)| self.modes.covers(held, mode));
-                    assert!(holds, "the orphan {serial} does not hold name {name} any more");
+                    assert!(holds, "the orphan {serial} no longer holds name {name}");
                 }
                 if self.random.below(3) == 0 {
-                    // For another to adopt.
+                    // Left for another process to adopt.
                     continue;
                 }
                 let _ = adopted.try_lock(&KEPT_NAMES.to_le_bytes(), granular::S);

@@ -1,5 +1,5 @@
-//! Owners whose process died and whose locks are kept: two of one page that end at once, and those
-//! that another thread adopts, whose process dies, too.
+//! Orphans: owners of dead processes whose locks are kept. Two orphans of one page are released
+//! concurrently; an adopter dies; adoption is interrupted at every step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::deaths::{self, Peers, Stop};
 /// The processes that run this file's `child`.
 const PEERS: Peers = Peers(module_path!());
 
-/// Owners of a page.
+/// Owners in a page.
 const PAGE: u32 = 31;
 
 type Local = Region<Native>;
@@ -29,14 +29,14 @@ fn heap() -> Local {
     Region::heap(&options).unwrap()
 }
 
-/// A manager that keeps the locks of the dead.
+/// A manager that keeps the locks of dead processes.
 fn keeps<M: latchwork_machine::ConstMachine>(region: Region<M>) -> Manager<M> {
     let options = Options { keep_after: 2, ..early() };
     let keep = Box::new(|_, _: &[u8]| false);
     Manager::with_recovery(region, granular::modes(), options, keep).unwrap()
 }
 
-/// Owners of a process that has died, each with X on its own name, and S and IS on one of all.
+/// Creates owners in a process that dies. Each holds X on its own name, IS on `all`, S on `read`.
 fn dead(region: &Local, labels: &[&str]) -> Vec<OwnerId> {
     let manager = keeps(region.another().unwrap());
     let session = manager.session().unwrap();
@@ -58,7 +58,7 @@ fn place(id: OwnerId) -> u32 {
     id.index / PAGE
 }
 
-/// Nobody holds anything, and no cell is lost.
+/// Checks that no lock is held and that no cell is lost.
 fn all_is_well<M: latchwork_machine::ConstMachine>(manager: &Manager<M>) {
     let session = manager.session().unwrap();
     assert_eq!(session.sweep(), Ok(0));
@@ -70,16 +70,16 @@ fn all_is_well<M: latchwork_machine::ConstMachine>(manager: &Manager<M>) {
     assert!(audit.is_sound(), "{audit:?}");
 }
 
-/// That two sessions' owners are two, and exclude each other.
+/// Checks that owners of two sessions are in different pages and exclude each other.
 fn exclude(one: &Session<Native>, other: &Session<Native>) {
     let (a, b) = (one.owner().unwrap(), other.owner().unwrap());
-    assert_ne!(place(a.id()), place(b.id()), "two sessions have one page");
+    assert_ne!(place(a.id()), place(b.id()), "two sessions share a page");
     a.lock(b"excluded", X).unwrap();
     assert_eq!(b.try_lock(b"excluded", X), Err(Error::NotGranted));
 }
 
-/// One thread has released its orphan and stands still; another releases the second one, and frees
-/// the page; a session claims that; then the first goes on.
+/// A thread has released its orphan and is stopped. Another thread releases the second orphan,
+/// which frees the page; a session claims the page; then the first thread continues.
 #[test]
 fn two_orphans_of_a_page_are_released_at_once() {
     let region = heap();
@@ -97,7 +97,7 @@ fn two_orphans_of_a_page_are_released_at_once() {
         });
         stop.until_stopped();
         session.release_orphan(ids[1]).unwrap();
-        // The page is this session's, with no owner in it at the moment.
+        // The session has claimed the page, which holds no owner at this moment.
         let claimed = session.owner().unwrap().id();
         assert_eq!(place(claimed), place(ids[0]), "the page was not freed");
         stop.go_on();
@@ -108,11 +108,11 @@ fn two_orphans_of_a_page_are_released_at_once() {
     all_is_well(&manager);
 }
 
-/// A strong request that has no time gives up while it moves weak locks, and takes back what it has
-/// moved. The owner of one lets go of it and takes it again, in another entry of its page; that is
-/// moved, too, into the same cell. It is the second entry's alone: an adopter keeps the lock.
+/// A strong request with a timeout of zero moves weak locks, gives up and removes what it moved.
+/// One of the owners unlocks and locks again, in another entry of its page; that entry is moved
+/// into the same cell. The cell belongs to the second entry alone, so an adopter keeps the lock.
 #[test]
-fn what_was_moved_and_taken_back_is_no_entrys() {
+fn a_moved_request_belongs_to_one_entry() {
     let region = heap();
     let keeping = |region: Local| {
         let keep = Box::new(|_, _: &[u8]| false);
@@ -124,11 +124,11 @@ fn what_was_moved_and_taken_back_is_no_entrys() {
     let name = b"the name";
     let sessions: Vec<_> = (0..25).map(|_| victim.session().unwrap()).collect();
     let owner = sessions[0].owner().unwrap();
-    // Its entry is not the first one that a closer looks at.
+    // The owner's entry for the name is not the first entry that the closing thread reads.
     let before: Vec<_> = (0..12_u8).map(|other| [b'p', other]).collect();
     before.iter().for_each(|other| owner.lock(other, IS).unwrap());
     owner.lock(name, IS).unwrap();
-    // More owners than a closer looks at before it looks at the time.
+    // More owners than the closing thread visits before it reads the clock.
     let others: Vec<_> = sessions
         .iter()
         .flat_map(|session| (0..PAGE - 1).map(move |_| session.owner().unwrap()))
@@ -162,10 +162,10 @@ fn what_was_moved_and_taken_back_is_no_entrys() {
     all_is_well(&manager);
 }
 
-/// As above, but the first thread has seen the page free of owners; and the page comes back as one
-/// of other orphans before it goes on.
+/// As above, but the first thread has already seen that the page has no owner, and the page is in
+/// use by other orphans before that thread continues.
 #[test]
-fn a_page_that_came_back_is_not_freed() {
+fn a_reused_page_of_orphans_is_not_freed() {
     let region = heap();
     let manager = keeps(region.clone());
     let ids = dead(&region, &["a", "b"]);
@@ -205,8 +205,8 @@ fn a_page_that_came_back_is_not_freed() {
     all_is_well(&manager);
 }
 
-/// An orphan is released while the sweeper is at the next owner of its page, or about to say that
-/// the page has orphans.
+/// An orphan is released while the sweeper is at the next owner of its page, or about to mark the
+/// page as one with orphans.
 #[test]
 fn an_orphan_is_released_before_its_sweep_ends() {
     for labels in [&["a"][..], &["a", "b"]] {
@@ -225,7 +225,11 @@ fn an_orphan_is_released_before_its_sweep_ends() {
             assert_eq!(session.orphans().unwrap(), [ids[0]]);
             session.release_orphan(ids[0]).unwrap();
             let owner = session.owner().unwrap();
-            assert_ne!(place(owner.id()), place(ids[0]), "the page is the dead thread's still");
+            assert_ne!(
+                place(owner.id()),
+                place(ids[0]),
+                "the page still belongs to the dead thread"
+            );
             owner.lock(b"mine", X).unwrap();
             stop.go_on();
             sweeper.join().unwrap();
@@ -238,7 +242,7 @@ fn an_orphan_is_released_before_its_sweep_ends() {
         for id in &ids[1..] {
             session.release_orphan(*id).unwrap();
         }
-        // None of the pages is lost.
+        // No page is lost.
         let claimed = session.owner().unwrap().id();
         assert!(place(claimed) < 2);
         let another = manager.session().unwrap();
@@ -261,15 +265,15 @@ fn an_orphan_is_adopted() {
     assert_eq!(session.owners_labelled("undo 1").unwrap(), []);
     let adopted = session.adopt(ids[0]).unwrap();
     assert_eq!(adopted.id(), ids[0]);
-    // One at a time.
+    // An orphan has one adopter at a time.
     assert_eq!(other.adopt(ids[0]).err(), Some(Error::NoOwner(ids[0])));
     assert_eq!(other.release_orphan(ids[0]), Err(Error::NoOwner(ids[0])));
     assert_eq!(other.orphans().unwrap(), [ids[1]]);
-    // It holds what the dead one did, in the table and in its own memory.
+    // It holds the locks of the killed process, in the table and in its own memory.
     assert_eq!(adopted.holds(b"undo 17"), Ok(Some((X, 1))));
     assert_eq!(adopted.holds(b"all"), Ok(Some((IS, 1))));
     assert_eq!(adopted.holds(b"read"), Ok(Some((S, 1))));
-    // It takes more, converts and gives back.
+    // It locks, converts and unlocks like any owner.
     adopted.lock(b"more", X).unwrap();
     adopted.lock(b"all", IX).unwrap();
     adopted.unlock(b"undo 17").unwrap();
@@ -279,7 +283,7 @@ fn an_orphan_is_adopted() {
         assert_eq!(stranger.try_lock(name, X), Err(Error::NotGranted));
     }
     assert_eq!(stranger.try_lock(b"read", X), Err(Error::NotGranted));
-    // Dropped, it is an orphan with what it holds.
+    // After a drop it is an orphan again and keeps its locks.
     drop(adopted);
     assert_eq!(other.orphans().unwrap().len(), 2);
     assert_eq!(stranger.try_lock(b"more", S), Err(Error::NotGranted));
@@ -296,10 +300,10 @@ fn an_orphan_is_adopted() {
     all_is_well(&manager);
 }
 
-/// A child is kept; its parent, in another page, held nothing and is not. Who has the parent's cell
-/// then is a stranger: the child waits for its locks.
+/// A child is kept as an orphan. Its parent, in another page, held nothing and is freed. A new
+/// owner in the parent's cell is unrelated to the child, so the child waits for its locks.
 #[test]
-fn an_adopted_child_waits_for_who_has_its_parents_place() {
+fn an_adopted_child_conflicts_with_the_new_owner_in_its_parents_cell() {
     let region = heap();
     let manager = keeps(region.clone());
     let dying = keeps(region.another().unwrap());
@@ -325,14 +329,14 @@ fn an_adopted_child_waits_for_who_has_its_parents_place() {
     let view = View::new(region.clone()).unwrap().unwrap();
     let picture = view.look().unwrap();
     let shown = picture.owners.iter().find(|owner| owner.owner == ids.1).unwrap();
-    assert_eq!(shown.parent, None, "it is shown as a stranger's child");
+    assert_eq!(shown.parent, None, "it is shown as a child of an unrelated owner");
     adopted.end().unwrap();
     drop(owners);
     drop(session);
     all_is_well(&manager);
 }
 
-/// An adopted orphan waits like any owner: it is granted, and it can be a deadlock's victim.
+/// An adopted orphan waits for a lock and is granted it.
 #[test]
 fn an_adopted_orphan_waits() {
     let region = heap();
@@ -361,7 +365,7 @@ fn an_adopted_orphan_waits() {
     all_is_well(&manager);
 }
 
-/// One that is adopted is the victim of a deadlock as any other is: the youngest, here.
+/// An adopted orphan can be the victim of a deadlock; here it is the youngest owner.
 #[test]
 fn an_adopted_orphan_is_a_victim() {
     let region = heap();
@@ -372,7 +376,7 @@ fn an_adopted_orphan_is_a_victim() {
     let old = OwnerOptions { age: Some(1), ..Default::default() };
     let older = session.owner_with(&old).unwrap();
     older.lock(b"b", X).unwrap();
-    // Where nobody is refused, both are told so in the end.
+    // Without detection both requests time out.
     let soon = || Wait::Until(Deadline::after::<Native>(Duration::from_secs(20)));
     std::thread::scope(|scope| {
         let younger = scope.spawn(|| {
@@ -391,9 +395,9 @@ fn an_adopted_orphan_is_a_victim() {
     all_is_well(&manager);
 }
 
-/// With its adopter's process dies, it is an orphan again, and the next one adopts it.
+/// When the adopter's process dies, the owner is an orphan again and can be adopted again.
 #[test]
-fn an_adopter_dies() {
+fn an_owner_is_an_orphan_again_after_its_adopters_death() {
     let region = heap();
     let manager = keeps(region.clone());
     let ids = dead(&region, &["a", "b", "c"]);
@@ -405,7 +409,7 @@ fn an_adopter_dies() {
         assert_eq!(adopted.holds(b"b"), Ok(Some((X, 1))));
         adopted.lock(format!("more {round}").as_bytes(), X).unwrap();
         adopted.lock(b"all", IS).unwrap();
-        // It stays a waiting one, too.
+        // The process dies while the owner waits.
         let holder = manager.session().unwrap();
         let owner = holder.owner().unwrap();
         owner.lock(b"wanted", X).unwrap();
@@ -429,15 +433,15 @@ fn an_adopter_dies() {
     all_is_well(&manager);
 }
 
-/// What a child does. With no step it takes locks and dies. Else it sweeps, adopts what orphans
-/// there are, takes further locks with each, ends half of them, and is killed on the way.
+/// The child process. Without a step it takes locks and dies. Otherwise it sweeps, adopts all
+/// orphans, locks more with each, ends half of them, and is killed at the step.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
     let manager = keeps::<Shared>(deaths::region(&told.path));
     let session = manager.session().unwrap();
     if told.step.is_empty() {
-        // Read once: a thread that adopts has a bias to close then.
+        // Weak locks on these names: a thread that adopts must then close a bias.
         let reader = session.owner().unwrap();
         for name in 3000..3064u64 {
             reader.lock(&name.to_le_bytes(), IS).unwrap();
@@ -480,19 +484,19 @@ fn child() {
     }
 }
 
-/// The seed of a child that gives a lock back, which a closer moved, and dies before that is out of
-/// its queue.
+/// Seed of a child that unlocks a lock which another thread moved, and dies before the request has
+/// left the queue.
 const GIVES_BACK: u64 = 1;
 
-/// The seed of one that had taken it twice, and holds it still.
+/// Seed of a child that had taken that lock twice and still holds it once.
 const GIVES_ONE_BACK: u64 = 3;
 
-/// Dies at this step, and holds something else.
+/// Dies at this step while another lock is held.
 fn gives_back_and_dies(session: &Session<Shared>, step: &str, count: u32) {
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     owner.lock(b"held", X).unwrap();
     (0..count).for_each(|_| owner.lock(b"given back", IS).unwrap());
-    assert_eq!(other.try_lock(b"given back", X), Err(Error::NotGranted), "it moves the lock");
+    assert_eq!(other.try_lock(b"given back", X), Err(Error::NotGranted), "the lock must be moved");
     deaths::die_at(step, 1);
     owner.unlock(b"given back").unwrap();
 }
@@ -500,7 +504,7 @@ fn gives_back_and_dies(session: &Session<Shared>, step: &str, count: u32) {
 /// The seed of a child that dies while a name is reserved for it.
 const RESERVES: u64 = 2;
 
-/// Dies at this step, and holds something else.
+/// Dies at this step while another lock is held.
 fn reserves_and_dies(session: &Session<Shared>, step: &str) {
     let (owner, other) = (session.owner().unwrap(), session.owner().unwrap());
     other.lock(b"held", X).unwrap();
@@ -511,14 +515,14 @@ fn reserves_and_dies(session: &Session<Shared>, step: &str) {
     owner.lock(b"reserved", X).unwrap();
 }
 
-/// A name was about to be reserved for an owner that is kept. It is reserved for another then, with
-/// the same value of the bias: the dead one's entry does not count with it.
+/// A process dies while a name is being reserved for one of its owners, which is kept. The name is
+/// then reserved for another owner with the same bias value: the orphan's entry must not count.
 #[test]
-fn what_was_to_be_reserved_for_the_dead_is_anothers() {
+fn an_unfinished_reservation_of_an_orphan_is_void() {
     for step in ["entry made to be reserved", "bias reserved"] {
         let path = PEERS.fresh("reserved");
         let manager = keeps::<Shared>(deaths::region(&path));
-        assert!(PEERS.dies(&path, step, 1, RESERVES, 0), "it did not come to {step}");
+        assert!(PEERS.dies(&path, step, 1, RESERVES, 0), "the child did not reach {step}");
         let (session, other) = (manager.session().unwrap(), manager.session().unwrap());
         session.sweep().unwrap();
         let orphans = session.orphans().unwrap();
@@ -541,9 +545,9 @@ fn what_was_to_be_reserved_for_the_dead_is_anothers() {
     }
 }
 
-/// What a closer moved of a lock that the dead one had given back goes when the orphan is adopted.
+/// A moved request of a lock that the killed owner had unlocked is removed when it is adopted.
 #[test]
-fn a_lock_that_was_given_back_is_not_left_behind() {
+fn adoption_removes_the_moved_request_of_a_released_lock() {
     let steps = ["weak lock given back, closed", "moved request noted", "request unlinked"];
     steps.into_iter().for_each(given_back_until);
 }
@@ -551,7 +555,7 @@ fn a_lock_that_was_given_back_is_not_left_behind() {
 fn given_back_until(step: &str) {
     let path = PEERS.fresh("given-back");
     let manager = keeps::<Shared>(deaths::region(&path));
-    assert!(PEERS.dies(&path, step, 1, GIVES_BACK, 0), "it did not come to {step}");
+    assert!(PEERS.dies(&path, step, 1, GIVES_BACK, 0), "the child did not reach {step}");
     let session = manager.session().unwrap();
     session.sweep().unwrap();
     let orphans = session.orphans().unwrap();
@@ -565,9 +569,9 @@ fn given_back_until(step: &str) {
     let _ = std::fs::remove_file(&path);
 }
 
-/// What a closer moved, and its owner had in its list as it died, is released once.
+/// A moved request that is in the killed owner's list is released once.
 #[test]
-fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
+fn a_moved_request_in_an_orphans_list_is_released_once() {
     for kept in [false, true] {
         let path = PEERS.fresh("one-given-back");
         let options = Options { keep_after: 2, ..early() };
@@ -575,7 +579,7 @@ fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
         let manager =
             Manager::<Shared>::with_recovery(region, granular::modes(), options, releases).unwrap();
         let step = "moved request in the owner's list";
-        assert!(PEERS.dies(&path, step, 1, GIVES_ONE_BACK, 0), "it did not come to {step}");
+        assert!(PEERS.dies(&path, step, 1, GIVES_ONE_BACK, 0), "the child did not reach {step}");
         let session = manager.session().unwrap();
         session.sweep().unwrap();
         let orphans = session.orphans().unwrap();
@@ -589,9 +593,9 @@ fn a_moved_lock_that_is_in_the_list_of_the_dead_goes_with_that() {
     }
 }
 
-/// An owner waits for a weak lock of a process that dies: the sweep grants it.
+/// A sweep grants the lock to an owner that waits for a weak lock of a dead process.
 #[test]
-fn what_the_dead_held_weakly_is_granted() {
+fn a_sweep_grants_weak_locks_of_a_killed_process() {
     let region = heap();
     let (manager, dies) = (
         Manager::new(region.clone(), granular::modes(), early()).unwrap(),
@@ -611,15 +615,16 @@ fn what_the_dead_held_weakly_is_granted() {
     all_is_well(&manager);
 }
 
-/// What a session noted and freed itself is not the spare request of the next session on its slot.
+/// A request that a session noted and freed is not the spare request of the next session on its
+/// slot.
 #[test]
-fn a_retained_slot_has_no_spare_that_is_free() {
+fn a_retained_slot_has_no_freed_spare_request() {
     let region = heap();
     let manager = Manager::new(region.clone(), granular::modes(), early()).unwrap();
     let (session, beside) = (manager.session().unwrap(), manager.session().unwrap());
     let (owner, other) = (session.owner().unwrap(), beside.owner().unwrap());
     owner.lock(b"a", IS).unwrap();
-    assert_eq!(other.try_lock(b"a", X), Err(Error::NotGranted), "it moves the lock");
+    assert_eq!(other.try_lock(b"a", X), Err(Error::NotGranted), "the lock must be moved");
     owner.unlock(b"a").unwrap();
     drop(owner);
     let number = session.thread().number();
@@ -640,10 +645,10 @@ fn a_retained_slot_has_no_spare_that_is_free() {
     all_is_well(&manager);
 }
 
-/// Has a process leave orphans, and adopters die at a step; then all that is left can be had.
+/// A process leaves orphans, adopters die at a step, then all names must be available.
 fn adopters_die_at(path: &Path, step: &str) -> usize {
     let manager = keeps::<Shared>(deaths::region(path));
-    assert!(PEERS.dies(path, "", 0, 0, 0), "the first one was not killed");
+    assert!(PEERS.dies(path, "", 0, 0, 0), "the first child was not killed");
     let killed = [1, 6, 17].into_iter().filter(|nth| PEERS.dies(path, step, *nth, 0, 0)).count();
     let session = manager.session().unwrap();
     session.sweep().unwrap();
@@ -684,12 +689,12 @@ fn adopters_are_killed_at_every_step() {
     for step in steps {
         let path = PEERS.fresh("adopters");
         let killed = adopters_die_at(&path, step);
-        assert!(killed > 0, "{step}: nobody died");
+        assert!(killed > 0, "{step}: no process died");
         let _ = std::fs::remove_file(&path);
     }
 }
 
-/// What an adoption meets is damaged: the orphan is nobody's meanwhile, and an orphan again.
+/// Adoption meets damage and fails; the owner remains an orphan and can be adopted after repair.
 #[test]
 fn an_adoption_that_fails_leaves_an_orphan() {
     let region = heap();
@@ -702,24 +707,24 @@ fn an_adoption_that_fails_leaves_an_orphan() {
     let places = session.places().unwrap();
     let cell = places.iter().find(|(_, _, it)| *it == name).unwrap();
     assert_eq!(cell.1, 128);
-    // Where the report of a deadlock hangs on an owner.
-    // SAFETY: the cell is mapped for as long as the region, and this word is atomic in all who use
-    // it.
+    // The word with the owner's deadlock report.
+    // SAFETY: the cell stays mapped as long as the region, and every user accesses this word as an
+    // atomic.
     let report = unsafe { &*((cell.0 + 104) as *const core::sync::atomic::AtomicU64) };
     let relaxed = core::sync::atomic::Ordering::Relaxed;
     assert_eq!(report.load(relaxed), 0);
     report.store(1 << 32 | 0x7fff_ffff, relaxed);
     assert!(matches!(session.adopt(ids[0]).map(drop), Err(Error::Region(_))));
-    assert_eq!(session.orphans().unwrap(), ids, "it is nobody's, and no orphan");
+    assert_eq!(session.orphans().unwrap(), ids, "the failed adoption lost the orphan");
     report.store(0, relaxed);
     session.adopt(ids[0]).unwrap().end().unwrap();
     drop(session);
     all_is_well(&manager);
 }
 
-/// What is left of the dead is seen before a sweep, and after it.
+/// `health` reports dead threads before a sweep and orphans after it.
 #[test]
-fn health_tells_of_the_dead() {
+fn health_reports_dead_threads_and_orphans() {
     let region = heap();
     let manager = keeps(region.another().unwrap());
     let session = manager.session().unwrap();

@@ -1,5 +1,5 @@
-//! A process without a recovery callback sweeps first, where a peer has one: it keeps the owners of
-//! the dead for that peer, which is asked when it sweeps next.
+//! A process without a recovery callback sweeps first although a peer has one. It keeps the owners
+//! of dead processes; the peer asks its callback about them at its next sweep.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::deaths::{self, Peers, Stop};
 /// The processes that run this file's `child`.
 const PEERS: Peers = Peers(module_path!());
 
-/// Locks of each dead process.
+/// Locks of each process that dies.
 const NAMES: u64 = 6;
 
 type Asked = Arc<Mutex<Vec<String>>>;
@@ -29,8 +29,8 @@ fn plain<M: ConstMachine>(region: Region<M>) -> Manager<M> {
     Manager::new(region, granular::modes(), latchwork_check::early::early()).unwrap()
 }
 
-/// A manager whose callback releases the owners whose label begins so, and notes whom it was asked
-/// about.
+/// A manager whose callback releases owners whose label starts with `releases`, and records each
+/// label it was asked about.
 fn deciding<M: ConstMachine>(region: Region<M>, releases: &'static str) -> (Manager<M>, Asked) {
     let asked = Asked::default();
     let noted = asked.clone();
@@ -53,9 +53,9 @@ fn heap() -> Region<Native> {
     Region::heap(&options).unwrap()
 }
 
-/// What a child does. `holds` takes locks and dies; `sweeps` sweeps without a callback, `waits`
-/// waits for a lock without one, `without` and a step sweeps so and is killed there. Else it sweeps
-/// with one, and is killed at that step.
+/// The child process. `holds` takes locks and dies; `sweeps` sweeps without a callback; `waits`
+/// waits for a lock without one; `without STEP` sweeps without one and is killed at the step. Any
+/// other value sweeps with a callback and is killed at that step.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -105,7 +105,7 @@ fn child() {
 }
 
 fn killed(path: &Path) {
-    assert!(PEERS.dies(path, "holds", 0, 0, 0), "it was not killed");
+    assert!(PEERS.dies(path, "holds", 0, 0, 0), "the child was not killed");
 }
 
 fn can_be_had<M: ConstMachine>(manager: &Manager<M>) {
@@ -119,26 +119,26 @@ fn can_be_had<M: ConstMachine>(manager: &Manager<M>) {
     left::nothing_in(&session);
 }
 
-/// What a process without a callback does for one that has one, and that says yes, or no.
+/// A callback that accepts or refuses is asked about owners that another process kept.
 #[test]
-fn a_process_without_a_callback_keeps_the_dead_for_one_with() {
+fn dead_owners_are_kept_for_a_process_with_a_callback() {
     for releases in ["undo", "nobody"] {
         let path = PEERS.fresh(releases);
         let (manager, asked) = deciding(deaths::region(&path), releases);
-        // It has looked once, so it looks again only if it is told of new ones.
+        // It has swept once, so it looks again only after another process has signalled new owners.
         assert_eq!(manager.sweep(), Ok(0));
         killed(&path);
         assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
         assert_eq!(told(&asked), Vec::<String>::new());
         let session = manager.session().unwrap();
-        // An orphan, before the callback is asked and after it said no.
+        // The owner is an orphan before the callback is asked and after it refused.
         assert_eq!(session.labelled_orphans().unwrap()[0].1, b"undo it");
-        assert_eq!(session.sweep(), Ok(0), "there are no dead threads any more");
+        assert_eq!(session.sweep(), Ok(0), "no dead threads are left");
         assert_eq!(told(&asked), ["undo it"]);
         if releases == "nobody" {
             let orphans = session.orphans().unwrap();
             assert_eq!(orphans.len(), 1);
-            // It is asked once.
+            // The callback is asked once.
             assert_eq!(session.sweep(), Ok(0));
             assert_eq!(told(&asked), Vec::<String>::new());
             session.release_orphan(orphans[0]).unwrap();
@@ -149,7 +149,7 @@ fn a_process_without_a_callback_keeps_the_dead_for_one_with() {
     }
 }
 
-/// The region remembers: the process with the callback was the one that died.
+/// The region remembers the policy after the process with the callback has died.
 #[test]
 fn the_policy_outlives_its_processes() {
     let path = PEERS.fresh("outlives");
@@ -164,9 +164,9 @@ fn the_policy_outlives_its_processes() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// Where no process ever had a callback, the dead lose their locks at once.
+/// If no process ever had a callback, the locks of dead processes are released at once.
 #[test]
-fn without_a_callback_anywhere_the_dead_are_released() {
+fn dead_owners_are_released_if_no_process_has_a_callback() {
     let path = PEERS.fresh("nobody");
     let manager = plain(deaths::region(&path));
     killed(&path);
@@ -175,9 +175,9 @@ fn without_a_callback_anywhere_the_dead_are_released() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// A thread that waits for such a lock asks, too, if its process has the callback.
+/// A thread that waits for a lock of a dead process also asks its process's callback.
 #[test]
-fn a_waiter_asks() {
+fn a_waiter_asks_its_callback() {
     let path = PEERS.fresh("waits");
     let (manager, asked) = deciding(deaths::region(&path), "undo");
     killed(&path);
@@ -192,10 +192,10 @@ fn a_waiter_asks() {
     std::fs::remove_file(&path).unwrap();
 }
 
-/// A process that asks its callback is killed before it did what that said, at each step. The next
-/// one asks its own.
+/// A process is killed at each step between asking its callback and acting on the answer. The next
+/// process asks its own callback.
 #[test]
-fn one_that_asks_is_killed_at_every_step() {
+fn a_process_that_asks_its_callback_is_killed_at_every_step() {
     let steps = [
         "orphan about to be asked about",
         "latched",
@@ -212,9 +212,9 @@ fn one_that_asks_is_killed_at_every_step() {
         killed(&path);
         assert!(!PEERS.dies(&path, "sweeps", 0, 0, 0));
         let died = PEERS.dies(&path, step, nth, 0, 0);
-        assert!(died || nth != 1, "nobody comes to {step}");
+        assert!(died || nth != 1, "no process reached {step}");
         let mut swept = manager.sweep().unwrap();
-        // Another sweep, if the first met a latch of the dead.
+        // A second sweep, in case the first met a latch that a dead thread held.
         swept += manager.sweep().unwrap();
         assert_eq!(swept, usize::from(died));
         let again = if died && step != "orphan released" && !step.starts_with("page") {
@@ -228,20 +228,20 @@ fn one_that_asks_is_killed_at_every_step() {
     }
 }
 
-/// A process that keeps the dead for others is killed before it has told them, and after it. The
-/// next one without a callback tells them, as one that kept an owner itself.
+/// A process that keeps dead owners for other processes is killed before or after it has signalled
+/// them. The next process without a callback signals them instead.
 #[test]
-fn one_that_keeps_is_killed_at_every_step() {
+fn a_process_that_keeps_dead_owners_is_killed_at_every_step() {
     let steps =
         ["dead owner decided", "undecided owners about to be counted", "about to finish a sweep"];
     for step in steps {
         let path = PEERS.fresh("keeps");
         let (manager, asked) = deciding(deaths::region(&path), "undo");
-        // It has looked once, so it looks again only if it is told of new ones.
+        // It has swept once, so it looks again only after another process has signalled new owners.
         assert_eq!(manager.sweep(), Ok(0));
         killed(&path);
         let without = format!("without {step}");
-        assert!(PEERS.dies(&path, &without, 1, 0, 0), "nobody comes to {step}");
+        assert!(PEERS.dies(&path, &without, 1, 0, 0), "no process reached {step}");
         assert!(!PEERS.dies(&path, "without nothing", 0, 0, 0));
         assert_eq!(manager.sweep(), Ok(0));
         assert_eq!(told(&asked), ["undo it"], "{step}");
@@ -250,8 +250,8 @@ fn one_that_keeps_is_killed_at_every_step() {
     }
 }
 
-/// While one process asks about an orphan another passes it by, and no thread can adopt or release
-/// it.
+/// While one process asks about an orphan, a sweep of another process skips it, and no thread can
+/// adopt or release it.
 #[test]
 fn one_process_asks_at_a_time() {
     let region = heap();
@@ -282,7 +282,7 @@ fn one_process_asks_at_a_time() {
     can_be_had(&second);
 }
 
-/// An owner of a process that has died, with a lock.
+/// Creates an owner with a lock in a process that dies.
 fn dead(region: &Region<Native>) -> OwnerId {
     let manager = plain(region.another().unwrap());
     let session = manager.session().unwrap();
@@ -295,8 +295,8 @@ fn dead(region: &Region<Native>) -> OwnerId {
     id
 }
 
-/// A callback that panics has said nothing: it is asked again, here or by a process that passed the
-/// orphan by meanwhile.
+/// A callback that panics has not answered. It is asked again, by the same process or by another
+/// that skipped the orphan in between.
 #[test]
 fn a_callback_that_panics_is_asked_again() {
     for here in [true, false] {
@@ -333,8 +333,8 @@ fn a_callback_that_panics_is_asked_again() {
     }
 }
 
-/// One thread of an engine undoes and releases all, though other processes meet the dead, which
-/// have no callback and wait for their locks.
+/// One thread of an engine undoes and releases all orphans, although processes without a callback
+/// sweep dead threads and wait for their locks.
 #[test]
 fn one_thread_of_an_engine_ends_all_orphans() {
     let path = PEERS.fresh("engine");
@@ -366,7 +366,7 @@ fn one_thread_of_an_engine_ends_all_orphans() {
         engine.join().unwrap()
     });
     assert_eq!(ended, 5);
-    // About those that it met itself, or after another process; it may have adopted some before.
+    // The callback is not asked about orphans that the engine's thread adopted first.
     assert!(told(&asked).len() <= 5);
     can_be_had(&manager);
     std::fs::remove_file(&path).unwrap();

@@ -1,7 +1,7 @@
-//! Processes that die at every step of locking a range and of handing locks on, while others go on.
+//! Processes that die at every step of locking a range and of passing locks on, while others work.
 //!
-//! Built like `death.rs`: the test starts itself again as children that share a region.
-//! What is locked is a file of words, so that two who hold what they may not would notice.
+//! Built like `death.rs`: the test starts its own program again as children that share a region.
+//! The ranges protect words of a file, in which processes detect a conflicting grant.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -44,7 +44,7 @@ fn open(path: &Path) -> Manager<Shared> {
     Manager::new(deaths::region(path), granular::modes(), latchwork_check::early::early()).unwrap()
 }
 
-/// Reads or writes the keys of a range that is held, and sees whether it is alone.
+/// Reads or writes the keys of a locked range and checks that no other process writes them.
 fn use_range(data: &File, from: u64, to: u64, write: Option<u64>) {
     let read = |key: u64| {
         let mut word = [0; 8];
@@ -57,22 +57,22 @@ fn use_range(data: &File, from: u64, to: u64, write: Option<u64>) {
     let before: Vec<u64> = (from..to).map(read).collect();
     std::thread::yield_now();
     let after: Vec<u64> = (from..to).map(read).collect();
-    assert_eq!(before, after, "two hold what one may hold");
+    assert_eq!(before, after, "a locked range was changed by another holder");
     assert!(write.is_none_or(|mine| after.iter().all(|word| *word == mine)));
 }
 
-/// Locks a range, and says whether it got it. Anything but what a lock may end with is a fault.
+/// Locks a range; returns whether it was granted. Panics unless a wait may end with this error.
 fn got(owner: &Owner<'_, Shared>, space: &[u8], from: u64, to: u64, kind: RangeKind) -> bool {
     let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
     let wait = Wait::Until(Deadline::after::<Shared>(Duration::from_millis(20)));
     match owner.lock_range(space, KeyRange::half_open(&from, &to), kind, wait) {
         Ok(()) => true,
         Err(Error::TimedOut | Error::Deadlock(_) | Error::Aborted(_)) => false,
-        Err(error) => panic!("a survivor got: {error}"),
+        Err(error) => panic!("a surviving process got: {error}"),
     }
 }
 
-/// Does a bit of everything with ranges, and hands locks on.
+/// Runs random operations on ranges and passes locks on.
 fn work(manager: &Manager<Shared>, data: &File, seed: u64, rounds: u64) {
     let session = manager.session().unwrap();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -101,7 +101,7 @@ fn work(manager: &Manager<Shared>, data: &File, seed: u64, rounds: u64) {
                 who.unlock_range(b"hot", KeyRange::half_open(&from, &to), kind).unwrap();
             }
         }
-        // Many keyspaces, so that some share a chain, and each comes and goes.
+        // Enough keyspaces for some to share a chain; each is created and freed again.
         let cold = random.below(3000).to_le_bytes();
         assert!(matches!(
             owner.lock_range(&cold, KeyRange::all(), Gap, Wait::Never),
@@ -130,7 +130,7 @@ fn data_of(path: &Path) -> File {
     file
 }
 
-/// What a child does: the environment says so. Does nothing in the parent.
+/// The child process, controlled by its environment. Does nothing in the parent.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -158,7 +158,7 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_file(path.with_extension("data"));
 }
 
-/// Makes a table in each partition, and says how many small cells they take.
+/// Creates a table in each partition; returns how many small cells the tables take.
 fn touch(manager: &Manager<Shared>) -> u64 {
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -167,20 +167,20 @@ fn touch(manager: &Manager<Shared>) -> u64 {
         owner.unlock(&name.to_le_bytes()).unwrap();
     }
     drop(owner);
-    // With the spare request that it keeps.
+    // The session frees its spare request.
     drop(session);
     small_cells(manager)
 }
 
-/// Cells of 48 and 64 bytes in use, but for idle objects: tables, and what was lost.
+/// Cells of 48 and 64 bytes in use, without idle objects: tables, and lost cells.
 fn small_cells(manager: &Manager<Shared>) -> u64 {
     let idle = manager.session().unwrap().totals().unwrap().idle;
     let audit = manager.region().audit().unwrap();
     audit.of(48).used + audit.of(64).used - idle
 }
 
-/// After all the others have gone nothing is held, and no cell is lost or left in use: claims take
-/// 128 bytes, their tickets 48 and 64.
+/// Checks, after all other processes have ended, that no lock is held and no cell is lost or left
+/// in use. Claims take 128 bytes, their tickets 48 and 64.
 fn all_is_well(manager: &Manager<Shared>, small: u64, what: &str) {
     let session = manager.session().unwrap();
     session.sweep().unwrap();
@@ -234,7 +234,7 @@ fn killed_at_every_step() {
 }
 
 #[test]
-fn killed_as_the_first_of_all() {
+fn killed_while_creating_the_first_keyspace() {
     let path = PEERS.fresh("first");
     let manager = open(&path);
     let small = touch(&manager);
@@ -272,7 +272,7 @@ fn a_sweeper_killed_at_every_step() {
 }
 
 #[test]
-fn orphans_keep_their_ranges_and_lose_their_wishes() {
+fn orphans_keep_their_ranges_and_lose_their_requests() {
     let path = PEERS.fresh("orphans");
     let keep = Box::new(|_, _: &[u8]| false);
     let manager = Manager::with_recovery(
@@ -292,7 +292,7 @@ fn orphans_keep_their_ranges_and_lose_their_wishes() {
         assert_eq!(victim.try_wait().unwrap(), None);
         std::thread::yield_now();
     }
-    // Its wish stands in the way of others, before it dies and not after.
+    // Its waiting request blocks others before its death and not after it.
     let read =
         |owner: &Owner<'_, Shared>, range| owner.lock_range(b"hot", range, ReadNext, Wait::Never);
     assert_eq!(read(&other, upper), Err(Error::NotGranted));
@@ -313,20 +313,20 @@ fn orphans_keep_their_ranges_and_lose_their_wishes() {
 }
 
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let (manager, data) = (open(&path), data_of(&path));
     let small = touch(&manager);
-    // With no latch in hand, for whoever meets that would sweep.
+    // Without a latch held, since a thread that meets such a latch would sweep.
     assert!(PEERS.dies(&path, "claim handed over", 9, 3, FOR_EVER));
     let session = manager.session().unwrap();
-    assert!(session.totals().unwrap().ranges > 0, "what the dead one held is to be seen");
+    assert!(session.totals().unwrap().ranges > 0, "the dead process's claims must be visible");
     assert_ne!(manager.region().audit().unwrap().of(128).used, 0);
     assert_ne!(small_cells(&manager), small);
     assert_eq!(session.sweep(), Ok(1));
     drop(session);
     all_is_well(&manager, small, "control");
-    // Two who do not lock notice each other.
+    // Two threads that write without locks detect each other.
     let alone = std::panic::catch_unwind(|| {
         std::thread::scope(|scope| {
             let many = |me: u64| (0..200_000).for_each(|n| use_range(&data, 0, 4, Some(me | n)));

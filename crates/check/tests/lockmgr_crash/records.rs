@@ -1,7 +1,7 @@
-//! Processes that die while they record a deadlock: the others go on, the records stay readable,
-//! and no cell is lost.
+//! Processes that die while they record a deadlock: other processes continue, the records stay
+//! readable, and no cell is lost.
 //!
-//! The test starts itself again as a child that shares a region and kills itself at a step.
+//! The test starts its own program again as a child that shares a region and dies at a step.
 
 use std::path::Path;
 use std::process::Child;
@@ -18,7 +18,7 @@ use crate::deaths::{self, FOR_EVER, Peers, options};
 /// The processes that run this file's `child`.
 const PEERS: Peers = Peers(module_path!());
 
-/// Every step of a record's making, in its order; and of what a victim is told.
+/// The steps of writing a record, in order, and of freeing the victim's report.
 const STEPS: [&str; 6] = [
     "deadlock described",
     "deadlock about to be linked",
@@ -34,7 +34,7 @@ fn open(path: &Path) -> Manager<Shared> {
     Manager::new(deaths::region(path), granular::modes(), calm).unwrap()
 }
 
-/// Makes cycles on names of this process's own, breaks each, and lets go.
+/// Creates deadlocks on names of this process, has each broken, and releases all locks.
 fn deadlocks(session: &Session<Shared>, rounds: u64) {
     for round in 0..rounds {
         let n = 2 + round as usize % 3;
@@ -53,7 +53,7 @@ fn deadlocks(session: &Session<Shared>, rounds: u64) {
     }
 }
 
-/// What a child does: the environment says so. Does nothing in the parent.
+/// The child process, controlled by its environment. Does nothing in the parent.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -64,17 +64,17 @@ fn child() {
     deadlocks(&session, told.rounds);
 }
 
-/// Chance has no part in what it does.
+/// Starts a child. Its work does not depend on a seed.
 fn start(path: &Path, step: &str, nth: u32, rounds: u64) -> Child {
     PEERS.start(path, step, nth, 0, rounds)
 }
 
-/// Cells of 512 bytes that are lent out: there is nothing of that size but records.
+/// Allocated cells of 512 bytes. Only records have that size.
 fn record_cells(manager: &Manager<Shared>) -> u64 {
     manager.region().audit().unwrap().of(512).used
 }
 
-/// Reads the history without being there, and returns how many deadlocks it has.
+/// Reads the history through a view, and returns how many deadlocks it contains.
 fn readable(path: &Path, what: &str) -> u64 {
     let region = Region::<Shared>::view(path, &options()).unwrap();
     let view = View::new(region).unwrap().unwrap();
@@ -95,7 +95,8 @@ fn readable(path: &Path, what: &str) -> u64 {
     found.len() as u64
 }
 
-/// After all others have gone: as many records as cells for them, and nothing else is left.
+/// Checks, after all other processes have ended, that each record has one cell and nothing else is
+/// left.
 fn all_is_well(path: &Path, manager: &Manager<Shared>, what: &str) {
     let session = manager.session().unwrap();
     session.sweep().unwrap();
@@ -106,13 +107,13 @@ fn all_is_well(path: &Path, manager: &Manager<Shared>, what: &str) {
     assert!(audit.is_sound(), "{what}: {audit:?}");
     assert_eq!(record_cells(manager), readable(path, what), "{what}: records and their cells");
     let blocks = latchwork_check::left::blocks(manager);
-    assert_eq!(audit.of(65_472).used, blocks, "{what}: what victims were told is freed");
+    assert_eq!(audit.of(65_472).used, blocks, "{what}: reports of victims are left");
 }
 
 #[test]
 fn killed_at_every_step_of_a_record() {
     for step in STEPS {
-        // The second time the history is full, and an older record is exchanged.
+        // From the 17th deadlock on the history is full and an older record is replaced.
         for nth in [1, 3, 20, 40] {
             let path = PEERS.fresh("every");
             let manager = open(&path);
@@ -120,7 +121,7 @@ fn killed_at_every_step_of_a_record() {
             let mut peer = start(&path, "", 0, 400);
             let ended = start(&path, step, nth, FOR_EVER).wait().unwrap();
             assert_eq!(ended.code(), None, "{what}: the victim was not killed, it failed");
-            // What the dead left can be looked at before anybody meets it.
+            // The killed process's records are readable before a sweep.
             let before = std::fs::read(&path).unwrap();
             readable(&path, &what);
             assert!(!before.is_empty());
@@ -136,7 +137,7 @@ fn killed_at_every_step_of_a_record() {
 }
 
 #[test]
-fn a_sweeper_of_records_killed_too() {
+fn a_sweeper_of_records_is_killed_at_every_step() {
     let usual = ["about to finish a sweep", "latched"];
     let mut cases: Vec<_> = STEPS.iter().flat_map(|death| usual.map(|s| (s, *death))).collect();
     cases.push(("dead one's deadlock freed", "deadlock in the history"));
@@ -154,15 +155,15 @@ fn a_sweeper_of_records_killed_too() {
 }
 
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let manager = open(&path);
-    // Dead with the older record out of the history, and not yet freed.
+    // The process dies after it has removed the older record from the history, before it frees it.
     assert_eq!(start(&path, STEPS[2], 20, FOR_EVER).wait().unwrap().code(), None);
     let left = (record_cells(&manager), readable(&path, "control"));
-    // Two more cells than records: the victim's report, and what nothing leads to.
-    assert_eq!(left, (18, 16), "the older record is a cell that nothing leads to");
-    // Who does not know of records frees nothing.
+    // Two more cells than records: the victim's report, and the removed record.
+    assert_eq!(left, (18, 16), "the removed record must still be allocated");
+    // A process that does not know of records frees nothing.
     let copy = PEERS.fresh("control-copy");
     std::fs::copy(&path, &copy).unwrap();
     let careless = Region::<Shared>::open(&copy, &options()).unwrap();
@@ -186,7 +187,7 @@ fn several_processes_share_the_history() {
     }
     let region = Region::<Shared>::view(&path, &options()).unwrap();
     let view = View::new(region).unwrap().unwrap();
-    // Several may break what one could; none is broken twice, so each round had one.
+    // A deadlock that several processes could break is broken once: each round had one.
     assert_eq!(view.deadlocks_ever(), Ok(1500));
     all_is_well(&path, &manager, "shared");
     let _ = std::fs::remove_file(&path);

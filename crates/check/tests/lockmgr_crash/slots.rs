@@ -1,5 +1,5 @@
-//! Thread slots that are all held by the dead: who comes next sweeps, and gets in. Only a sweep
-//! that knows all layers of a region frees a slot.
+//! All thread slots are held by dead processes: the next process sweeps and gets a slot. Only a
+//! sweep that knows all layers of a region frees a slot.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use crate::deaths::{self, Peers};
 /// The processes that run this file's `child`.
 const PEERS: Peers = Peers(module_path!());
 
-/// Thread slots of the regions here, more than a sweep claims at a time.
+/// Thread slots of the regions in this file, more than a sweep claims at a time.
 const SLOTS: u32 = 40;
 
 fn make(path: &Path) -> Region<Shared> {
@@ -27,8 +27,8 @@ fn manager(region: Region<Shared>) -> Manager<Shared> {
     Manager::new(region, shared::modes(), Options::default()).unwrap()
 }
 
-/// Takes all slots, each with an owner and a lock, and dies; or opens one session and is killed in
-/// a sweep; or takes all slots of a region without a manager, and dies. Does nothing in the parent.
+/// The child process takes all slots, each with an owner and a lock, and dies; or opens a session
+/// and is killed in a sweep; or takes all slots of a region without a manager, and dies.
 #[test]
 fn child() {
     let Some(told) = deaths::told() else { return };
@@ -41,7 +41,7 @@ fn child() {
     let manager = manager(region);
     if !told.step.is_empty() {
         deaths::die_at(&told.step, told.nth);
-        // Nobody has swept yet: all slots are the dead one's.
+        // No process has swept yet: all slots belong to the killed process.
         let _ = manager.session().unwrap();
         return;
     }
@@ -61,10 +61,10 @@ fn die() {
 
 fn killed(path: &Path, step: &str) {
     let ended = PEERS.start(path, step, 1, 0, 0).wait().unwrap();
-    assert_eq!(ended.code(), None, "{step:?}: it was not killed");
+    assert_eq!(ended.code(), None, "{step:?}: the child was not killed");
 }
 
-/// All locks of the dead can be had.
+/// Checks that all locks of the killed process are available.
 fn all_is_free(manager: &Manager<Shared>) {
     let session = manager.session().unwrap();
     let owner = session.owner().unwrap();
@@ -82,7 +82,7 @@ fn all_is_free(manager: &Manager<Shared>) {
 }
 
 #[test]
-fn a_session_is_had_when_the_dead_have_all_slots() {
+fn a_session_opens_when_dead_processes_hold_all_slots() {
     let path = PEERS.fresh("slots");
     let manager = manager(make(&path));
     for _ in 0..3 {
@@ -94,7 +94,7 @@ fn a_session_is_had_when_the_dead_have_all_slots() {
 }
 
 #[test]
-fn a_manager_is_made_when_the_dead_have_all_slots() {
+fn a_manager_opens_when_dead_processes_hold_all_slots() {
     let path = PEERS.fresh("bare");
     let region = make(&path);
     killed(&path, "bare");
@@ -103,9 +103,9 @@ fn a_manager_is_made_when_the_dead_have_all_slots() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// The living are not swept, and there is no slot for one more.
+/// Slots of living threads are not swept, so a further session is refused.
 #[test]
-fn the_living_keep_their_slots() {
+fn living_threads_keep_their_slots() {
     let path = PEERS.fresh("living");
     let manager = manager(make(&path));
     let sessions: Vec<_> = (0..SLOTS).map(|_| manager.session().unwrap()).collect();
@@ -115,7 +115,7 @@ fn the_living_keep_their_slots() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// Each sweeper that dies leaves a sweeper's slot more to the next.
+/// Each sweeper that dies leaves one more slot to sweep.
 #[test]
 fn sweepers_of_a_full_table_die_one_after_the_other() {
     let path = PEERS.fresh("sweepers");
@@ -126,8 +126,8 @@ fn sweepers_of_a_full_table_die_one_after_the_other() {
     for step in steps.iter().cycle().take(12) {
         killed(&path, step);
     }
-    assert!(manager.region().threads().count() > SLOTS as usize, "no sweeper died in its slot");
-    // Some of the dead may be gone already, so that a session does not sweep.
+    assert!(manager.region().threads().count() > SLOTS as usize, "no sweeper died with a slot");
+    // Some dead slots may be free already, in which case opening a session does not sweep.
     manager.sweep().unwrap();
     all_is_free(&manager);
     let _ = std::fs::remove_file(&path);
@@ -135,7 +135,7 @@ fn sweepers_of_a_full_table_die_one_after_the_other() {
 
 /// A process that does not know the lock manager frees none of its slots.
 #[test]
-fn who_cannot_repair_frees_nothing() {
+fn a_process_that_cannot_repair_frees_no_slot() {
     let path = PEERS.fresh("stranger");
     let known = manager(make(&path));
     killed(&path, "");
@@ -147,10 +147,10 @@ fn who_cannot_repair_frees_nothing() {
     }
     assert_eq!(stranger.threads().count(), SLOTS as usize);
     assert_eq!(stranger.thread().err(), Some(RegionError::Threads(SLOTS)));
-    // The region's own sweep does, where there is a manager.
+    // With a manager open, the region's own sweep frees them.
     assert_eq!(known.region().sweep(), Ok(SLOTS as usize));
     all_is_free(&known);
-    // And once that is gone it does not any more.
+    // After the manager is closed, it no longer does.
     let region = known.region().clone();
     killed(&path, "");
     drop(known);
@@ -159,13 +159,13 @@ fn who_cannot_repair_frees_nothing() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A manager that could not be made says so to everybody who tries, and keeps nobody waiting.
+/// Creating a manager in a full region fails, in each attempt, without blocking the next one.
 #[test]
-fn a_manager_that_fails_is_tried_again() {
+fn a_manager_can_be_created_after_a_failure() {
     let options = latchwork_region::Options { limit: 4 << 20, ..Default::default() };
     let region = Region::<Native>::private(&options).unwrap();
     let full = Err(Error::Region(RegionError::Full(4 << 20)));
-    // A block for what is small; the rest of the room is taken, until somebody gives it back.
+    // Allocates a block of small cells; the rest of the region is filled until it is freed below.
     drop(region.sweeper().unwrap().alloc::<[std::sync::atomic::AtomicU64; 30]>().unwrap());
     let thread = region.thread().unwrap();
     let mut cells = Vec::new();
@@ -181,20 +181,20 @@ fn a_manager_that_fails_is_tried_again() {
         }
     });
     for _ in 0..3 {
-        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(full.clone()), "it hangs");
+        assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(full.clone()), "it blocks");
     }
     cells.into_iter().for_each(|cell| cell::free(&thread, cell).unwrap());
     drop(thread);
     Manager::new(region, shared::modes(), Options::default()).unwrap();
 }
 
-/// The control of [`killed`]: a child that comes to no step lives, and leaves nothing.
+/// The control of [`killed`]: a child that reaches no step survives and leaves nothing behind.
 #[test]
-fn the_proof_can_fail() {
+fn the_checks_can_fail() {
     let path = PEERS.fresh("control");
     let manager = manager(make(&path));
     let mut child = PEERS.start(&path, "never reached", 1, 0, 0);
-    assert!(child.wait().unwrap().success(), "one that comes to no step is not killed");
+    assert!(child.wait().unwrap().success(), "a child that reaches no step was killed");
     assert_eq!(manager.region().threads().count(), 0);
     let _ = std::fs::remove_file(&path);
 }

@@ -1,5 +1,5 @@
-//! What happens between two steps: a barrier that is refused, a corpse where there is no room, a
-//! grant in the moment of a refusal.
+//! States between two steps: a refused barrier, a dead process in a full region, and a grant at the
+//! moment of a refusal.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -24,14 +24,14 @@ fn forbid_membarrier() {
     refuse(Call { number: libc::SYS_membarrier, only: None }, libc::EPERM);
 }
 
-/// A region that is soon full.
+/// A small region, which is soon full.
 fn open(path: &Path) -> Result<Manager<Shared>, Error> {
     let options = latchwork_region::Options { limit: 5 << 20, ..Default::default() };
     let region = Region::open_or_create(path, &options)?;
     Manager::new(region, shared::modes(), latchwork_check::early::early())
 }
 
-/// What a child does, as the environment says; it tells of it in a line. Nothing in the parent.
+/// The child process: does what the environment says and prints a line. Does nothing in the parent.
 #[test]
 fn child() {
     let (Ok(path), Ok(part)) = (std::env::var("STEPS_REGION"), std::env::var("STEPS_PART")) else {
@@ -64,7 +64,8 @@ fn child() {
             std::io::stdin().read_line(&mut String::new()).unwrap();
             let closes = part == "dies";
             deaths::die_at(if closes { "bias closed" } else { "request linked" }, 1);
-            // Not for ever: in one region of thousands `mine` has the bias of `x`, and closed it.
+            // With a timeout: in one of thousands of regions `mine` shares the bias of `x`, and has
+            // closed it.
             let mode = if closes { X } else { S };
             owner.lock_timeout(b"x", mode, Duration::from_secs(30)).unwrap();
         }
@@ -78,7 +79,7 @@ fn child() {
     }
 }
 
-/// A child, and what it says.
+/// Starts a child; returns it with its output.
 fn start(path: &Path, part: &str) -> (Child, BufReader<ChildStdout>) {
     let mut command = again(module_path!(), "child");
     command.env("STEPS_REGION", path).env("STEPS_PART", part);
@@ -90,10 +91,10 @@ fn start(path: &Path, part: &str) -> (Child, BufReader<ChildStdout>) {
 fn hears(out: &mut BufReader<ChildStdout>) -> String {
     let mut lines = out.lines().map(Result::unwrap);
     let said = lines.find_map(|line| line.split_once("said: ").map(|(_, said)| said.to_owned()));
-    said.expect("the child says something")
+    said.expect("the child printed no line")
 }
 
-/// What a child says that then ends well.
+/// Returns what a child prints. The child must exit successfully.
 fn says(path: &Path, part: &str) -> String {
     let (mut child, mut out) = start(path, part);
     let said = hears(&mut out);
@@ -101,8 +102,8 @@ fn says(path: &Path, part: &str) -> String {
     said
 }
 
-/// Has a child die behind its closing of the bias of `x`, before its barrier; `before` is done when
-/// it is ready for that.
+/// A child dies after it has closed the bias of `x` and before its barrier. `before` runs when the
+/// child is ready.
 fn dies_closing(path: &Path, before: impl FnOnce()) {
     dies_at(path, "dies", before);
 }
@@ -112,16 +113,16 @@ fn dies_at(path: &Path, part: &str, before: impl FnOnce()) {
     assert_eq!(hears(&mut out), "ready");
     before();
     child.stdin.take().unwrap().write_all(b"now\n").unwrap();
-    assert_eq!(child.wait().unwrap().code(), None, "it was to be killed");
+    assert_eq!(child.wait().unwrap().code(), None, "the child was not killed");
 }
 
 #[test]
 fn a_process_that_may_not_use_the_barrier() {
     let path = PEERS.fresh("forbidden");
-    // Those who came first rely on it.
+    // The processes that came first rely on the barrier.
     let told = ["allowed", "forbidden", "allowed"].map(|part| says(&path, part));
     assert_eq!(told, ["weak true", "Barrier", "weak true"]);
-    // The first cannot have it: then nobody does, and all is well.
+    // If the first process has no barrier, no process uses it.
     std::fs::remove_file(&path).unwrap();
     let told = ["forbidden", "allowed", "forbidden"].map(|part| says(&path, part));
     assert_eq!(told, ["weak false"; 3]);
@@ -129,7 +130,7 @@ fn a_process_that_may_not_use_the_barrier() {
 }
 
 #[test]
-fn who_closes_in_a_sandbox_is_told() {
+fn closing_a_bias_without_the_barrier_fails() {
     if !Shared::heavy_barrier() {
         return eprintln!("skipped: this system has no barrier for all processes");
     }
@@ -139,7 +140,7 @@ fn who_closes_in_a_sandbox_is_told() {
     let owner = session.owner().unwrap();
     owner.lock(b"x", S).unwrap();
     assert_eq!(says(&path, "closes"), "Err(Barrier)");
-    assert!(session.snapshot().unwrap()[0].weak, "it is as it was");
+    assert!(session.snapshot().unwrap()[0].weak, "the refused request changed the lock");
     owner.unlock(b"x").unwrap();
     owner.lock(b"x", X).unwrap();
     drop(owner);
@@ -148,7 +149,7 @@ fn who_closes_in_a_sandbox_is_told() {
 }
 
 #[test]
-fn who_sweeps_in_a_sandbox_leaves_it_to_others() {
+fn a_sweep_without_the_barrier_is_left_to_other_processes() {
     if !Shared::heavy_barrier() {
         return eprintln!("skipped: this system has no barrier for all processes");
     }
@@ -159,7 +160,7 @@ fn who_sweeps_in_a_sandbox_leaves_it_to_others() {
     owner.lock(b"x", S).unwrap();
     dies_closing(&path, || ());
     assert_eq!(says(&path, "sweeps"), "Err(Barrier)");
-    assert_eq!(session.sweep(), Ok(1), "the latch was the dead one's still");
+    assert_eq!(session.sweep(), Ok(1), "the latch should still belong to the dead process");
     assert_eq!(other.try_lock(b"x", X), Err(Error::NotGranted));
     owner.unlock(b"x").unwrap();
     other.try_lock(b"x", X).unwrap();
@@ -169,7 +170,7 @@ fn who_sweeps_in_a_sandbox_leaves_it_to_others() {
 }
 
 #[test]
-fn a_closer_died_and_there_is_no_room() {
+fn a_sweep_after_a_closing_threads_death_works_in_a_full_region() {
     let path = PEERS.fresh("no-room");
     let manager = open(&path).unwrap();
     let session = manager.session().unwrap();
@@ -177,11 +178,11 @@ fn a_closer_died_and_there_is_no_room() {
     let filler = session.owner().unwrap();
     owner.lock(b"x", S).unwrap();
     dies_closing(&path, || {
-        // Requests for S: one for X that fell to the bias of `x` would close it.
+        // Fills with S: a request for X whose name shares the bias of `x` would close it.
         let full = (0u64..).find_map(|n| filler.lock(&n.to_le_bytes(), S).err());
         assert!(is_full(&full.unwrap()));
     });
-    // What is not moved is held still, and a strong request is refused for want of room.
+    // A lock that was not moved is still held, and a strong request fails for lack of room.
     assert_eq!(session.sweep(), Ok(1));
     assert_eq!(owner.holds(b"x"), Ok(Some((S, 1))));
     assert!(other.try_lock(b"x", X).is_err());
@@ -219,8 +220,8 @@ fn is_full(error: &Error) -> bool {
     matches!(error, Error::Region(latchwork_region::Error::Full(_)))
 }
 
-/// Told to fail before it waits, and granted before it can withdraw: it has the lock, and is told
-/// so; its next request fails.
+/// An owner is killed before it waits, and granted before it can withdraw. It has the lock and
+/// learns so; its next request fails.
 #[test]
 fn a_wounded_owner_is_granted_before_it_can_withdraw() {
     let manager = latchwork_check::early::private(shared::modes()).unwrap();
@@ -244,7 +245,7 @@ fn a_wounded_owner_is_granted_before_it_can_withdraw() {
         });
         let id = told.recv().unwrap();
         stop.until_stopped();
-        // It is not in its wait yet, so nobody refuses it.
+        // The owner is not waiting yet, so the kill cannot refuse its request.
         session.kill(id).unwrap();
         stop.go_on();
         stop.until_stopped();

@@ -1,5 +1,5 @@
-//! The child of a fork: every call of what its parent had in hand says `Forked`, and touches
-//! nothing.
+//! The child of a fork: every call with objects of its parent returns `Forked` and accesses no
+//! memory of the region.
 
 use core::future::Future;
 use core::pin::{Pin, pin};
@@ -26,12 +26,12 @@ fn key() -> KeyRange<'static> {
 
 const KIND: RangeKind = RangeKind::WriteNext;
 
-/// Memory of the child's own where the parent's region was, and what was written there.
+/// Memory of the child in place of the parent's region, in which a store is detected.
 struct Overlay(&'static [AtomicU8]);
 
 impl Overlay {
     fn over(from: usize, length: usize) -> Self {
-        // SAFETY: a new mapping, where there is none or nowhere.
+        // SAFETY: a new mapping at a free address.
         let at = unsafe {
             libc::mmap(
                 from as *mut libc::c_void,
@@ -42,8 +42,8 @@ impl Overlay {
                 0,
             )
         };
-        assert_eq!(at as usize, from, "the parent's region is there still");
-        // SAFETY: so much was mapped above, zeroed, and stays for as long as the process.
+        assert_eq!(at as usize, from, "the parent's region is still mapped");
+        // SAFETY: mapped above with this length, zeroed, and never unmapped.
         Self(unsafe { core::slice::from_raw_parts(at.cast(), length) })
     }
 
@@ -52,16 +52,16 @@ impl Overlay {
     }
 }
 
-/// What owners of a process have in hand when it forks.
+/// The owners of a process when it forks.
 struct Scene<'a> {
     manager: &'a Manager<Shared>,
     session: &'a Session<Shared>,
-    /// Holds x, weak, and y, and a range.
+    /// Holds x in a weak mode, y, and a range.
     idle: Owner<'a, Shared>,
     /// Waits for y.
     waiting: Owner<'a, Shared>,
     other: Owner<'a, Shared>,
-    /// Of the idle one.
+    /// A savepoint of `idle`.
     savepoint: Savepoint,
 }
 
@@ -112,7 +112,7 @@ fn owners_say_so(scene: &Scene<'_>, child: &Child<'_, '_, Shared>) {
     assert_eq!(scene.idle.roll_back_to(scene.savepoint), Err(FORKED));
 }
 
-/// Several locks at once, changes of ranges, what is handed on.
+/// Several locks at once, changes of ranges, and trades.
 fn owners_say_so_too(scene: &Scene<'_>, owner: &Owner<'_, Shared>) {
     let ms = Duration::from_millis(1);
     assert_eq!(owner.lock_with(b"x", S, Wait::Detect), Err(FORKED));
@@ -145,7 +145,7 @@ fn owners_say_so_too(scene: &Scene<'_>, owner: &Owner<'_, Shared>) {
     assert_eq!(scene.other.trade_range(b"s", key(), KIND, owner), Err(FORKED));
 }
 
-/// The copies in the child of what the parent adopted, stored, and claimed.
+/// Adopted and stored owners and claims of the parent, used in the child.
 fn others_say_so(scene: &Scene<'_>, others: &Others<'_>) {
     let Others { adopted, stored, claims, thread } = others;
     assert_eq!(adopted.lock(b"z", X), Err(FORKED));
@@ -155,7 +155,7 @@ fn others_say_so(scene: &Scene<'_>, others: &Others<'_>) {
     assert_eq!(stored.session().sweep(), Err(FORKED));
     assert_eq!(claims.count(), Err(FORKED));
     assert!(matches!(scene.manager.stored_owner(&OwnerOptions::default()), Err(FORKED)));
-    // SAFETY: the child's copy, of which the child makes no other use.
+    // SAFETY: the child's copy, which the child does not use otherwise.
     let adopted = unsafe { copy(adopted) };
     // SAFETY: as above.
     let mut stored = unsafe { copy(stored) };
@@ -173,7 +173,7 @@ fn others_say_so(scene: &Scene<'_>, others: &Others<'_>) {
     assert_eq!(session.thread().generation(), Err(latchwork_region::Error::Forked));
 }
 
-/// What was made before the fork, beside the owners of the scene.
+/// Objects created before the fork, in addition to the owners.
 struct Others<'a> {
     adopted: Adopted<'a, Shared>,
     stored: StoredOwner<Shared>,
@@ -181,17 +181,17 @@ struct Others<'a> {
     thread: latchwork_region::Thread<Shared>,
 }
 
-/// A copy of what the parent has.
+/// Copies an object of the parent.
 ///
 /// # Safety
 ///
-/// The child makes no other use of it.
+/// The child does not use it otherwise.
 unsafe fn copy<T>(of: &T) -> T {
-    // SAFETY: it is valid, and the caller sees to the rest.
+    // SAFETY: a valid reference; the caller keeps the rest of the promise.
     unsafe { (&raw const *of).read() }
 }
 
-/// A process that dies with a lock, and leaves an orphan.
+/// A process dies with a lock and leaves an orphan.
 fn leave_orphan(path: &Path, manager: &Manager<Shared>) {
     let died = in_child(|| {
         let manager = open(path);
@@ -228,7 +228,7 @@ fn sessions_say_so(scene: &Scene<'_>) {
     assert_eq!(session.release_left(), Err(FORKED));
     assert_eq!(session.places().map(drop), Err(FORKED));
     assert_eq!(manager.sweep(), Err(FORKED));
-    // What the process itself knows.
+    // Calls that only need memory of the process.
     let _ = (session.stats(), session.waits(), session.manager().modes().each().count());
     let _ = session.thread().number();
     assert_eq!(session.labelled_orphans(), Err(FORKED));
@@ -248,17 +248,17 @@ fn sessions_say_so(scene: &Scene<'_>) {
     assert_eq!(again.map(drop), Err(FORKED));
 }
 
-/// Runs the child's part twice: where its memory is not there, so that a touch kills it; and where
-/// something of its own lies there, so that a store is seen.
+/// Runs the child's part twice: with the region unmapped, so that an access kills it, and with
+/// other memory in its place, so that a store is detected.
 fn in_both_children(region: &Region<Shared>, work: impl Fn()) {
-    // The first is a word elsewhere, the second the header's second part.
+    // The first mapping is a word elsewhere, the second the second part of the header.
     let from = region.places()[1].0 & !0xfff;
     let length = region.len() as usize;
-    assert_eq!(in_child(&work), 0, "a call touched what is not there, or said something else");
+    assert_eq!(in_child(&work), 0, "a call accessed the region, or returned another error");
     let touched = in_child(|| {
         let overlay = Overlay::over(from, length);
         work();
-        assert!(overlay.is_untouched(), "a call changed memory of the child's own");
+        assert!(overlay.is_untouched(), "a call changed memory of the child");
     });
     assert_eq!(touched, 0);
     let seen = in_child(|| {
@@ -266,11 +266,11 @@ fn in_both_children(region: &Region<Shared>, work: impl Fn()) {
         overlay.0[length - 1].store(1, Relaxed);
         assert!(overlay.is_untouched());
     });
-    assert_ne!(seen, 0, "the check cannot fail");
+    assert_ne!(seen, 0, "a store was not detected");
 }
 
 #[test]
-fn every_call_of_the_child_says_forked() {
+fn every_call_in_a_forked_child_returns_forked() {
     let path = std::env::temp_dir().join(format!("lockmgr-fork-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let manager = open(&path);
@@ -301,7 +301,7 @@ fn every_call_of_the_child_says_forked() {
     let child = scene.idle.child().unwrap();
     child.lock(b"c", X).unwrap();
     let view = View::new(manager.region().clone()).unwrap().unwrap();
-    // Futures and requests that wait; each of an owner of its own.
+    // Waiting futures and requests, each with its own owner.
     let (a, b, c) = (owner(), owner(), owner());
     let mut lock = Box::pin(a.lock_async(b"y", X));
     let mut range = Box::pin(b.lock_range_async(b"s", key(), KIND, Wait::Detect));
@@ -321,12 +321,12 @@ fn every_call_of_the_child_says_forked() {
         assert!(view.has(manager.modes()));
         assert_eq!(request.poll(), Err(FORKED));
         assert_eq!(request.step(), Step::Waiting);
-        // SAFETY: the child's copy, of which the child makes no other use.
+        // SAFETY: the child's copy, which the child does not use otherwise.
         assert_eq!(unsafe { copy(&request) }.finish(), Err(FORKED));
         others_say_so(&scene, &others);
     });
     copies_say_so(manager.region(), &mut lock, &mut range, &raw const request);
-    // The parent's are as they were.
+    // The parent's objects are unchanged.
     drop(child);
     assert_eq!(others.adopted.holds(b"orphan"), Ok(Some((X, 1))));
     others.adopted.end().unwrap();
@@ -341,7 +341,7 @@ fn every_call_of_the_child_says_forked() {
     let _ = std::fs::remove_file(&path);
 }
 
-/// What is dropped or polled in the child, its copies of what waits, changes nothing either.
+/// Copies of waiting futures and requests are dropped or polled in the child, which has no effect.
 fn copies_say_so<'o, 's, 'n>(
     region: &Region<Shared>,
     lock: &mut Pin<Box<LockFuture<'o, 's, 'n, Shared>>>,
@@ -353,7 +353,7 @@ fn copies_say_so<'o, 's, 'n>(
         let (lock, range, request) = (&raw mut *lock, &raw mut *range, request);
         in_both_children(region, || {
             let work: Dropped<'_> = match turn {
-                // SAFETY: the child's copy, of which the child makes no other use.
+                // SAFETY: the child's copy, which the child does not use otherwise.
                 0 => Box::new(|| drop(unsafe { lock.read() })),
                 // SAFETY: as above.
                 1 => Box::new(|| drop(unsafe { range.read() })),
@@ -368,7 +368,7 @@ fn copies_say_so<'o, 's, 'n>(
         let (lock, range) = (&raw mut *lock, &raw mut *range);
         let context = &raw mut context;
         in_both_children(region, || {
-            // SAFETY: the child's copy, of which the child makes no other use.
+            // SAFETY: the child's copy, which the child does not use otherwise.
             let lock = unsafe { &mut *lock };
             // SAFETY: as above.
             let range = unsafe { &mut *range };
@@ -383,9 +383,9 @@ fn copies_say_so<'o, 's, 'n>(
     }
 }
 
-/// What has no file, too; and all that is left at the child's end is dropped.
+/// The same in private memory; all objects are dropped at the child's end.
 #[test]
-fn a_child_may_drop_all_of_it() {
+fn a_forked_child_may_drop_all_objects() {
     let manager: Manager<Native> = Manager::private(shared::modes()).unwrap();
     let status = {
         let session = manager.session().unwrap();
@@ -394,7 +394,7 @@ fn a_child_may_drop_all_of_it() {
         owner.lock(b"y", X).unwrap();
         let (owner, session) = (&raw const owner, &raw const session);
         in_child(|| {
-            // SAFETY: the child's copy, of which the child makes no other use.
+            // SAFETY: the child's copy, which the child does not use otherwise.
             let owner = unsafe { owner.read() };
             // SAFETY: as above; it is dropped after the owner.
             let session = unsafe { session.read() };

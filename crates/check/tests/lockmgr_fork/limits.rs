@@ -1,4 +1,4 @@
-//! What the system does not give is a typed error, and the lock manager goes on with what it has.
+//! Resource limits are typed errors, and the lock manager continues with what it has.
 
 use core::future::Future;
 use core::task::{Context, Poll, Waker};
@@ -23,17 +23,17 @@ fn manager(path: &Path) -> Manager<Shared> {
     Manager::new(region, shared::modes(), Options::default()).unwrap()
 }
 
-/// Takes names until there is no room for one more, and returns how many, and why.
+/// Locks names until there is no room, and returns how many, and the error.
 fn fill<M: ConstMachine>(owner: &Owner<'_, M>) -> (u64, Error) {
     for at in 0u64.. {
         if let Err(error) = owner.try_lock(&at.to_le_bytes(), X) {
             return (at, error);
         }
     }
-    unreachable!("there are fewer names than that")
+    unreachable!("the region is never full");
 }
 
-/// Fills a region that cannot grow, over and over, and sees that all else goes on.
+/// Fills a region that cannot grow, repeatedly, and checks that other calls still succeed.
 fn fills_and_goes_on<M: ConstMachine>(session: &Session<M>, why: &Because) {
     let mut most = Vec::new();
     for _ in 0..6 {
@@ -49,7 +49,7 @@ fn fills_and_goes_on<M: ConstMachine>(session: &Session<M>, why: &Because) {
         for at in 0..4u64 {
             filler.unlock(&at.to_le_bytes()).unwrap();
         }
-        // Waits, deadlocks and what is held need no more room.
+        // Waits, deadlocks and held locks need no more room.
         assert_eq!(a.request(b"b", X, Wait::Detect), Ok(Step::Waiting));
         assert!(matches!(b.lock(b"a", X), Err(Error::Deadlock(_))));
         b.release_all().unwrap();
@@ -59,7 +59,7 @@ fn fills_and_goes_on<M: ConstMachine>(session: &Session<M>, why: &Because) {
         drop((a, b, filler));
         left::nothing_in(session);
     }
-    assert!(most[5] >= most[4] && most[5] > 1000, "it holds less and less: {most:?}");
+    assert!(most[5] >= most[4] && most[5] > 1000, "the region holds less over time: {most:?}");
 }
 
 #[test]
@@ -73,18 +73,18 @@ fn a_limit_of_the_file_is_an_error_and_no_signal() {
         limit(libc::RLIMIT_FSIZE, 1 << 16);
         let second = Region::<Shared>::create(folder.0.join("second"), &options(1 << 30));
         assert_eq!(second.err(), Some(Because::FileLimit));
-        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "it left a file");
-        // When more is allowed, there is more.
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "a file is left");
+        // With a higher limit the region grows.
         limit(libc::RLIMIT_FSIZE, u64::MAX);
         let owner = session.owner().unwrap();
         for at in 0..200_000u64 {
             owner.lock(&at.to_le_bytes(), X).unwrap();
         }
     });
-    assert_eq!(status, 0, "a signal, or another end: {status:#x}");
+    assert_eq!(status, 0, "the process was killed or failed: {status:#x}");
 }
 
-/// The control: without our care, the signal kills.
+/// The control: by default the signal kills the process.
 #[test]
 fn the_signal_of_that_limit_kills() {
     let folder = Folder::new("signal");
@@ -93,7 +93,7 @@ fn the_signal_of_that_limit_kills() {
         limit(libc::RLIMIT_FSIZE, 4096);
         let _ = file.set_len(1 << 20);
     });
-    assert_eq!(status & 0x7f, libc::SIGXFSZ, "the check cannot fail");
+    assert_eq!(status & 0x7f, libc::SIGXFSZ, "the limit was not tested");
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_full_filesystem_is_an_error() {
     assert!(unmounted.unwrap().success());
 }
 
-/// Bytes of addresses that this process has.
+/// The size of this process's address space.
 fn addresses() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -133,10 +133,10 @@ fn a_limit_of_addresses_is_an_error() {
         }
         let manager = manager(&folder.at("region"));
         let session = manager.session().unwrap();
-        // No room for another thread's stack: who waits as a future is told, and waits no more.
+        // No room for another thread's stack: a waiting future fails and is withdrawn.
         limit(libc::RLIMIT_AS, addresses() + (8 << 20));
         let threads = || std::thread::Builder::new().spawn(std::thread::park);
-        assert!((0..1000).any(|_| threads().is_err()), "there is room for threads");
+        assert!((0..1000).any(|_| threads().is_err()), "there is still room for threads");
         let (holder, waiter) = (session.owner().unwrap(), session.owner().unwrap());
         holder.lock(b"x", X).unwrap();
         for _ in 0..3 {
@@ -165,7 +165,7 @@ fn a_limit_of_descriptors_is_an_error() {
             let Some(Because::System { errno, .. }) = end.as_ref().err() else { panic!("{end:?}") };
             assert_eq!(*errno, libc::EMFILE);
         }
-        // What was open goes on: sessions, sweeps, growth.
+        // Open sessions, sweeps and growth still work.
         let other = first.session().unwrap();
         assert_eq!(other.sweep(), Ok(0));
         let (a, b) = (session.owner().unwrap(), other.owner().unwrap());

@@ -1,5 +1,5 @@
-//! The lock manager in children of a fork, which may do less than their parent, or die: a program
-//! of its own, for no thread of it may hold a mutex of the tests when it forks.
+//! The lock manager in children of a fork, which have fewer permissions than their parent or die. A
+//! separate program, because no other thread may hold a mutex when a test forks.
 
 mod fork;
 mod limits;

@@ -1,4 +1,4 @@
-//! Many processes, many owners, other clocks.
+//! Many processes, many owners, and different clocks.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
@@ -15,7 +15,7 @@ use latchwork_lockmgr::{
 use latchwork_machine::Shared;
 use latchwork_region::Region;
 
-/// A file of its own, taken away at the end.
+/// A region's file, removed on drop.
 struct File(PathBuf);
 
 impl File {
@@ -38,13 +38,13 @@ impl Drop for File {
     }
 }
 
-/// Starts a child, which does something and ends.
+/// Starts a child that runs `part` and ends.
 fn start(part: impl FnOnce()) -> i32 {
-    // SAFETY: the child does what the parent could, on the one thread that it has, and then ends.
+    // SAFETY: the child has one thread, runs `part`, and ends.
     match unsafe { libc::fork() } {
         0 => {
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(part));
-            // SAFETY: ends this process, and does nothing else.
+            // SAFETY: ends this process.
             unsafe { libc::_exit(i32::from(done.is_err())) }
         }
         child => child,
@@ -53,28 +53,28 @@ fn start(part: impl FnOnce()) -> i32 {
 
 fn wait_for(child: i32) -> i32 {
     let mut status = -1;
-    // SAFETY: a child of ours, and a place for what became of it.
+    // SAFETY: a child process, and a place for its status.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     status
 }
 
-/// Words that all children of this process share with it.
+/// Words that this process shares with its children.
 fn shared_words(count: usize) -> &'static [AtomicU32] {
     let (rights, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping at an address that the system chooses.
     let at = unsafe { libc::mmap(core::ptr::null_mut(), count * 4, rights, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
-    // SAFETY: so much was mapped above, zeroed, and stays for as long as the process.
+    // SAFETY: mapped above with this length, zeroed, and never unmapped.
     unsafe { core::slice::from_raw_parts(at.cast(), count) }
 }
 
 const NAMES: u64 = 12;
-/// Of a name's word: one who writes. Below it, those who read.
+/// The writers of a name are counted from this bit on, its readers below.
 const WRITER: u32 = 1 << 16;
 
-/// Locks names in ascending order, one in three to write, and sees that nobody is there who may
-/// not.
+/// Locks names in ascending order, one in three to write, and checks that there are no conflicting
+/// holders.
 fn work(file: &File, there: &[AtomicU32], seed: u64, rounds: u64) {
     let manager = file.manager();
     let session = manager.session().unwrap();
@@ -105,7 +105,7 @@ fn processes(count: u64, rounds: u64) {
     let children: Vec<i32> =
         (0..count).map(|seed| start(|| work(&file, there, seed, rounds))).collect();
     let wrong = children.into_iter().filter(|child| wait_for(*child) != 0).count();
-    assert_eq!(wrong, 0, "of {count} processes so many failed");
+    assert_eq!(wrong, 0, "{wrong} of {count} processes failed");
     assert!(there.iter().all(|word| word.load(SeqCst) == 0));
     left::nothing(&manager);
 }
@@ -121,8 +121,8 @@ fn two_hundred_processes_exclude_each_other() {
     processes(200, 500);
 }
 
-/// Processes with many owners each, every one with locks of its own and common ones, are killed
-/// while they take and release them.
+/// Processes with many owners, each with its own and common locks, are killed while they lock and
+/// unlock.
 fn kills(count: u64, owners: u64) {
     let file = File::new("kills");
     let manager = file.manager();
@@ -152,10 +152,10 @@ fn kills(count: u64, owners: u64) {
             std::thread::yield_now();
         }
         std::thread::sleep(Duration::from_micros(seed * 7919 % 5000));
-        // SAFETY: signals a child of ours.
+        // SAFETY: signals a child process.
         assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0);
         assert_ne!(wait_for(child), 0);
-        // All that they had is to be had, by who asks for it.
+        // All locks of the killed process are available.
         let owner = session.owner().unwrap();
         owner.lock(b"common", X).unwrap();
         for at in (0..owners).step_by(97) {
@@ -178,17 +178,17 @@ fn thousands_of_owners_die_at_once() {
     kills(60, 5000);
 }
 
-/// A process in a time namespace, whose monotonic clock is a day ahead: owners compare their ages,
-/// waits their lengths, and a deadlock of both is found.
+/// A process in a time namespace whose monotonic clock is a day ahead: ages and timeouts still
+/// work, and a deadlock between both processes is found.
 #[test]
-fn clocks_of_other_namespaces_confuse_nobody() {
+fn clocks_of_time_namespaces_are_tolerated() {
     let file = File::new("clocks");
     let manager = file.manager();
     let session = manager.session().unwrap();
     let (words, owner) = (shared_words(1), session.owner().unwrap());
     owner.lock(b"ours", X).unwrap();
     let child = start(|| {
-        // SAFETY: makes a namespace for this process's children.
+        // SAFETY: creates a namespace for this process's children.
         if unsafe { libc::unshare(libc::CLONE_NEWTIME) } != 0
             || std::fs::write("/proc/self/timens_offsets", "monotonic 86400 0").is_err()
         {
@@ -201,11 +201,11 @@ fn clocks_of_other_namespaces_confuse_nobody() {
             let owner = session.owner().unwrap();
             owner.lock(b"theirs", X).unwrap();
             words[0].store(1, SeqCst);
-            // A deadline is a length of time, whatever the clock says.
+            // The timeout is a duration, whatever the clock says.
             let short = owner.lock_timeout(b"ours", X, Duration::from_millis(20));
             assert!(matches!(short, Err(Error::TimedOut | Error::Deadlock(_))), "{short:?}");
             let end = owner.lock_timeout(b"ours", X, Duration::from_secs(300));
-            // It is the younger by its clock, if the cycle was closed before the time was up.
+            // By its clock it is the younger, if the cycle was closed before the timeout.
             assert!(matches!(end, Ok(()) | Err(Error::Deadlock(_))), "{end:?}");
         });
         assert_eq!(status, 0);
@@ -214,7 +214,7 @@ fn clocks_of_other_namespaces_confuse_nobody() {
         std::thread::yield_now();
     }
     if words[0].load(SeqCst) == 2 {
-        println!("skipped: there can be no time namespace here");
+        println!("skipped: no time namespace can be created here");
         assert_eq!(wait_for(child), 0);
         return;
     }

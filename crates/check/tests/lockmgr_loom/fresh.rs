@@ -1,5 +1,4 @@
-//! What owners meet for the first time, under loom: a manager, pages, cells that others used
-//! before.
+//! First uses under loom: a new manager, new pages, and reused cells.
 //!
 //! As `table.rs`. The long form is
 //! `cargo test --release -p latchwork-check --test lockmgr_loom fresh:: -- --ignored`.
@@ -29,7 +28,7 @@ fn near() -> [&'static [u8]; 2] {
     neighbours(2).try_into().unwrap()
 }
 
-/// A weak lock's entry was another name's, which is not locked: nobody moves that.
+/// A weak lock's entry was used by another name, which is not locked now and must not be moved.
 fn entry_reuse() -> impl Fn() + Send + Sync + 'static {
     let [near, other] = near();
     let before = move |life: &Life<'_>| {
@@ -51,8 +50,8 @@ fn entry_reuse() -> impl Fn() + Send + Sync + 'static {
     Play { names: [near, other], ..Play::new(2, Bias::Open) }.model(before, life)
 }
 
-/// A session's first owner, and that owner's first weak lock, in memory that was used before; who
-/// closes the bias meanwhile does not read what was there.
+/// A session's first owner and its first weak lock, in reused memory. A thread that closes the bias
+/// concurrently must not read the old contents.
 fn first_page() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| match life.me {
         0 => {
@@ -70,7 +69,7 @@ fn first_page() -> impl Fn() + Send + Sync + 'static {
     Play { ownerless: 1, dirty: true, ..Play::new(2, Bias::Open) }.model(|_| {}, life)
 }
 
-/// A session leaves its page of owners, and another one takes it: as it was left.
+/// A session releases its page of owners, and another session reuses it.
 fn page_reuse() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| {
         let session = life.manager.session().unwrap();
@@ -85,7 +84,7 @@ fn page_reuse() -> impl Fn() + Send + Sync + 'static {
     Play { own: true, ownerless: 2, dirty: true, ..play }.model(|_| {}, life)
 }
 
-/// The first range that anybody locks, by two at once.
+/// The first lock on a range, by two owners at once.
 fn keyspaces() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| {
         let (range, kind) = (KeyRange::all(), RangeKind::WriteNext);
@@ -96,7 +95,7 @@ fn keyspaces() -> impl Fn() + Send + Sync + 'static {
     Play { dirty: true, ..Play::new(2, Bias::Closed) }.model(|_| {}, life)
 }
 
-/// Two processes make the manager: one does, the other waits for it.
+/// Two processes create the manager: one does, the other waits for it.
 fn lay_out() -> impl Fn() + Send + Sync + 'static {
     let options = latchwork_region::Options {
         processes: 2,

@@ -1,4 +1,4 @@
-//! A lock manager on loom's machine for regions, made once for all executions of a model.
+//! A lock manager on loom's machine for regions, created once for all executions of a model.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -13,38 +13,38 @@ use latchwork_machine::{Machine, Word};
 use latchwork_region::{Plain, Region, Thread};
 use loom::cell::UnsafeCell;
 
-/// The name that is locked, and another one.
+/// The names that are locked.
 pub(crate) const A: &[u8] = b"a";
 pub(crate) const B: &[u8] = b"b";
 
-/// How the biases of both begin.
+/// The initial state of both names' biases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bias {
     Open,
     Closed,
-    /// Kept for the first session's slot. Whoever asks for a strong lock may have it kept.
+    /// Reserved for the first session's slot. Strong locks may cause reservations.
     Kept,
 }
 
-/// What a model is about.
+/// The parameters of a model.
 pub(crate) struct Play {
     pub(crate) modes: Modes,
     pub(crate) threads: usize,
     /// Thread slots of the region.
     pub(crate) slots: usize,
-    /// Whether threads open sessions of their own.
+    /// Whether threads open their own sessions.
     pub(crate) own: bool,
     pub(crate) names: [&'static [u8]; 2],
-    /// Whether what is allocated in an execution was used before.
+    /// Whether cells that are allocated in an execution were used before.
     pub(crate) dirty: bool,
     pub(crate) bias: Bias,
-    /// How many of the first sessions have no owner, and no page for one.
+    /// How many of the first sessions have no owner and no page.
     pub(crate) ownerless: usize,
-    /// How often threads are to call [`Life::note`].
+    /// How often threads must call [`Life::note`].
     pub(crate) notes: Option<u32>,
 }
 
-/// What a thread of a model has.
+/// The objects of a thread in a model.
 pub(crate) struct Life<'a> {
     pub(crate) me: usize,
     pub(crate) manager: &'a Manager<Overlaid>,
@@ -65,26 +65,26 @@ impl<'a> Life<'a> {
         self.owner.expect("a thread with an owner")
     }
 
-    /// Remembers an owner: no two may have one name.
+    /// Records an owner's id: no two owners may have the same.
     pub(crate) fn meet(&self, owner: OwnerId) {
         let mut met = self.met.borrow_mut();
-        assert!(!met.contains(&owner), "{owner} a second time");
+        assert!(!met.contains(&owner), "{owner} was created twice");
         met.push(owner);
     }
 
-    /// Counts something that has nothing to do with the schedule.
+    /// Counts an event, independently of the schedule.
     pub(crate) fn note(&self) {
         self.notes.set(self.notes.get() + 1);
     }
 }
 
-/// A manager at rest. Executions begin with it, and do not change it.
+/// An idle manager. Executions begin with it and restore it.
 struct Stage {
     manager: Manager<Overlaid>,
     executions: AtomicU64,
 }
 
-// SAFETY: what a manager has is words, and what is in a mutex.
+// SAFETY: a manager consists of atomic words and data in a mutex.
 unsafe impl Send for Stage {}
 // SAFETY: as above.
 unsafe impl Sync for Stage {}
@@ -97,7 +97,7 @@ impl Play {
         Self { modes, threads, slots, own, names, dirty, bias, ownerless, notes }
     }
 
-    /// Makes the manager, with cells ready and biases as they are to be.
+    /// Creates the manager, with cells allocated and the biases in their initial state.
     fn stage(&self) -> Stage {
         let region = Region::heap(&latchwork_region::Options {
             processes: 1,
@@ -137,8 +137,8 @@ impl Play {
                 owner.unlock(name).unwrap();
             }
         }
-        // Backwards, so that each gets its own slot and page again: the page that was given back
-        // last is claimed first.
+        // In reverse order, so that each session gets its slot and page again: the page freed last
+        // is claimed first.
         sessions.into_iter().rev().for_each(drop);
         if self.dirty {
             let region = manager.region();
@@ -151,8 +151,8 @@ impl Play {
         Stage { manager, executions: AtomicU64::new(0) }
     }
 
-    /// The model: `before` for each owner in turn, `life` for each in its own thread; and what is
-    /// left is looked at.
+    /// The model: `before` for each owner in turn, then `life` for each in its own thread, then
+    /// checks.
     pub(crate) fn model(
         self,
         before: impl Fn(&Life<'_>) + Send + Sync + 'static,
@@ -165,7 +165,7 @@ impl Play {
     fn act(&self, stage: &Stage, before: &impl Fn(&Life<'_>), life: &impl Fn(&Life<'_>)) {
         let manager = &stage.manager;
         let count = if self.own { 0 } else { self.threads };
-        // If the execution fails all is left as it is: nobody is to touch it again.
+        // Objects of a failed execution must not be used or dropped.
         let sessions: Vec<_> = (0..count).map(|_| manager.session().unwrap()).collect();
         let sessions = ManuallyDrop::new(sessions);
         let owners: Vec<_> =
@@ -198,8 +198,8 @@ impl Play {
         self.look(stage);
     }
 
-    /// Everybody could have everything; and now and then, for it takes long: all is as it should
-    /// be.
+    /// Checks that all locks are available; in every hundredth execution, because it takes long,
+    /// the whole manager.
     fn look(&self, Stage { manager, executions }: &Stage) {
         let session = manager.session().unwrap();
         let owner = session.owner().unwrap();
@@ -207,7 +207,7 @@ impl Play {
             owner.try_lock(name, self.modes.each().last().unwrap()).unwrap();
         }
         drop(owner);
-        // Relaxed: it counts.
+        // Relaxed: only a counter.
         if executions.fetch_add(1, Relaxed).is_multiple_of(100) {
             let view = View::new(manager.region().clone()).unwrap().unwrap();
             let verified = view.verify(Some(&self.modes)).unwrap();
@@ -220,13 +220,13 @@ impl Play {
     }
 }
 
-/// Words of a cell.
+/// The words of a cell.
 struct Scrap<const N: usize>([<Overlaid as Machine>::AtomicU64; N]);
 
-// SAFETY: it is made of words, and nothing else.
+// SAFETY: it consists of words only.
 unsafe impl<const N: usize> Plain for Scrap<N> {}
 
-/// Leaves rubbish in the two cells that are allocated next.
+/// Fills the two cells that are allocated next with arbitrary bytes.
 fn scribble<const N: usize>(thread: &Thread<Overlaid>) {
     let cells = [thread.alloc::<Scrap<N>>().unwrap(), thread.alloc::<Scrap<N>>().unwrap()];
     for cell in cells {
@@ -234,7 +234,7 @@ fn scribble<const N: usize>(thread: &Thread<Overlaid>) {
     }
 }
 
-/// Something that a lock guards, of which loom knows who touches it.
+/// Data behind a lock; loom detects conflicting accesses.
 #[derive(Default)]
 pub(crate) struct Guarded {
     value: UnsafeCell<u32>,
@@ -242,7 +242,7 @@ pub(crate) struct Guarded {
 
 impl Guarded {
     pub(crate) fn count(&self) {
-        // SAFETY: the caller has the lock, or loom panics.
+        // SAFETY: the caller holds the lock, and loom panics otherwise.
         self.value.with_mut(|value| unsafe { *value += 1 });
     }
 

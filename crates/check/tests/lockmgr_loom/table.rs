@@ -1,5 +1,5 @@
-//! The lock manager under loom: every schedule of two or three owners, and all that a relaxed load
-//! may see.
+//! The lock manager under loom: every schedule of two or three owners, and all values that a
+//! relaxed load may return.
 //!
 //! Each model has a control: a machine with a flaw under which it must fail. The long form is
 //! `cargo test --release -p latchwork-check --test lockmgr_loom table:: -- --ignored`.
@@ -59,14 +59,14 @@ models! {
         intents(), 3, 5, [Flaw::Hasty, Flaw::Lax];
 }
 
-/// Takes the lock, counts, gives it back.
+/// Locks, counts, unlocks.
 fn write(life: &Life<'_>) {
     life.owner().lock(A, X).unwrap();
     life.guarded.count();
     life.owner().unlock(A).unwrap();
 }
 
-/// Reads under the lock, taken so often.
+/// Reads under the lock, which is taken `times` times.
 fn read(life: &Life<'_>, times: u32) {
     for _ in 0..times {
         life.owner().lock(A, S).unwrap();
@@ -77,12 +77,12 @@ fn read(life: &Life<'_>, times: u32) {
     }
 }
 
-/// Each locks the same name.
+/// All owners write under the same lock.
 fn writers(threads: usize) -> impl Fn() + Send + Sync + 'static {
     Play::new(threads, Bias::Closed).model(|_| {}, write)
 }
 
-/// One in its own page, one who closes the bias.
+/// One owner's weak lock in its own page, against an owner that closes the bias.
 fn weak_and_strong(times: u32) -> impl Fn() + Send + Sync + 'static {
     let life = move |life: &Life<'_>| if life.me == 1 { write(life) } else { read(life, times) };
     Play::new(2, Bias::Open).model(|_| {}, life)
@@ -93,7 +93,7 @@ fn two_weak_and_strong() -> impl Fn() + Send + Sync + 'static {
     Play::new(3, Bias::Open).model(|_| {}, life)
 }
 
-/// A weak lock that is held is given back while it is moved: who waits for it is told.
+/// A held weak lock is released while it is moved: the waiter must be granted it.
 fn weak_given_back() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         if life.me == 0 {
@@ -110,7 +110,7 @@ fn weak_given_back() -> impl Fn() + Send + Sync + 'static {
     Play::new(2, Bias::Open).model(before, life)
 }
 
-/// One for whom the name is kept, so often; and one who wants it, too.
+/// A name is reserved for one owner, which locks it repeatedly; another owner requests it.
 fn kept(times: u32, mode: Mode) -> impl Fn() + Send + Sync + 'static {
     let life = move |life: &Life<'_>| match life.me {
         0 => (0..times).for_each(|_| write(life)),
@@ -120,7 +120,7 @@ fn kept(times: u32, mode: Mode) -> impl Fn() + Send + Sync + 'static {
     Play::new(2, Bias::Kept).model(|_| {}, life)
 }
 
-/// A kept lock that is held is given back while it is moved: who waits for it is told.
+/// A held reserved lock is released while it is moved: the waiter must be granted it.
 fn kept_given_back() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         if life.me == 0 {
@@ -138,8 +138,8 @@ fn kept_given_back() -> impl Fn() + Send + Sync + 'static {
     Play::new(2, Bias::Kept).model(before, life)
 }
 
-/// The bias is closed, and the next weak request opens it: the strong one closes it again, or is in
-/// the table before.
+/// The next weak request opens a closed bias: a strong request closes it again, or is in the table
+/// first.
 fn opening() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         for _ in 0..if life.me == 0 { 31 } else { 0 } {
@@ -154,7 +154,7 @@ fn opening() -> impl Fn() + Send + Sync + 'static {
     Play::new(2, Bias::Closed).model(before, life)
 }
 
-/// An owner that has no page yet, of a session that has none: who closes finds its lock.
+/// An owner without a page, of a session without pages: the closing thread must find its lock.
 fn first_weak_lock() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| match life.me {
         0 => {
@@ -168,7 +168,7 @@ fn first_weak_lock() -> impl Fn() + Send + Sync + 'static {
     Play { ownerless: 1, ..Play::new(2, Bias::Open) }.model(|_| {}, life)
 }
 
-/// Both read; one wants to write, the other goes.
+/// Both read; one converts to write, the other unlocks.
 fn conversion() -> impl Fn() + Send + Sync + 'static {
     conversion_with(Bias::Closed)
 }
@@ -191,7 +191,7 @@ fn conversion_with(bias: Bias) -> impl Fn() + Send + Sync + 'static {
     Play::new(2, bias).model(before, life)
 }
 
-/// One gives all back, of which another waits for the one and a third for the other.
+/// One owner releases two locks for which two others wait.
 fn release_all() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         for name in if life.me == 0 { &[A, B][..] } else { &[] } {
@@ -213,7 +213,7 @@ fn release_all() -> impl Fn() + Send + Sync + 'static {
     Play::new(3, Bias::Closed).model(before, life)
 }
 
-/// One slot for two threads: the second begins with what the first left in it.
+/// One slot for two threads: the second session starts with the state that the first left.
 fn slot_reuse() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| {
         let Ok(session) = life.manager.session() else { return };
@@ -226,7 +226,7 @@ fn slot_reuse() -> impl Fn() + Send + Sync + 'static {
     Play { slots: 1, own: true, ..Play::new(2, Bias::Closed) }.model(|_| {}, life)
 }
 
-/// Each has what the other wants, and searches once, after it has begun to wait: one is refused.
+/// Two owners deadlock, and each searches once after it has begun to wait: one is refused.
 fn cycle() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         life.owner().lock([A, B][life.me], X).unwrap();
@@ -245,7 +245,7 @@ fn cycle() -> impl Fn() + Send + Sync + 'static {
     play.model(before, life)
 }
 
-/// One is told to fail, while it begins to wait or before: it does not wait for ever.
+/// An owner is killed before or while it begins to wait: its wait must end.
 fn killed() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         if life.me == 1 {
@@ -262,7 +262,7 @@ fn killed() -> impl Fn() + Send + Sync + 'static {
     Play::new(2, Bias::Closed).model(before, life)
 }
 
-/// One looks whether the lock is to be had while another has it.
+/// One owner tries a lock while another holds it.
 fn tried() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| match life.me {
         0 => match life.owner().try_lock(A, X) {
@@ -277,7 +277,7 @@ fn tried() -> impl Fn() + Send + Sync + 'static {
     Play::new(2, Bias::Closed).model(|_| {}, life)
 }
 
-/// One gives up at once, when the lock is granted to it, or is withdrawn from the queue.
+/// A request with an expired timeout is granted, or withdrawn from the queue.
 fn timed_out() -> impl Fn() + Send + Sync + 'static {
     let before = |life: &Life<'_>| {
         if life.me == 1 {
@@ -305,7 +305,7 @@ fn timed_out() -> impl Fn() + Send + Sync + 'static {
     Play::new(3, Bias::Closed).model(before, life)
 }
 
-/// Modes of which two are weak, and one conflicts with one of them alone.
+/// Two weak modes, and a mode that conflicts with one of them.
 fn intents() -> impl Fn() + Send + Sync + 'static {
     let life = |life: &Life<'_>| match life.me {
         0 => {

@@ -1,4 +1,4 @@
-//! What is set aside for undoing, when those that undo die one after the other on a full disk.
+//! Log space reserved for undo, when undoing threads die one after another on a full disk.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ const IMAGE: u64 = 8448;
 const RECORD: u64 = 200;
 const END: u64 = 128;
 
-/// Has a thread of a process of its own do something, and die.
+/// Runs `act` in a thread of a separate process, which then dies.
 fn dies(life: &Life, disk: &Simulated, act: impl FnOnce(&Session<Native>)) {
     let region = life.region.another().unwrap();
     let thread = region.thread().unwrap();
@@ -31,7 +31,7 @@ fn sweep(region: &Region<Native>) {
     assert_eq!(region.sweep().unwrap(), 1);
 }
 
-/// Appends until there is no room for a record.
+/// Appends until a record has no room.
 fn fill(life: &Life, disk: &Simulated) {
     let held = disk.list(folder()).unwrap();
     let length = |name| disk.peek(&folder().join(name)).unwrap().len() as u64;
@@ -50,7 +50,7 @@ fn fill(life: &Life, disk: &Simulated) {
 }
 
 #[test]
-fn what_one_that_died_had_taken_is_there_for_the_next() {
+fn reserved_space_taken_by_a_dead_thread_is_available_to_the_next() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let slot = life.session.slot();
@@ -60,13 +60,13 @@ fn what_one_that_died_had_taken_is_there_for_the_next() {
     life.session.append(&mut only).unwrap();
     life.session.mark_with(IMAGE, 1).unwrap();
     fill(&life, &disk);
-    // Before the record that undoes it, as often as it likes.
+    // Dies before the record of the undo, several times.
     for _ in 0..3 {
         dies(&life, &disk, |session| {
             assert_eq!(session.take_aside(slot, RECORD, IMAGE), Ok(IMAGE));
         });
     }
-    // Between the page and that record.
+    // Dies between the page image and that record.
     let flags = latchwork_log::Flags::SYSTEM;
     let append = |session: &Session<Native>, bytes: u64| {
         let head = Head { flags, ..Head::default() };
@@ -79,7 +79,7 @@ fn what_one_that_died_had_taken_is_there_for_the_next() {
         assert_eq!(session.take_aside(slot, RECORD, IMAGE), Ok(IMAGE));
         append(session, 8000);
     });
-    // Behind that record, and before the last one.
+    // Dies after that record and before the last one.
     dies(&life, &disk, |session| {
         session.take_aside(slot, RECORD, 0).unwrap();
         append(session, RECORD / 16 * 16);
@@ -92,6 +92,6 @@ fn what_one_that_died_had_taken_is_there_for_the_next() {
     assert_eq!(other.take_aside(slot, END, 0), Ok(0));
     append(&other, END);
     other.forget(slot).unwrap();
-    // All that was too much is gone with the transaction: there is room where there was none.
+    // The excess is released with the transaction: there is room where there was none.
     life.session.reserve(400).unwrap();
 }

@@ -1,4 +1,4 @@
-//! What each call does when nothing goes wrong, and what it answers to misuse.
+//! The calls of the log without failures, and their errors on misuse.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,7 +18,7 @@ use crate::stage::{
 };
 
 #[test]
-fn what_is_appended_is_read() {
+fn appended_records_are_read() {
     let life = begin(&Simulated::new()).unwrap();
     assert_eq!((life.log.end(), life.log.flushed()), (Lsn::FIRST, Lsn::FIRST));
     let lsns: Vec<_> = (0..200).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
@@ -31,7 +31,10 @@ fn what_is_appended_is_read() {
         assert_eq!(entry.head, head(number as u64, Flags::LAST));
         assert_eq!(entry.next(), *lsns.get(number + 1).unwrap_or(&life.log.end()));
     }
-    assert!(life.log.end().0 > 2 * options().segment, "it went over segments and round the buffer");
+    assert!(
+        life.log.end().0 > 2 * options().segment,
+        "the log covers several segments and more than the buffer"
+    );
     assert_eq!(life.log.scan(Lsn::FIRST).count(), 200);
     for lsn in [Lsn(0), Lsn(65), Lsn(lsns[3].0 + 16), life.log.end(), Lsn(u64::MAX)] {
         assert_eq!(life.log.read(lsn).unwrap_err(), Error::NotARecord(lsn));
@@ -66,9 +69,10 @@ fn a_slot_knows_its_transactions() {
     assert!(matches!(log.slot(8), Err(Error::Threads(8))));
 }
 
-/// A reader of a slot's list finds a commit even if all that the list has came since it began.
+/// A reader of a slot's list finds a commit even if the whole list has been overwritten since it
+/// began.
 #[test]
-fn a_list_that_is_written_anew_under_a_reader_is_read_again() {
+fn an_overwritten_list_of_commits_is_read_again() {
     let life = begin(&Simulated::new()).unwrap();
     let (session, log) = (&life.session, &life.log);
     let commit = || {
@@ -89,10 +93,10 @@ fn a_list_that_is_written_anew_under_a_reader_is_read_again() {
     assert!(found.unwrap().is_some_and(|at| at > before), "{seen:?}");
 }
 
-/// Logs of one process whose memory is its own share the table in which threads wait: a log's latch
-/// must not be handed to a thread that waits for that of another.
+/// Private logs of one process share the table of waiting threads: the latch of one log must not be
+/// handed to a thread that waits for another log's.
 #[test]
-fn logs_of_one_process_do_not_call_each_others_waiters() {
+fn logs_of_one_process_do_not_wake_each_others_waiters() {
     let lives: Vec<_> = (0..3).map(|_| begin(&Simulated::new()).unwrap()).collect();
     std::thread::scope(|scope| {
         for Life { region, log, .. } in &lives {
@@ -115,7 +119,7 @@ fn logs_of_one_process_do_not_call_each_others_waiters() {
 }
 
 #[test]
-fn misuse_is_told() {
+fn misuse_is_an_error() {
     let life = begin(&Simulated::new()).unwrap();
     let session = &life.session;
     let mut record = session.build(&Head::default(), &[&[1; 5000]]).unwrap();
@@ -133,10 +137,11 @@ fn misuse_is_told() {
     let other = life.log.session(&other).unwrap();
     other.reserve(6000).unwrap();
     assert_eq!(other.append(&mut record), Err(Error::Threads(life.session.slot())));
-    assert_eq!(life.log.end(), Lsn::FIRST, "nothing was appended");
+    assert_eq!(life.log.end(), Lsn::FIRST, "a record was appended");
 }
 
-/// A latch names its holder by 14 bits, and each thread of a region may have to hold the log's.
+/// A latch names its holder in 14 bits, and each thread of a region may have to hold the log's
+/// latch.
 #[test]
 fn a_region_of_more_threads_than_latches_can_name_is_refused() {
     let open = |threads| {
@@ -152,9 +157,9 @@ fn a_region_of_more_threads_than_latches_can_name_is_refused() {
 }
 
 #[test]
-fn each_mode_syncs_as_it_says() {
+fn each_mode_syncs_as_documented() {
     for (mode, syncs, behind) in
-        // And one of the control file, for the first records behind a redo point.
+        // In `Full`, one more: the control file, for the first records after a redo point.
         [(Mode::Full, 11, false), (Mode::Write, 0, true), (Mode::None, 0, true)]
     {
         let disk = Simulated::new();
@@ -176,7 +181,7 @@ fn each_mode_syncs_as_it_says() {
 }
 
 #[test]
-fn segments_are_recycled_but_for_what_is_pinned() {
+fn pinned_segments_are_not_recycled() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let lsns: Vec<_> = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
@@ -185,7 +190,7 @@ fn segments_are_recycled_but_for_what_is_pinned() {
     let segments = || disk.list(folder()).unwrap().len();
     let before = segments();
     let pin = life.session.pin("a backup of things", lsns[100]).unwrap();
-    assert_eq!(life.session.recycle(last).unwrap(), Lsn::FIRST, "the redo point is the first");
+    assert_eq!(life.session.recycle(last).unwrap(), Lsn::FIRST, "the redo point must be kept");
     life.session.checkpoint(Checkpoint { lsn: last, redo: last, clean: false }).unwrap();
     assert_eq!(life.session.recycle(last).unwrap(), lsns[100]);
     assert_eq!(life.log.oldest(), lsns[100]);
@@ -206,13 +211,13 @@ fn segments_are_recycled_but_for_what_is_pinned() {
     let made = disk.calls();
     (400..600).for_each(|n| _ = operate(&life, n, Mode::None).unwrap());
     assert!((disk.calls() - made)[Operation::Rename] > 0);
-    assert_eq!(life.log.scan(last).count(), 201, "recycled segments hold new records only");
+    assert_eq!(life.log.scan(last).count(), 201, "a recycled segment has old records");
 }
 
-/// A process reads in a segment, and so has it open as another recycles it. What it reads there on
-/// may be of before a record that is gone: it is gone as well.
+/// A process reads in a segment and keeps it open while another one recycles it. Records that it
+/// would read there may be older than a missing record, so they count as gone as well.
 #[test]
-fn what_is_gone_is_gone_for_those_who_have_it_open() {
+fn recycled_records_are_gone_for_processes_with_the_segment_open() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let lsns: Vec<_> = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).collect();
@@ -259,14 +264,14 @@ fn a_full_disk_fails_the_reservation_and_nothing_else() {
     };
     assert!(matches!(error, Error::Disk(DiskError::NoSpace(_))), "{error}");
     assert!(number > 20 && !life.log.is_broken());
-    // What was begun of a segment does not keep the room that is left.
+    // A segment that could not be completed takes no room.
     assert!(!disk.list(folder()).unwrap().contains(&"new".into()));
     disk.set_capacity(None);
     operate(&life, number, Mode::Full).unwrap();
     assert_eq!(life.log.scan(Lsn::FIRST).count() as u64, number + 1);
 }
 
-/// A process that may open no more files, or no longer these.
+/// A disk of a process that can open no more files, or lacks permission.
 #[derive(Debug, Default)]
 struct Closed(Mutex<Option<Why>>);
 
@@ -296,19 +301,21 @@ fn a_process_that_cannot_open_a_segment_fails_alone() {
         let session = log.session(&thread).unwrap();
         let life = Life { session, log, thread, region };
         let mut number = 0;
-        // It has the first segment open; the next one is made by now.
+        // The process has the first segment open; the next one has been created.
         operate(&life, number, Mode::Full).unwrap();
         *closed.0.lock().unwrap() = Some(why);
         let failed = loop {
             number += 1;
             match operate(&life, number, Mode::Full) {
-                Ok(_) => assert!(life.log.end().0 < 2 * options().segment, "it opened a segment"),
+                Ok(_) => {
+                    assert!(life.log.end().0 < 2 * options().segment, "the segment was opened")
+                }
                 Err(failed) => break failed,
             }
         };
         assert!(matches!(failed, Error::Disk(told) if told == why(told.subject().clone())));
         assert!(!life.log.is_broken());
-        // Another process, say, writes what is in the buffer.
+        // As if another process wrote the contents of the buffer.
         *closed.0.lock().unwrap() = None;
         life.session.flush(Lsn(life.log.end().0 - 1)).unwrap();
         operate(&life, number + 1, Mode::Full).unwrap();
@@ -316,7 +323,7 @@ fn a_process_that_cannot_open_a_segment_fails_alone() {
     }
 }
 
-/// A disk that has no room when it is to make things durable: the system counts them as written.
+/// A disk that has no room when it syncs; the system then regards the data as written.
 #[derive(Debug, Default)]
 struct Overdrawn(AtomicBool);
 
@@ -347,11 +354,11 @@ fn a_sync_that_fails_for_want_of_space_is_final() {
     overdrawn.0.store(true, Relaxed);
     assert_eq!(operate(&life, 1, Mode::Full).err(), Some(Error::Broken));
     assert!(!overdrawn.0.load(Relaxed) && life.log.is_broken());
-    // A later sync would say nothing of what was to be written before.
+    // A later sync would not cover the data that was not written.
     assert_eq!(operate(&life, 2, Mode::Full).err(), Some(Error::Broken));
 }
 
-/// A disk that fails to make a segment durable, and has the thread that asked end in that call.
+/// A disk that fails to make a segment durable; the calling thread ends in that call.
 #[derive(Debug, Default)]
 struct Fatal(AtomicBool);
 
@@ -365,8 +372,8 @@ impl Between for Fatal {
     }
 }
 
-/// A life whose first two operations are durable, and the third is what a thread was to make so:
-/// its sync failed in this way, and it died before it told anybody.
+/// A log whose first two operations are durable. A thread died while it made the third one durable:
+/// its sync failed in this way, and it could not report that.
 fn dead_in_a_failed_sync(fault: Fault, seed: u64) -> (Simulated, Life) {
     let disk = Simulated::with_seed(seed);
     let life = begin(&disk).unwrap();
@@ -379,7 +386,7 @@ fn dead_in_a_failed_sync(fault: Fault, seed: u64) -> (Simulated, Life) {
         let log = Log::open(&region, before, folder(), &options(), &thread).unwrap();
         let session = log.session(&thread).unwrap();
         let life = Life { session, log, thread, region };
-        // It has the segment open by then.
+        // The thread has the segment open at this point.
         life.session.flush(operate(&life, 1, Mode::Write).unwrap()).unwrap();
         let lsn = operate(&life, 2, Mode::Write).unwrap();
         fatal.0.store(true, Relaxed);
@@ -391,13 +398,13 @@ fn dead_in_a_failed_sync(fault: Fault, seed: u64) -> (Simulated, Life) {
     (disk, life)
 }
 
-/// Nobody is told of a sync that failed but the thread that made it, and that one is dead: what it
-/// was to write is written once more.
+/// A sync has failed and its thread, the only one to learn of it, has died: the data is written
+/// again.
 #[test]
-fn a_sync_whose_thread_died_is_not_believed() {
+fn a_failed_sync_of_a_dead_thread_is_repeated() {
     for seed in 0..8 {
         let (disk, life) = dead_in_a_failed_sync(Fault::Device, seed);
-        // The first writes it again, and the others do not.
+        // The first operation writes it again; later ones do not.
         let before = disk.calls()[Operation::Write];
         for number in 3..13 {
             operate(&life, number, Mode::Write).unwrap();
@@ -411,9 +418,9 @@ fn a_sync_whose_thread_died_is_not_believed() {
     }
 }
 
-/// Where the system has not kept it for readers either, it is written from the buffer.
+/// If the system has dropped the data, it is written from the buffer.
 #[test]
-fn what_a_dead_thread_wrote_and_the_system_dropped_is_in_the_buffer() {
+fn dropped_writes_of_a_dead_thread_are_written_from_the_buffer() {
     for seed in 0..40 {
         let (disk, life) = dead_in_a_failed_sync(Fault::Dropped, seed);
         operate(&life, 3, Mode::Full).unwrap();
@@ -423,21 +430,21 @@ fn what_a_dead_thread_wrote_and_the_system_dropped_is_in_the_buffer() {
     }
 }
 
-/// If it is not there any more either, what is read is no record, and is not written in the place
-/// of one: the log is broken, as it is for a thread that lives.
+/// If the data has also left the buffer, the bytes that are read are no record and are not written
+/// in its place: the log is broken, as it would be for a living thread.
 #[test]
-fn what_a_dead_thread_wrote_and_the_system_dropped_breaks_the_log() {
+fn dropped_writes_that_left_the_buffer_break_the_log() {
     let mut broken = 0;
     for seed in 0..40 {
         let (disk, life) = dead_in_a_failed_sync(Fault::Dropped, seed);
         let (mut next, written) = (3, life.log.written());
         let mut done = Ok(());
-        // Until the buffer is full, and somebody must lead.
+        // Until the buffer is full and a thread has to lead.
         while done.is_ok() && life.log.written() == written {
             done = operate(&life, next, Mode::None).map(|_| next += 1);
         }
         match done.and_then(|()| operate(&life, next, Mode::Full)) {
-            // All of it had come to the disk.
+            // All of the data had reached the disk.
             Ok(_) => next += 1,
             Err(why) => {
                 assert_eq!(why, Error::Broken);
@@ -449,7 +456,7 @@ fn what_a_dead_thread_wrote_and_the_system_dropped_breaks_the_log() {
         let (first, found) = read_back(&begin(&disk).unwrap()).unwrap();
         assert!(first == 0 && found >= next, "seed {seed}: {found}");
     }
-    assert!(broken > 5, "{broken} logs were broken");
+    assert!(broken > 5, "only {broken} logs were broken");
 }
 
 #[test]
@@ -467,7 +474,7 @@ fn files_that_are_not_this_log_are_refused() {
     disk.damage(&control, 0, &good);
     disk.remove(&control).unwrap();
     assert_eq!(begin(&disk).err(), Some(Error::NoControl));
-    // A copy's log begins anywhere in a segment.
+    // A copy's log begins in the middle of a segment.
     let segment = folder().join("0000000000000000");
     disk.damage(&segment, 4096, &[0; 64]);
     let before = disk.peek(&segment).unwrap();
@@ -486,9 +493,9 @@ fn files_that_are_not_this_log_are_refused() {
     }
 }
 
-/// What is not in the files yet is nowhere but in the buffer, however much came behind it.
+/// Records that are not in the files yet are read from the buffer, whatever followed them.
 #[test]
-fn what_is_not_written_is_read_from_the_buffer() {
+fn unwritten_records_are_read_from_the_buffer() {
     let life = begin(&Simulated::new()).unwrap();
     let (begun, mut places) = (life.log.end(), Vec::new());
     let bytes = [5; 1000];
@@ -500,16 +507,16 @@ fn what_is_not_written_is_read_from_the_buffer() {
         life.session.reserve(record.bytes() as u64).unwrap();
         places.push(life.session.append(&mut record).unwrap());
     }
-    assert_eq!(life.log.written(), begun, "the test is about what is not written");
+    assert_eq!(life.log.written(), begun, "the records were written, so nothing is tested");
     assert!(places.len() > 50);
     for lsn in places {
         assert_eq!(life.log.read(lsn).unwrap().payload, bytes);
     }
 }
 
-/// Four threads have the whole buffer reserved, and die: no sweep is needed for another to go on.
+/// Four threads reserve the whole buffer and die: another thread continues without a sweep.
 #[test]
-fn credit_of_the_dead_is_taken_by_one_that_waits() {
+fn a_waiting_thread_takes_the_credit_of_dead_threads() {
     let (over, is_over) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let life = begin(&Simulated::new()).unwrap();
@@ -517,35 +524,35 @@ fn credit_of_the_dead_is_taken_by_one_that_waits() {
             let thread = life.region.thread().unwrap();
             let session = life.log.session(&thread).unwrap();
             session.reserve(SMALL / 4).unwrap();
-            // Dropped it would give back what it has.
+            // A drop would return the reserved bytes.
             core::mem::forget(session);
             thread.abandon();
         }
         life.session.reserve(8000).unwrap();
         over.send(()).unwrap();
     });
-    is_over.recv_timeout(core::time::Duration::from_secs(60)).expect("it waits for ever");
+    is_over.recv_timeout(core::time::Duration::from_secs(60)).expect("a thread waits forever");
 }
 
-/// The file of the first segment, and where a place of the log is in it.
+/// The file of the first segment, and the offset of a log position in it.
 fn first_segment(at: Lsn) -> (std::path::PathBuf, u64) {
     (folder().join(format!("{:016x}", 0)), 4096 + at.0)
 }
 
-/// What was written and not synced when all died the system may have lost since, and have told
-/// nobody: it is written once more before the next sync.
+/// Data that was written and not synced when all processes died may have been lost by the system
+/// without an error: it is written again before the next sync.
 #[test]
-fn what_the_system_lost_when_all_were_dead_is_in_the_buffer() {
+fn writes_lost_after_all_processes_died_are_written_again() {
     for seed in 0..8 {
         let disk = Simulated::with_seed(seed);
         let life = begin(&disk).unwrap();
         operate(&life, 0, Mode::Full).unwrap();
         (1..6).for_each(|number| _ = operate(&life, number, Mode::Write).unwrap());
-        // As the system does by itself, but for that it is told.
+        // As the system does in the background, but without an error to anyone.
         let file = disk.open(&first_segment(Lsn::FIRST).0, Open::READ).unwrap();
         disk.plan(disk.history().len() as u64, Fault::Dropped);
         file.sync().unwrap_err();
-        assert_eq!(life.log.has_its_files(), Ok(true), "the buffer has it");
+        assert_eq!(life.log.has_its_files(), Ok(true), "the buffer must supply the records");
         life.log.doubt_unsynced().unwrap();
         operate(&life, 6, Mode::Full).unwrap();
         drop(life);
@@ -554,10 +561,10 @@ fn what_the_system_lost_when_all_were_dead_is_in_the_buffer() {
     }
 }
 
-/// A copy of the files that went on by itself has other records than the buffer behind what was
-/// durable in both.
+/// A copy of the files that was used separately has other records than the buffer after the
+/// position that was durable in both.
 #[test]
-fn files_that_went_on_by_themselves_are_not_its_own() {
+fn files_that_were_used_separately_are_refused() {
     let [one, other] = [1, 5].map(|second| {
         let disk = Simulated::new();
         let life = begin(&disk).unwrap();
@@ -574,7 +581,7 @@ fn files_that_went_on_by_themselves_are_not_its_own() {
     };
     goes_on(&one.0);
     assert_eq!(one.1.log.has_its_files(), Ok(false));
-    // Behind all that this one has, too.
+    // Also if the copy's log extends beyond this one's end.
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     operate(&life, 0, Mode::Full).unwrap();
@@ -583,14 +590,14 @@ fn files_that_went_on_by_themselves_are_not_its_own() {
     assert_eq!(life.log.has_its_files(), Ok(false));
 }
 
-/// A file's header that cannot be read is no write that failed.
+/// A file header that cannot be read is not treated as a failed write.
 #[test]
 fn a_header_that_cannot_be_read_breaks_nothing() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     (0..12).for_each(|number| _ = operate(&life, number, Mode::Full).unwrap());
     let other = begin_in(&disk, life.region.another().unwrap()).unwrap();
-    // It opens the file, and reads that.
+    // It opens the file and reads the header.
     disk.plan(disk.history().len() as u64 + 1, Fault::Device);
     let failed = operate(&other, 12, Mode::Full);
     assert!(
@@ -602,10 +609,10 @@ fn a_header_that_cannot_be_read_breaks_nothing() {
     assert_eq!(life.log.scan(Lsn::FIRST).count(), 14);
 }
 
-/// One that makes the area and then fails leaves it to one of its own sizes: a larger one is
-/// refused before it has opened the log.
+/// A process that creates the area and then fails leaves it with its own size. A process that needs
+/// a larger one is refused before it opens the log.
 #[test]
-fn an_area_that_is_too_small_is_told_before_the_log_is_opened() {
+fn an_area_too_small_is_refused_before_the_log_is_opened() {
     let (disk, region) = (Simulated::new(), region());
     prepare(&disk).unwrap();
     let (thread, own) = (region.thread().unwrap(), Arc::new(disk.clone()));

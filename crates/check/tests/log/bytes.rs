@@ -1,4 +1,4 @@
-//! Bytes that nobody wrote: a changed log is opened, told to be damaged, or ends earlier.
+//! Random bytes: a changed log opens, is reported as damaged, or ends earlier.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn changed_files_are_told(
+    fn changed_files_are_detected(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>(), prop::collection::vec(any::<u8>(), 1..20)), 1..6),
         low in any::<bool>(),
     ) {
@@ -30,7 +30,7 @@ proptest! {
         for (name, at, bytes) in changes {
             let path = folder().join(&names[name.index(names.len())]);
             let length = disk.peek(&path).unwrap().len() as u64;
-            // Headers are where it matters most.
+        // Headers matter most.
             let range = if low { 200.min(length) } else { length };
             disk.damage(&path, u64::from(at) % range, &bytes);
         }
@@ -43,7 +43,7 @@ proptest! {
     }
 }
 
-/// The records that one who only looks finds, gaps passed over.
+/// The records that a reader of the files finds, skipping gaps.
 fn looked_at(disk: &Simulated) -> Vec<Lsn> {
     let files = LogFiles::open(Arc::new(disk.clone()), folder()).unwrap();
     let mut scan = files.scan(Lsn::FIRST);
@@ -59,7 +59,7 @@ fn looked_at(disk: &Simulated) -> Vec<Lsn> {
 }
 
 #[test]
-fn one_who_looks_passes_over_segments_that_are_missing() {
+fn a_reader_skips_missing_segments() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let last = (0..400).map(|n| operate(&life, n, Mode::None).unwrap()).last().unwrap();
@@ -67,8 +67,8 @@ fn one_who_looks_passes_over_segments_that_are_missing() {
     drop(life);
     let all = looked_at(&disk);
     let segment = crate::stage::options().segment;
-    assert!(all.last().unwrap().0 > 2 * segment, "there are some segments");
-    // Far away: names of segments between which there is nothing.
+    assert!(all.last().unwrap().0 > 2 * segment, "the log has too few segments");
+    // Distant segment names, with no segments in between.
     for name in ["0000000000ffffff", "0000ffffffffffff", "ffffffffffffffff"] {
         disk.open(&folder().join(name), Open::CREATE).unwrap();
         assert_eq!(looked_at(&disk), all, "{name}");
@@ -77,7 +77,7 @@ fn one_who_looks_passes_over_segments_that_are_missing() {
     disk.remove(&folder().join(format!("{:016x}", 1))).unwrap();
     let found = looked_at(&disk);
     let inside = |lsn: &Lsn| (segment..2 * segment).contains(&lsn.0);
-    // But for the record that begins in the first segment and ends in the missing one.
+    // A record that begins in the first segment and ends in the missing one may be lost as well.
     let rest: Vec<_> = all.iter().filter(|lsn| !inside(lsn)).copied().collect();
     let crossing = rest.iter().rposition(|lsn| lsn.0 < segment).unwrap();
     let whole: Vec<_> = [&rest[..crossing], &rest[crossing + 1..]].concat();
@@ -85,7 +85,7 @@ fn one_who_looks_passes_over_segments_that_are_missing() {
 }
 
 #[test]
-fn damage_below_what_was_durable_is_no_end() {
+fn damage_before_the_durable_end_is_not_the_end() {
     let disk = written();
     let life = begin(&disk).unwrap();
     let (redo, end) = (life.log.recovered().redo, life.log.end());
@@ -97,13 +97,13 @@ fn damage_below_what_was_durable_is_no_end() {
     disk.damage(&path, 4096 + middle % segment, &[0xaa; 64]);
     let error = begin(&disk).err().unwrap();
     assert!(matches!(error, Error::LogDamaged { at, flushed } if at < flushed), "{error}");
-    assert_eq!(begin(&disk).err(), Some(error), "nothing was changed");
+    assert_eq!(begin(&disk).err(), Some(error), "the failed open changed the files");
 }
 
-/// Operations that were made durable, one by one, in the last segment: neither the control file nor
-/// a header says so, but each record what was durable before it.
+/// Operations that were made durable one by one, in the last segment: neither the control file nor
+/// a header shows that, but each record contains the durable position before it.
 #[test]
-fn damage_in_the_last_segment_is_told_by_the_records_behind() {
+fn damage_in_the_last_segment_is_detected_by_later_records() {
     let operations = 38;
     for (damaged, head) in (0..operations).flat_map(|n| [(n, false), (n, true)]) {
         let disk = Simulated::new();
@@ -111,14 +111,18 @@ fn damage_in_the_last_segment_is_told_by_the_records_behind() {
         let all = || (0..operations).map(|n| operate(&life, n, Mode::Full).unwrap());
         let places: Vec<_> = all().collect();
         let (at, end) = (places[damaged as usize], life.log.end());
-        assert!(end.0 < crate::stage::options().segment, "there is one segment");
+        assert!(end.0 < crate::stage::options().segment, "the log has a second segment");
         drop(life);
         let path = folder().join(format!("{:016x}", 0));
         let place = 4096 + at.0 + if head { 0 } else { 56 };
         disk.damage(&path, place, &[0xaa; 4]);
         let opened = begin(&disk);
         if damaged + 1 == operations {
-            assert_eq!(read_back(&opened.unwrap()), Ok((0, damaged)), "none is behind the last");
+            assert_eq!(
+                read_back(&opened.unwrap()),
+                Ok((0, damaged)),
+                "only the last record is lost"
+            );
         } else {
             let last = *places.last().unwrap();
             match opened.err() {
@@ -131,9 +135,9 @@ fn damage_in_the_last_segment_is_told_by_the_records_behind() {
     }
 }
 
-/// Whatever is behind it, and if nothing is.
+/// The last segment, or one with others after it.
 #[test]
-fn a_segment_with_a_damaged_header_is_told() {
+fn a_segment_with_a_damaged_header_is_reported() {
     for last in [false, true] {
         let disk = written();
         let mut names = disk.list(folder()).unwrap();
@@ -145,12 +149,12 @@ fn a_segment_with_a_damaged_header_is_told() {
     }
 }
 
-/// What was durable is gone with all that says so in the segments: but the control file says it, of
-/// a segment's first records, and of the rest but for less than an eighth of it.
+/// A lost last segment takes with it the evidence that its records were durable. The control file
+/// has it for a segment's first records, and for all but the last eighth of a segment.
 #[test]
-fn a_last_segment_that_is_gone_or_blank_is_told() {
+fn a_missing_or_blank_last_segment_is_reported() {
     let segment = crate::stage::options().segment;
-    // The second time the one before is full to its last byte when it is flushed.
+    // In the second case the previous segment is full to the last byte when it is flushed.
     for (end, full, left) in
         [(segment + 1, false, None), (segment + 1, true, None), (segment * 5 / 4, false, Some(16))]
     {
@@ -184,10 +188,10 @@ fn a_last_segment_that_is_gone_or_blank_is_told() {
     }
 }
 
-/// The same of what came since a checkpoint: the segment of the redo point is to be there, whether
-/// anything was durable since or not.
+/// The same for records since a checkpoint: the segment of the redo point must exist, whether any
+/// record was durable since or not.
 #[test]
-fn what_came_since_a_checkpoint_is_told() {
+fn missing_records_since_a_checkpoint_are_reported() {
     type Damage = fn(&Simulated, &std::path::Path, Lsn);
     let gone: Damage = |disk, path, _| disk.remove(path).unwrap();
     let blank: Damage =
@@ -209,7 +213,7 @@ fn what_came_since_a_checkpoint_is_told() {
 }
 
 #[test]
-fn a_segment_that_is_cut_off_is_told() {
+fn a_truncated_segment_is_reported() {
     let disk = written();
     let mut names = disk.list(folder()).unwrap();
     names.retain(|name| name.len() == 16);
@@ -219,9 +223,9 @@ fn a_segment_that_is_cut_off_is_told() {
     assert_eq!(begin(&disk).err(), Some(Error::Corrupt { what: "length of a segment" }));
 }
 
-/// What a record says was durable is the last place before it with the same low bits.
+/// The durable position in a record is the last one before the record with the same low bits.
 #[test]
-fn what_was_durable_is_read_behind_64_gib() {
+fn the_durable_position_is_read_beyond_64_gib() {
     let (disk, segment) = (Simulated::new(), crate::stage::options().segment);
     let life = begin(&disk).unwrap();
     let places: Vec<_> = (0..20).map(|n| operate(&life, n, Mode::Full).unwrap()).collect();
@@ -239,17 +243,17 @@ fn what_was_durable_is_read_behind_64_gib() {
     let file = disk.open(&folder().join(format!("{:016x}", (1 << 36) / segment)), Open::CREATE);
     let file = file.unwrap();
     for (lsn, durable) in [(far, far), (near, places[19])] {
-        // The checksum does not cover the record's place.
+        // The checksum does not cover the record's position.
         record[8..16].copy_from_slice(&lsn.0.to_le_bytes());
         file.write(4096 + lsn.0 % segment, &record).unwrap();
         assert_eq!(scan_at(lsn).durable, durable);
     }
 }
 
-/// A recycled segment has records of an earlier round behind the end, whole and with checksums
-/// that hold: only the position that each of them names tells that it is none of this log's.
+/// After the end, a recycled segment has complete records of an earlier round with valid checksums;
+/// only their positions show that they do not belong here.
 #[test]
-fn an_old_record_is_no_new_one() {
+fn an_old_record_is_not_read_as_a_new_one() {
     let disk = written();
     let life = begin(&disk).unwrap();
     let (end, segment) = (life.log.end().0, crate::stage::options().segment);

@@ -1,6 +1,5 @@
-//! The machine crashes, or the disk fails, at each of the calls that a run makes, in every
-//! mode. What is then read back is a beginning of what was appended, and in `Full` all that was
-//! answered for.
+//! The machine crashes, or the disk fails, at each disk call of a run, in every mode. The records
+//! read back must be a prefix of those appended, and in `Full` include all acknowledged ones.
 
 use std::time::Duration;
 
@@ -13,15 +12,15 @@ const OPERATIONS: u64 = 130;
 
 const MODES: [Mode; 4] = [Mode::Full, Mode::Write, Mode::None, Mode::Periodic(Duration::ZERO)];
 
-/// How a sync fails: what it was to make durable is still read, or is not.
+/// Ways in which a sync fails: the data can still be read afterwards, or not.
 const FAILS: [Fault; 3] = [Fault::Device, Fault::NoSpace, Fault::Dropped];
 
-/// Seeds for each call; `LATCHWORK_LOG_SEEDS` gives more.
+/// Seeds for each call; set by `LATCHWORK_LOG_SEEDS`.
 fn seeds() -> u64 {
     std::env::var("LATCHWORK_LOG_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
 }
 
-/// The operations of a run without a fault.
+/// The disk calls of a run without a fault.
 fn history(mode: Mode) -> Vec<Operation> {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
@@ -30,7 +29,7 @@ fn history(mode: Mode) -> Vec<Operation> {
     disk.history()
 }
 
-/// Opens the log after a crash; checks what is there; returns the number of operations.
+/// Opens the log after a crash and checks its records; returns the number of operations.
 fn recover(disk: &Simulated, mode: Mode, answered: &Answered) -> Result<(Life, u64), String> {
     let life = begin(disk).map_err(|error| format!("not opened: {error}"))?;
     let (first, next) = read_back(&life)?;
@@ -44,11 +43,11 @@ fn recover(disk: &Simulated, mode: Mode, answered: &Answered) -> Result<(Life, u
     Ok((life, next))
 }
 
-/// One run with a fault, a crash, more work, another crash.
+/// A run with a fault, a crash, more work, and a second crash.
 fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String> {
     let (disk, mut answered) = (Simulated::with_seed(seed), Answered::default());
     disk.plan(number, fault);
-    // Behind a failure the machine runs on.
+    // After a failure the machine continues.
     if let Ok(life) = begin(&disk).or_else(|_| begin(&disk)) {
         let worked = work(&life, (0, OPERATIONS), mode, &mut answered);
         if worked == Err(Error::Broken) {
@@ -58,7 +57,7 @@ fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String>
             }
         }
         if disk.fired() == 1 {
-            // Whatever else failed may be tried again.
+            // Failures of other kinds may be retried.
             let from = answered.operations;
             if matches!(worked, Err(Error::Disk(DiskError::NoSpace(_) | DiskError::Device(_)))) {
                 let there = life.log.scan(life.log.oldest()).last();
@@ -71,13 +70,13 @@ fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String>
     disk.restart(seed);
     let (life, next) = recover(&disk, mode, &answered)?;
     answered.operations = next;
-    work(&life, (next, next + 20), mode, &mut answered).map_err(|e| format!("goes on: {e}"))?;
+    work(&life, (next, next + 20), mode, &mut answered).map_err(|e| format!("continuing: {e}"))?;
     drop(life);
     disk.restart(seed + 1);
     recover(&disk, mode, &answered).map(drop)
 }
 
-/// Trials at each call for which `at` holds; how many there were, and the failures.
+/// Trials at each call for which `at` holds; returns their number and the failures.
 fn trials(mode: Mode, fault: Fault, seeds: u64, at: fn(Operation) -> bool) -> (u64, Vec<String>) {
     let (mut count, mut failures) = (0, Vec::new());
     for (number, operation) in history(mode).into_iter().enumerate() {
@@ -103,13 +102,13 @@ fn holds(fault: Fault, seeds: u64, at: fn(Operation) -> bool) {
 }
 
 #[test]
-fn a_crash_at_each_call_leaves_a_beginning() {
+fn a_crash_at_each_call_leaves_a_prefix() {
     holds(Fault::Crash, seeds(), |_| true);
 }
 
 #[test]
 #[ignore = "long: cargo test --release -p latchwork-check --test log -- --ignored"]
-fn a_crash_at_each_call_leaves_a_beginning_long() {
+fn a_crash_at_each_call_leaves_a_prefix_long() {
     holds(Fault::Crash, seeds().max(20), |_| true);
 }
 
@@ -121,7 +120,7 @@ fn a_failed_write_or_sync_is_final() {
     }
 }
 
-/// A disk that fails at one call, and the work until it does. None if that call is never made.
+/// Runs until the disk fails at one call. Returns None if that call is never made.
 fn failed_at(
     (number, fault): (u64, Fault),
     seed: u64,
@@ -136,10 +135,10 @@ fn failed_at(
     Some((disk, Some(life)))
 }
 
-/// What has its name and not the folder's sync may be without it behind a crash: the thread that
-/// finds the name makes it durable before anything is written there.
+/// A file that was renamed without a sync of the folder may lose its name in a crash: the thread
+/// that finds the name makes it durable before it writes to the file.
 #[test]
-fn a_name_that_was_not_made_durable_is_before_it_counts() {
+fn a_segments_name_is_durable_before_its_records() {
     let calls = (0..).zip(history(Mode::Full)).filter(|(_, at)| *at == Operation::SyncFolder);
     let trials = calls.flat_map(|(number, _)| (1..24).map(move |more| (number, more)));
     for ((number, more), seed) in trials.flat_map(|trial| (0..8).map(move |seed| (trial, seed))) {
@@ -149,7 +148,7 @@ fn a_name_that_was_not_made_durable_is_before_it_counts() {
         let life = life.or_else(|| begin(&disk).ok()).unwrap();
         for _ in 0..more {
             let next = answered.operations;
-            // It is in the log, if it was not appended in vain.
+            // The operation is in the log unless it failed.
             if operate(&life, next, Mode::Full).is_ok() {
                 answered.operations += 1;
             }
@@ -161,10 +160,10 @@ fn a_name_that_was_not_made_durable_is_before_it_counts() {
     }
 }
 
-/// The next life reads what the system keeps of a sync that failed, and says that it is durable:
-/// so it writes it once more.
+/// After a failed sync the next open reads what the system has kept and reports it as durable, so
+/// it must write the data again.
 #[test]
-fn what_is_read_after_a_failed_sync_is_written_again() {
+fn records_read_after_a_failed_sync_are_written_again() {
     for fault in FAILS {
         let calls = (0..).zip(history(Mode::Full)).filter(|(_, at)| *at == Operation::Sync);
         let mut found = 0;
@@ -173,7 +172,7 @@ fn what_is_read_after_a_failed_sync_is_written_again() {
             let mut answered = Answered::default();
             let failed = failed_at((number, fault), seed, &mut answered);
             let Some((disk, life)) = failed else { continue };
-            // The processes end, and the machine runs on.
+            // The processes end, and the machine continues.
             drop(life);
             let (life, next) = recover(&disk, Mode::Full, &answered).expect(&case);
             found += u64::from(next > answered.operations);
@@ -188,7 +187,7 @@ fn what_is_read_after_a_failed_sync_is_written_again() {
     }
 }
 
-/// A log whose last records a crash kept some of, the later ones too.
+/// A log whose last records a crash has kept in part, including later ones.
 fn left_by_a_crash(seed: u64) -> Simulated {
     let disk = Simulated::with_seed(seed);
     let life = begin(&disk).unwrap();
@@ -199,10 +198,10 @@ fn left_by_a_crash(seed: u64) -> Simulated {
     disk
 }
 
-/// Recovery itself is not believed by the next one, if a sync of it failed and the machine runs on:
-/// what it had cleared behind the end may still be on the disk.
+/// A recovery whose sync failed is not relied on by the next one while the machine continues: what
+/// it had cleared after the end may still be on disk.
 #[test]
-fn a_recovery_whose_sync_failed_is_made_again() {
+fn a_recovery_whose_sync_failed_is_repeated() {
     let mut trials = 0;
     for (fault, seed) in FAILS.into_iter().flat_map(|fault| (0..60).map(move |seed| (fault, seed)))
     {
@@ -224,23 +223,23 @@ fn a_recovery_whose_sync_failed_is_made_again() {
             drop(life);
             disk.restart(seed + 1);
             let (_, found) = recover(&disk, Mode::Full, &answered).expect(&case);
-            assert_eq!(found, answered.operations, "{case}: what was never appended");
+            assert_eq!(found, answered.operations, "{case}: operations that were not appended");
         }
     }
     assert!(trials > 200, "{trials} syncs failed");
 }
 
 #[test]
-fn a_full_disk_at_each_call_is_told_and_may_pass() {
+fn a_full_disk_at_each_call_is_reported_and_may_pass() {
     holds(Fault::NoSpace, seeds(), |at| {
         matches!(at, Operation::Write | Operation::Open | Operation::Rename | Operation::Truncate)
     });
 }
 
-/// A crash may keep a record without the one before it. Once the one before is written again, the
-/// next life must not find the old one behind it.
+/// A crash may keep a record without the one before it. After the earlier one is written again, the
+/// next open must not find the old later record.
 #[test]
-fn what_lies_behind_the_end_never_comes_back() {
+fn old_records_after_the_end_are_never_read_again() {
     let disk = Simulated::new();
     let life = begin(&disk).unwrap();
     let places: Vec<_> = (0..10).map(|n| operate(&life, n, Mode::Write).unwrap()).collect();
@@ -254,10 +253,10 @@ fn what_lies_behind_the_end_never_comes_back() {
     assert_eq!(read_back(&begin(&disk).unwrap()), Ok((0, 6)));
 }
 
-/// A process dies with what it had written not synced: what the next one finds counts as durable,
-/// and survives a crash of the machine.
+/// A process dies with unsynced records: the records that the next process finds count as durable
+/// and survive a crash of the machine.
 #[test]
-fn what_a_new_life_has_found_is_durable() {
+fn records_found_by_recovery_are_durable() {
     for seed in 0..20 {
         let disk = Simulated::new();
         let life = begin(&disk).unwrap();
@@ -273,17 +272,17 @@ fn what_a_new_life_has_found_is_durable() {
     }
 }
 
-/// The control: a disk that skips one sync must be caught.
+/// The control: a disk that skips a sync is detected.
 #[test]
-fn a_skipped_sync_is_caught() {
+fn a_skipped_sync_is_detected() {
     let (count, failures) = trials(Mode::Full, Fault::LostSync, 4, |at| at == Operation::Sync);
-    assert!(!failures.is_empty(), "none of {count} skipped syncs was noticed");
+    assert!(!failures.is_empty(), "none of {count} skipped syncs was detected");
 }
 
-/// The control: so must one that skips the sync of a folder.
+/// The control: a disk that skips the sync of a folder is detected.
 #[test]
-fn a_skipped_sync_of_the_folder_is_caught() {
+fn a_skipped_sync_of_the_folder_is_detected() {
     let skipped = |at| at == Operation::SyncFolder;
     let (count, failures) = trials(Mode::Full, Fault::LostSync, 30, skipped);
-    assert!(!failures.is_empty(), "none of {count} skipped syncs was noticed");
+    assert!(!failures.is_empty(), "none of {count} skipped syncs was detected");
 }

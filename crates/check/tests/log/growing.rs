@@ -1,4 +1,4 @@
-//! A log that begins small: its segments and its buffer grow as it is written.
+//! A log that begins small: its segments and its buffer grow with use.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -37,7 +37,7 @@ fn segments_grow_and_all_is_read_back() {
     life.session.flush(*lsns.last().unwrap()).unwrap();
     let kib: Vec<_> = lengths(&disk).iter().map(|bytes| bytes >> 10).collect();
     assert_eq!(kib[..6], [16, 16, 32, 64, 128, 256], "{kib:?}");
-    assert!(life.log.end().0 > 6 * SMALL, "it went round the whole buffer");
+    assert!(life.log.end().0 > 6 * SMALL, "the log did not wrap around the buffer");
     for (number, lsn) in (0..).zip(&lsns) {
         assert_eq!(life.log.read(*lsn).unwrap().payload, payload(number));
     }
@@ -45,7 +45,7 @@ fn segments_grow_and_all_is_read_back() {
     disk.restart(1);
     let life = begin(&disk).unwrap();
     assert_eq!(read_back(&life), Ok((0, 1200)));
-    // The buffer of this life begins in the middle of the log.
+    // After this open the buffer begins in the middle of the log.
     work(&life, (1200, 2400), Mode::None, &mut Answered::default()).unwrap();
     let first = life.log.oldest();
     let all = life.log.scan(first).map(|entry| entry.unwrap().head.page).collect::<Vec<_>>();
@@ -53,7 +53,7 @@ fn segments_grow_and_all_is_read_back() {
     assert!(all.windows(2).all(|pair| pair[1] == pair[0] + 1));
 }
 
-/// Small segments that are given up are no spare ones: only those of full size are used again.
+/// Small segments are not recycled; only those of full size are.
 #[test]
 fn a_small_segment_is_not_used_for_a_larger_one() {
     let disk = Simulated::new();
@@ -66,7 +66,7 @@ fn a_small_segment_is_not_used_for_a_larger_one() {
     }
 }
 
-/// Threads append while the buffer is doubled, and others read what they append.
+/// Threads append while the buffer is doubled, and others read their records.
 #[test]
 fn the_buffer_is_doubled_under_appends_and_reads() {
     for _ in 0..20 {
@@ -105,9 +105,9 @@ fn the_buffer_is_doubled_under_appends_and_reads() {
     }
 }
 
-/// The machine crashes at each call of the disk.
+/// A crash of the machine at each disk call.
 #[test]
-fn a_crash_at_each_call_leaves_a_beginning_of_a_growing_log() {
+fn a_crash_at_each_call_leaves_a_prefix_of_a_growing_log() {
     let run = |disk: &Simulated, answered: &mut Answered| {
         let life = begin(disk)?;
         work(&life, (0, 300), Mode::Full, answered)
@@ -127,7 +127,7 @@ fn a_crash_at_each_call_leaves_a_beginning_of_a_growing_log() {
     }
 }
 
-/// A log whose control file is lost is found by its segments, which say how it is divided.
+/// Without its control file, a log is found by its segments, which contain their layout.
 #[test]
 fn a_growing_log_without_its_control_file_is_read() {
     let disk = Simulated::new();

@@ -1,4 +1,4 @@
-//! The log, on one machine that may crash, with threads in the place of processes.
+//! The log, on a machine that may crash, with threads in place of processes.
 
 mod aside;
 mod basics;

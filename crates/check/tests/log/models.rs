@@ -1,6 +1,5 @@
-//! The log under loom: appends, reads and flushes of two threads against each other, every
-//! schedule. The long form is `cargo test --release -p latchwork-check --test log --
-//! --ignored`.
+//! The log under loom: appends, reads and flushes of two threads in every schedule. The long form
+//! is `cargo test --release -p latchwork-check --test log -- --ignored`.
 
 use std::sync::Arc;
 
@@ -35,7 +34,7 @@ fn stage() -> Stage {
     let log = Log::open(&region, Arc::new(disk.clone()), folder(), &options, &threads[0]).unwrap();
     let sessions: Vec<_> = threads.iter().map(|thread| log.session(thread).unwrap()).collect();
     sessions.iter().for_each(|session| session.reserve(1000).unwrap());
-    // They stay taken: the sessions are of loom's threads, whichever these are.
+    // The slots stay taken: loom's threads use these sessions, whichever threads they are.
     threads.into_iter().for_each(|thread: Thread<_>| std::mem::forget(thread));
     Stage { disk, sessions, log }
 }
@@ -47,27 +46,27 @@ impl Stage {
         self.sessions[thread].append(&mut record).unwrap()
     }
 
-    /// All records that there are: whole, one after the other.
+    /// Reads all records and checks that they are complete.
     fn read(&self) -> Vec<Entry> {
         let entries = self.log.scan(Lsn::FIRST).collect::<Result<Vec<_>, _>>().unwrap();
         assert!(entries.iter().all(|entry| entry.payload == [entry.slot as u8; 8]));
         entries
     }
 
-    /// Whether the file has the record, whole.
+    /// Returns whether the file has the complete record.
     fn is_in_file(&self, lsn: Lsn, thread: usize) -> bool {
         let file = self.disk.peek(&folder().join(format!("{:016x}", 0))).unwrap();
         let at = 4096 + lsn.0 as usize;
         file[at + 8..at + 16] == lsn.0.to_le_bytes() && file[at + 56..at + 64] == [thread as u8; 8]
     }
 
-    /// Takes away what an execution before this one left in the file.
+    /// Clears the file of records of an earlier execution.
     fn wipe(&self) {
         assert!(self.disk.damage(&folder().join(format!("{:016x}", 0)), 4096, &[0; 1024]));
     }
 }
 
-/// Two threads append, and each reads all that there is.
+/// Two threads append, and each reads all records.
 fn appends() -> impl Fn() + Send + Sync + 'static {
     let stage = stage();
     move || {

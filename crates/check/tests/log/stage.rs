@@ -1,6 +1,5 @@
-//! A log of small segments on a simulated disk, and what is written to it: numbered operations
-//! whose content follows from their numbers, so that a reader can tell whether it has each of
-//! them, whole and in order.
+//! A log of small segments on a simulated disk, and numbered operations whose contents follow from
+//! their numbers, so that a reader can check that each is complete and in order.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -31,7 +30,7 @@ pub(crate) fn region() -> Region<Native> {
     Region::heap(&sizes).unwrap()
 }
 
-/// One life of a machine: a region, a log in it, a session.
+/// A region with a log and a session.
 pub(crate) struct Life {
     pub(crate) session: Session<Native>,
     pub(crate) log: Log<Native>,
@@ -47,7 +46,7 @@ pub(crate) fn begin(disk: &Simulated) -> Result<Life, Error> {
     begin_in(disk, region())
 }
 
-/// Makes the folder around that of the log.
+/// Creates the parent folder of the log.
 pub(crate) fn prepare(disk: &Simulated) -> Result<(), Error> {
     disk.make_folder(Path::new("store"))?;
     Ok(disk.sync_folder(Path::new(""))?)
@@ -69,7 +68,7 @@ pub(crate) fn begin_with(
     Ok(Life { session, log, thread, region })
 }
 
-/// What operation `number` writes.
+/// The payload of operation `number`.
 pub(crate) fn payload(number: u64) -> Vec<u8> {
     let mut random = Random(number + 1);
     let length = match random.below(8) {
@@ -97,17 +96,16 @@ pub(crate) fn operate(life: &Life, number: u64, mode: Mode) -> Result<Lsn, Error
     Ok(lsn)
 }
 
-/// What was answered for.
+/// The acknowledged operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answered {
-    /// All operations below this were committed, as durable as their mode says.
+    /// All operations below this number were committed with the durability of their mode.
     pub(crate) operations: u64,
-    /// The redo point of the last checkpoint that was answered for, and the first operation
-    /// there.
+    /// The redo point of the last acknowledged checkpoint, as the number of its first operation.
     pub(crate) redo: u64,
 }
 
-/// Appends operations from `from` to `to`, with a checkpoint now and then.
+/// Appends operations from `from` to `to`, with a checkpoint from time to time.
 pub(crate) fn work(
     life: &Life,
     (from, to): (u64, u64),
@@ -126,8 +124,8 @@ pub(crate) fn work(
     Ok(())
 }
 
-/// Reads all operations back: each whole, without a gap. Returns the first and the number
-/// behind the last; both zero if there is none.
+/// Reads all operations back and checks that none is damaged or missing. Returns the first number
+/// and the one after the last; both are zero if there is none.
 pub(crate) fn read_back(life: &Life) -> Result<(u64, u64), String> {
     let (mut first, mut next) = (None, 0);
     for entry in life.log.scan(life.log.recovered().redo) {
@@ -148,12 +146,12 @@ pub(crate) fn read_back(life: &Life) -> Result<(u64, u64), String> {
 }
 
 thread_local! {
-    /// Whom to tell that this thread has come to its end.
+    /// The channel on which this thread signals its end.
     static ENDS: RefCell<Option<Sender<()>>> = const { RefCell::new(None) };
 }
 
-/// Runs this in a thread that comes to its end on the way, and there does nothing any more, as one
-/// that is killed: no destructor runs. Its process is to be told that it is dead.
+/// Runs `work` in a thread that ends in the middle of it as if it were killed: no destructor runs.
+/// The caller then declares its process dead.
 pub(crate) fn until_it_ends(work: impl FnOnce() + Send + 'static) {
     let (ends, ended) = channel();
     std::thread::spawn(move || {
@@ -161,21 +159,20 @@ pub(crate) fn until_it_ends(work: impl FnOnce() + Send + 'static) {
         work();
         ENDS.set(None);
     });
-    ended.recv().expect("it did not come to its end");
+    ended.recv().expect("the thread did not reach its end");
 }
 
 /// Ends this thread.
 pub(crate) fn end_here() -> ! {
-    ENDS.take().expect("a thread that is to end").send(()).unwrap();
+    ENDS.take().expect("a thread of `until_it_ends`").send(()).unwrap();
     loop {
         std::thread::park();
     }
 }
 
-/// Runs this in a thread of its own, and fails if that waits for ever: the limit is not one that
-/// anything comes near.
+/// Runs `work` in a thread of its own with a timeout that no run comes close to.
 pub(crate) fn without_waiting<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
     let (done, is_done) = channel();
     std::thread::spawn(move || done.send(work()));
-    is_done.recv_timeout(Duration::from_secs(60)).expect("it waits for ever")
+    is_done.recv_timeout(Duration::from_secs(60)).expect("a thread waits forever")
 }

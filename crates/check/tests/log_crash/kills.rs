@@ -1,4 +1,4 @@
-//! Who is killed, and when.
+//! Kills of processes at each step and at random.
 
 use std::process::Child;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::{Place, start};
 
 const FOR_EVER: u64 = 1 << 40;
 
-/// Every place at which a process can be told to die.
+/// All points at which a process can be killed.
 pub(crate) const STEPS: [&str; 39] = [
     "reserve: slot",
     "credit: slot",
@@ -62,7 +62,7 @@ fn the_list_of_steps_is_complete() {
         let calls = text.split("point(\"").skip(1);
         named.extend(calls.map(|rest| rest.split('"').next().unwrap().to_owned()));
     }
-    // The log is open before a victim comes.
+    // The log is already open when a victim starts.
     named.retain(|step| !step.starts_with("open: "));
     named.sort();
     let mut steps = STEPS.to_vec();
@@ -70,24 +70,24 @@ fn the_list_of_steps_is_complete() {
     assert_eq!(named, steps);
 }
 
-/// Where a process has a place and has not begun to copy its record.
+/// A point at which a process has a place in the log and has not begun to copy its record.
 const STOP: &str = "stop at append: placed";
 
 pub(crate) fn resume(stopped: &Child) {
-    // SAFETY: signals a process that this one has started and not waited for.
+    // SAFETY: signals a child process that has not been waited for.
     assert_eq!(unsafe { libc::kill(stopped.id() as i32, libc::SIGCONT) }, 0);
 }
 
 pub(crate) fn is_stopped(process: &Child) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
     let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
-    assert_ne!(state, Some('Z'), "it has ended and not stopped");
+    assert_ne!(state, Some('Z'), "the process has ended instead of stopping");
     state == Some('T')
 }
 
-/// Processes that are stopped with a place stop no other, and go on when they are resumed.
+/// Processes that are stopped with a place block no other, and complete when they are resumed.
 #[test]
-fn stopped_processes_that_have_a_place_stop_no_other() {
+fn stopped_processes_with_a_place_block_no_other() {
     let place = Place::new("stopped");
     let mut worker = Worker::new(&place);
     let mut stopped: Vec<_> = (1..5).map(|nth| start(&place, STOP, nth, 30)).collect();
@@ -103,12 +103,12 @@ fn stopped_processes_that_have_a_place_stop_no_other() {
     assert!(worker.audit(true) > 1);
 }
 
-/// A victim dies at a step beside a peer; this process works until it is dead, then all is
-/// looked at.
+/// A victim dies at a step while a peer works. This process works until the victim is dead, then
+/// checks the log.
 fn dies_at(step: &str, nth: u32) {
     let place = Place::new(&step.replace([' ', ':'], "-"));
     let mut worker = Worker::new(&place);
-    // So that there are dead threads to sweep, one of them with the latch.
+    // Leaves a dead thread to sweep, with the latch.
     let mut first = start(&place, "append: copied", 30, FOR_EVER);
     assert_eq!(first.wait().unwrap().code(), None);
     let mut stopped: Option<Child> = None;
@@ -118,9 +118,9 @@ fn dies_at(step: &str, nth: u32) {
         if let Some(ended) = victim.try_wait().unwrap() {
             break ended;
         }
-        // The steps of repairing are the victim's to come to.
+        // The victim must reach the steps of repairs itself.
         if step.starts_with("pass over") {
-            // One after the other stops with a place, until it is the victim that fills that.
+            // Processes stop with a place one after another, until the victim fills one.
             if let Some(mut before) = stopped.take() {
                 before.kill().unwrap();
                 before.wait().unwrap();
@@ -129,7 +129,7 @@ fn dies_at(step: &str, nth: u32) {
             std::thread::sleep(Duration::from_millis(40));
         } else if step.starts_with("repair") {
             std::thread::sleep(Duration::from_micros(200));
-            // With the latch, or with a place.
+            // Dies with the latch, or with a place.
             let dies = if step == "repair: reserved" { "append: served" } else { "append: slot" };
             let mut other = start(&place, dies, 2, FOR_EVER);
             assert_eq!(other.wait().unwrap().code(), None);
@@ -139,7 +139,7 @@ fn dies_at(step: &str, nth: u32) {
     };
     assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
     if let Some(stopped) = &mut stopped {
-        // It goes on for a while.
+        // It continues for a while.
         resume(stopped);
         (0..50).for_each(|_| worker.round());
         stopped.kill().unwrap();
@@ -151,17 +151,17 @@ fn dies_at(step: &str, nth: u32) {
 }
 
 #[test]
-fn a_death_at_each_step_stops_nobody() {
+fn a_death_at_each_step_blocks_no_other() {
     for (index, step) in STEPS.into_iter().enumerate() {
         dies_at(step, 1 + index as u32 % 3);
     }
 }
 
-/// A process that got all room of the buffer by four requests dies in the append, with the latch.
-/// Another process naps until there is room: it takes latch and room from the dead process without
-/// a sweep.
+/// A process reserves all room of the buffer by four requests and dies in the append, with the
+/// latch. Another process naps until there is room: it takes the latch and the room from the dead
+/// process without a sweep.
 #[test]
-fn a_death_with_all_room_and_the_latch_stops_nobody() {
+fn a_death_with_all_room_and_the_latch_blocks_no_other() {
     let (over, is_over) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let place = Place::new("hoard");
@@ -174,17 +174,17 @@ fn a_death_with_all_room_and_the_latch_stops_nobody() {
                 std::thread::yield_now();
             }
             worker.round();
-            assert_eq!(hoarder.wait().unwrap().code(), None, "it was not killed");
+            assert_eq!(hoarder.wait().unwrap().code(), None, "the process was not killed");
             std::fs::remove_file(place.path.join("hoarded")).unwrap();
             worker.sweep();
         }
         assert!(worker.audit(true) > 1);
         over.send(()).unwrap();
     });
-    is_over.recv_timeout(Duration::from_secs(120)).expect("it waits for ever");
+    is_over.recv_timeout(Duration::from_secs(120)).expect("a thread waits forever");
 }
 
-/// Kills one of three workers so often, at random, and replaces it.
+/// Kills one of three workers `count` times at random, and replaces it.
 fn kills(count: u64) {
     let place = Place::new("random");
     let mut worker = Worker::new(&place);
@@ -193,7 +193,7 @@ fn kills(count: u64) {
     for round in 0..count {
         std::thread::sleep(Duration::from_micros(500 + random.below(8_000)));
         let peer = &mut peers[random.roll(3)];
-        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        assert_eq!(peer.try_wait().unwrap(), None, "a peer ended by itself");
         peer.kill().unwrap();
         peer.wait().unwrap();
         (0..5).for_each(|_| worker.round());
@@ -207,7 +207,7 @@ fn kills(count: u64) {
         peer.kill().unwrap();
         peer.wait().unwrap();
     }
-    // Behind what was in flight.
+    // A record after all records in flight.
     worker.round();
     println!("{count} kills, {} records at the end", worker.audit(true));
 }
@@ -217,18 +217,18 @@ fn asked(usual: u64) -> u64 {
 }
 
 #[test]
-fn kills_at_random_stop_nobody() {
+fn random_kills_block_no_other() {
     kills(asked(300));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills"]
-fn kills_at_random_stop_nobody_long() {
+fn random_kills_block_no_other_long() {
     kills(asked(100_000));
 }
 
-/// All die at once, the region lives: the next process goes on, and nothing that was in the log
-/// is missing.
+/// All processes die at once and the region stays: the next process continues, and no record of the
+/// log is missing.
 #[test]
 fn all_die_at_once() {
     let place = Place::new("all");
@@ -238,7 +238,7 @@ fn all_die_at_once() {
         peers.iter_mut().for_each(|peer| peer.kill().unwrap());
         peers.iter_mut().for_each(|peer| _ = peer.wait().unwrap());
         let mut worker = Worker::new(&place);
-        // Behind what was in flight.
+        // A record after all records in flight.
         worker.round();
         worker.audit(true);
         worker.sweep();

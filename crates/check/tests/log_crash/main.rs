@@ -1,6 +1,6 @@
-//! Processes that append to one log and are killed, at each named step and at random. What
-//! remains: all goes on, every commit that was answered for is there, no record is torn or lost
-//! in between, and the slots of the dead say what the log says.
+//! Processes that append to one log and are killed, at each named step and at random. The others
+//! continue, every acknowledged commit is present, no record is damaged or missing, and the slots
+//! of dead processes agree with the log.
 
 mod kills;
 mod pauses;
@@ -19,7 +19,7 @@ use crate::work::Worker;
 static TOLD: Mutex<Option<(String, u32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
-/// Whether the process stops at its step, and is not killed there.
+/// Whether the process stops at its step instead of being killed.
 static STOPS: AtomicBool = AtomicBool::new(false);
 
 fn at_step(step: &'static str) {
@@ -29,12 +29,12 @@ fn at_step(step: &'static str) {
         && PASSED.fetch_add(1, Relaxed) + 1 == *nth
     {
         let signal = if STOPS.load(Relaxed) { libc::SIGSTOP } else { libc::SIGKILL };
-        // SAFETY: signals this very thread, which takes the signal before the call returns.
+        // SAFETY: signals this thread, which takes the signal before the call returns.
         unsafe { libc::raise(signal) };
     }
 }
 
-/// Where a log and its region are. Removed with the value, by the process that made it.
+/// The folder of a log and its region, removed by the process that created it when it is dropped.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     mine: bool,
@@ -59,8 +59,8 @@ impl Drop for Place {
     }
 }
 
-/// This test program again, as a process that works at `place` until it is killed or has done so
-/// many rounds; with none it takes all room of the log's buffer first, and then does one.
+/// Starts this test program again as a process that works at `place` for `rounds` rounds or until
+/// it is killed. With 0 it takes all room of the log's buffer first, and then runs one round.
 fn start(place: &Place, step: &str, nth: u32, rounds: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--test-threads=1", "--nocapture"])
@@ -73,7 +73,7 @@ fn start(place: &Place, step: &str, nth: u32, rounds: u64) -> Child {
         .unwrap()
 }
 
-/// What a started process does; nothing, as a test.
+/// A started process. Does nothing when run as a test.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os("LATCHWORK_LOG_PLACE") else { return };

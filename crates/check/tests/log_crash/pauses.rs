@@ -33,7 +33,7 @@ fn end(mut process: Child) {
     process.wait().unwrap();
 }
 
-/// A process stops at a step, for a while. Returns this process's longest append.
+/// Stops a process at a step for a while. Returns this process's longest append.
 fn while_stopped_at(step: &str) -> Duration {
     let place = Place::new("pause");
     let worker = Worker::new(&place);
@@ -80,7 +80,7 @@ fn pauses_while_a_process_is_stopped_at_random() {
         scope(|scope| {
             scope.spawn(|| {
                 sleep(pause);
-                // SAFETY: signals a process that this one has started and not waited for.
+                // SAFETY: signals a child process that has not been waited for.
                 assert_eq!(unsafe { libc::kill(process.id() as i32, libc::SIGSTOP) }, 0);
                 sleep(LONG * 3 / 2);
                 resume(&process);

@@ -1,5 +1,5 @@
-//! What a process does in the log: transactions of two records, in all modes; checkpoints,
-//! recycling; now and then it sweeps the dead. Each thing it meets is checked.
+//! The work of a process in the log: transactions of two records in all modes, checkpoints,
+//! recycling and sweeps, with checks of each result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const THREADS: u32 = 32;
 pub(crate) struct Worker {
     pub(crate) session: Session<Shared>,
     pub(crate) log: Log<Shared>,
-    /// By thread slot: the last commit that was answered for in `Full`.
+    /// For each thread slot: the last acknowledged commit in `Full`.
     answered: Area<Shared>,
     _thread: Thread<Shared>,
     region: Region<Shared>,
@@ -46,7 +46,7 @@ impl Worker {
             ..latchwork_region::Options::default()
         };
         let region = Region::<Shared>::open_or_create(place.path.join("region"), &sizes).unwrap();
-        // All slots may be those of the dead.
+        // All slots may belong to dead threads.
         let thread = loop {
             match region.thread() {
                 Ok(thread) => break thread,
@@ -70,7 +70,7 @@ impl Worker {
         Self { session, log, answered, _thread: thread, region, _undo: undo, life, rounds: 0 }
     }
 
-    /// One transaction of two records; other things now and then.
+    /// Runs one transaction of two records, and sometimes other calls.
     pub(crate) fn round(&mut self) {
         let (session, round) = (&self.session, self.rounds);
         self.rounds += 1;
@@ -81,7 +81,7 @@ impl Worker {
         let mut first = session.build(&Head::default(), &[&text, &filling]).unwrap();
         first.set_aside(200);
         let first = session.append(&mut first).unwrap();
-        // As one that undoes, and does not need all of it.
+        // As a transaction that undoes and does not need all of the reserved space.
         session.take_aside(session.slot(), 96, 0).unwrap();
         session.put_aside(session.slot(), 32, 0).unwrap();
         let head = Head { flags: Flags::LAST, prev: first, ..Head::default() };
@@ -92,7 +92,7 @@ impl Worker {
         session.commit(last, mode).unwrap();
         if mode == Mode::Full {
             assert!(self.log.flushed() > last);
-            // Release: behind the commit, as the death of this process leaves it.
+            // Release: after the commit, so that the death of this process keeps the order.
             self.answered.word(u64::from(session.slot())).unwrap().store(last.0, Release);
         }
         match round % 16 {
@@ -101,7 +101,7 @@ impl Worker {
             9 => {
                 let redo = first;
                 match session.checkpoint(Checkpoint { lsn: last, redo, clean: false }) {
-                    // Another process has made a later one.
+                    // Another process has made a later checkpoint.
                     Ok(()) | Err(Error::Gone { .. }) => {}
                     Err(other) => panic!("{other}"),
                 }
@@ -111,7 +111,7 @@ impl Worker {
         }
     }
 
-    /// Appends one record of no transaction.
+    /// Appends one record that belongs to no transaction.
     pub(crate) fn append(&self) {
         let head = Head { flags: Flags::SYSTEM, ..Head::default() };
         let mut record = self.session.build(&head, &[&[7; 64]]).unwrap();
@@ -119,7 +119,7 @@ impl Worker {
         self.session.append(&mut record).unwrap();
     }
 
-    /// Takes all room of the log's buffer, a quarter for each of four slots, and keeps it.
+    /// Reserves all room of the log's buffer, a quarter for each of four slots, and keeps it.
     pub(crate) fn hoard(&self) {
         for _ in 0..3 {
             let thread = self.region.thread().unwrap();
@@ -135,7 +135,7 @@ impl Worker {
     }
 }
 
-/// What a store does for the dead: it looks at what is left of the transaction, and forgets it.
+/// As a store repairs dead threads: reads the rest of the transaction and releases it.
 struct Undo {
     log: Log<Shared>,
     answered: Area<Shared>,
@@ -171,11 +171,11 @@ impl Undo {
         }
     }
 
-    /// A dead thread's slot and the log agree.
+    /// Checks that a dead thread's slot agrees with the log.
     fn check(&self, number: u32, view: &SlotView) {
-        // One that was being forgotten has its first record still, so that the log is kept.
+        // A transaction that was being released still has its first record, so the log is kept.
         let one = view.first == view.last || view.last == Lsn::NEVER;
-        assert!(one, "a transaction has one record before its last: {view:?}");
+        assert!(one, "a transaction has another record before its last: {view:?}");
         if view.last != Lsn::NEVER
             && let Some(entry) = self.read(view.last)
         {
@@ -194,9 +194,9 @@ impl Undo {
 }
 
 impl Worker {
-    /// Reads the whole log: no record is missing between two of one thread. With `quiet`, when
-    /// nobody works: what the slots of the dead say is what the log says. Returns the number of
-    /// records.
+    /// Reads the whole log and checks that no record of a thread is missing in between. With
+    /// `quiet`, while no process works, it also compares the slots of dead threads with the log.
+    /// Returns the number of records.
     pub(crate) fn audit(&self, quiet: bool) -> u64 {
         let pin = loop {
             if let Ok(pin) = self.session.pin("audit", self.log.oldest()) {
@@ -230,7 +230,7 @@ impl Worker {
                 if number >= THREADS {
                     continue;
                 }
-                // Nobody dead has the latch: it was taken for the pin.
+                // No dead thread has the latch, because it was taken for the pin.
                 let view = self.log.slot(number).unwrap();
                 if let Some((entry, _)) = seen.get(&(number as u16)) {
                     if entry.head.flags.has(Flags::LAST) {

@@ -46,7 +46,7 @@ impl Between for Slow {
     }
 }
 
-/// Runs `work` beside a thread that changes page 20, which is dirty. Returns the number of writes.
+/// Runs `work` while a thread changes page 20, which is dirty. Returns the number of writes.
 fn writes_beside_changes(name: &str, work: impl Fn(&Handle<'_>)) -> u64 {
     let (scratch, slow) = (Scratch::new(name), Arc::new(Slow::default()));
     let region: Region<Native> = region();
@@ -84,7 +84,7 @@ fn writes_beside_changes(name: &str, work: impl Fn(&Handle<'_>)) -> u64 {
 }
 
 #[test]
-fn a_sync_ends_beside_a_thread_that_changes_a_page_without_a_pause() {
+fn a_sync_ends_while_a_thread_changes_a_page_continuously() {
     let writes = writes_beside_changes("busy-sync", |handle| {
         handle.sync(u64::MAX, &mut |_| {}).unwrap();
     });
@@ -92,7 +92,7 @@ fn a_sync_ends_beside_a_thread_that_changes_a_page_without_a_pause() {
 }
 
 #[test]
-fn a_pool_becomes_smaller_beside_a_thread_that_changes_a_page_without_a_pause() {
+fn a_pool_shrinks_while_a_thread_changes_a_page_continuously() {
     let writes = writes_beside_changes("busy-resize", |handle| handle.resize(16).unwrap());
     assert!((1..Slow::MANY).contains(&writes), "{writes} writes of one page");
 }

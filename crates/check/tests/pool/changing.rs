@@ -1,4 +1,4 @@
-//! What the holder of a page may store in it.
+//! The values that the holder of a page may store in it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

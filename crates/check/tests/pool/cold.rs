@@ -57,7 +57,7 @@ impl Cold {
         if let Some(armed) = armed {
             armed.here();
         }
-        assert!(handle.try_optimistic(self.file, page).is_none(), "the page is there");
+        assert!(handle.try_optimistic(self.file, page).is_none(), "the page is in the pool");
         looked();
         let found = value(&handle, self.file, page);
         let counted = handle.counted();

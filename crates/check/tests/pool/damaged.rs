@@ -39,7 +39,7 @@ impl Rebuild for Knows {
 }
 
 #[test]
-fn a_damaged_page_is_made_anew_by_the_layer_above() {
+fn a_damaged_page_is_rebuilt_by_the_layer_above() {
     let (disk, path) = (Simulated::new(), std::path::Path::new("/pages"));
     let spec = FileSpec { page_bytes: 1024, ..FileSpec::new(path) };
     let knows = Arc::new(Knows { unknown: Mutex::new(None), asked: AtomicU64::new(0) });
@@ -201,7 +201,7 @@ fn a_panic_in_making_the_log_durable_leaves_a_page_that_is_written_later() {
     let dirty = || handle.dirty().unwrap().len();
     assert!(catch_unwind(AssertUnwindSafe(|| handle.clean(1))).is_err());
     assert_eq!(dirty(), 1);
-    assert_eq!((handle.clean(1), dirty()), (Ok(1), 0), "nobody writes it any more");
+    assert_eq!((handle.clean(1), dirty()), (Ok(1), 0), "it is not written any more");
 }
 
 /// A log that, once told to, ends before every record.
@@ -219,7 +219,7 @@ impl WriteAhead for Ends {
 
 /// A reader gets the page while it is being rebuilt, and fails if it cannot be written.
 #[test]
-fn a_page_is_made_whatever_the_disk_has_of_it() {
+fn a_page_is_created_whatever_the_disk_has() {
     let region: Region<Native> = region();
     let log = Arc::new(Ends(AtomicBool::new(false)));
     let options = Options { write_ahead: Some(log.clone()), ..options(16) };

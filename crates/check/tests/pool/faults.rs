@@ -109,7 +109,7 @@ fn compare(found: Result<u64, Error>, known: u64, page: u64, outcome: &mut Outco
         Ok(found) if found == known => {}
         Ok(found) => {
             assert_eq!(found >> 32, page, "another page's bytes");
-            assert!(found < known, "a value that nobody stored");
+            assert!(found < known, "a value that was not stored");
             outcome.older += 1;
         }
         Err(error) => {
@@ -142,7 +142,7 @@ fn a_disk_that_fails_once_costs_that_call_and_nothing_else() {
 }
 
 #[test]
-fn a_disk_that_lies_is_told_by_the_checksum() {
+fn the_checksum_detects_wrong_data_from_the_disk() {
     let calls = {
         let whole = disk();
         run(&whole);
@@ -170,7 +170,7 @@ fn a_disk_that_lies_is_told_by_the_checksum() {
 }
 
 #[test]
-fn a_failed_sync_is_final_and_told_to_everybody() {
+fn a_failed_sync_is_final_and_reported_to_every_thread() {
     [Fault::Device, Fault::NoSpace, Fault::Dropped].into_iter().for_each(sync_that_fails);
 }
 
@@ -198,7 +198,7 @@ fn sync_that_fails(fault: Fault) {
     let thread = another.thread().unwrap();
     let peer = peer.handle(&thread).unwrap();
     assert_eq!(peer.sync(u64::MAX, &mut |_| {}), failed, "another process has the error");
-    assert_eq!(value(&peer, file, 3), Ok(3 << 32 | 1), "reading goes on");
+    assert_eq!(value(&peer, file, 3), Ok(3 << 32 | 1), "reading continues");
 }
 
 /// A disk that cannot read from this offset of a file on.

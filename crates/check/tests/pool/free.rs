@@ -12,7 +12,7 @@ use latchwork_pool::{Error, FileSpec, Pool};
 use super::pages::{Scratch, fill, make, options, pool, region, value};
 
 #[test]
-fn a_freed_page_is_nobodys_until_it_is_made_again() {
+fn a_freed_page_has_no_owner_until_it_is_created_again() {
     let scratch = Scratch::new("free");
     let region = region();
     let pool = pool(&region, &options(32));
@@ -216,7 +216,7 @@ fn no_page_in_use_is_punched() {
         let mut punched = 0;
         while !users.iter().all(|user| user.is_finished()) {
             let pages = pool.punchable(file, 0).unwrap();
-            // Meanwhile the others allocate the marked pages.
+            // At the same time the other threads allocate the marked pages.
             let mut durable = || {
                 std::thread::sleep(Duration::from_micros(100));
                 true

@@ -34,7 +34,7 @@ fn a_run_of_pages_comes_by_one_call_to_the_disk() {
     let before = reads();
     assert_eq!(handle.prefetch(file, 10, 32), Ok(32));
     assert_eq!(reads() - before, 2);
-    assert_eq!(handle.prefetch(file, 0, 60), Ok(28), "only those that are not there");
+    assert_eq!(handle.prefetch(file, 0, 60), Ok(28), "only pages that are not in the pool");
     for page in 0..60 {
         assert_eq!(value(&handle, file, page), Ok(page));
     }
@@ -100,7 +100,7 @@ fn a_pinned_page_stays() {
     }
     for pin in pins.iter().chain(&more) {
         let page = pool.frame(pin.frame()).unwrap().page;
-        assert_eq!((page, pin.file()), ((0, pin.page()), file), "it went");
+        assert_eq!((page, pin.file()), ((0, pin.page()), file), "the frame has another page");
         assert_eq!(pin.read(|view| view.word(3)), Ok(pin.page()));
         // Others change it.
         fill(&other, file, pin.page(), 500 + pin.page());

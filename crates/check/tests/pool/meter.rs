@@ -9,7 +9,7 @@ use super::pages::{Scratch, fill, make, options, pool, region, value};
 use super::points::hooked;
 
 #[test]
-fn what_is_done_is_counted_by_file() {
+fn work_is_counted_by_file() {
     let (scratch, other) = (Scratch::new("counted"), Scratch::new("counted-other"));
     let region = region();
     let pool = pool(&region, &options(64));
@@ -85,7 +85,7 @@ fn a_wait_for_a_page_is_counted() {
 }
 
 #[test]
-fn times_are_told_by_the_end_of_their_class() {
+fn times_are_reported_as_the_end_of_their_class() {
     let mut times = Times([0; TIME_CLASSES]);
     assert_eq!((times.count(), times.quantile(0.5)), (0, 0));
     (times.0[3], times.0[10], times.0[TIME_CLASSES - 1]) = (98, 1, 1);

@@ -86,7 +86,7 @@ pub(super) fn value(handle: &Handle<'_>, file: FileId, page: u64) -> Result<u64,
 }
 
 #[test]
-fn pages_come_back_from_a_pool_that_is_smaller_than_they_are() {
+fn pages_are_read_back_from_a_pool_smaller_than_the_file() {
     let scratch = Scratch::new("small");
     {
         let region = region();
@@ -286,7 +286,7 @@ fn a_page_beyond_all_is_out_of_range() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn mismatched_sizes_are_refused() {
     let scratch = Scratch::new("refused");
     let region = region();
     let first = pool(&region, &options(32));
@@ -490,7 +490,7 @@ fn no_page_goes_out_before_its_log() {
             let image = fs::read(&scratch.0).unwrap();
             for page in image.chunks_exact(1024) {
                 let on_disk = u64::from_le_bytes(page[8..16].try_into().unwrap());
-                assert!(on_disk <= log.durable.load(SeqCst), "a page went out before its log");
+                assert!(on_disk <= log.durable.load(SeqCst), "a page was written before its log");
             }
         }
     }

@@ -16,7 +16,7 @@ use super::pages::{Scratch, fill, make, options, pool, region, value};
 use super::points::{at_points, hooked};
 
 #[test]
-fn a_file_goes_and_its_place_is_anothers() {
+fn a_removed_files_number_is_reused() {
     let (first, stays) = (Scratch::new("goes"), Scratch::new("stays"));
     let region = region();
     let pool = pool(&region, &options(64));
@@ -101,7 +101,7 @@ fn an_old_name_finds_nothing_of_the_next_file() {
 
 /// A thread brings a page in or creates one while the file is removed: the page does not remain.
 #[test]
-fn a_page_that_comes_in_meanwhile_goes_too() {
+fn a_page_read_during_a_removal_is_removed() {
     for (sparse, made) in [(false, false), (false, true), (true, false), (true, true)] {
         let scratch = Scratch::new("meanwhile");
         let region = region();
@@ -221,7 +221,7 @@ fn a_path_that_is_being_removed_is_a_new_file() {
         });
         stopped.wait();
         let new = handle.file(&scratch.spec()).unwrap();
-        assert_eq!(pool.pages(new), Ok(0), "what is to be deleted was taken for it");
+        assert_eq!(pool.pages(new), Ok(0), "the old file's pages were counted");
         fill_new(&handle, new, 0);
         stopped.go_on();
         new
@@ -233,7 +233,7 @@ fn a_path_that_is_being_removed_is_a_new_file() {
 
 /// A thread that holds a page opens a file while another waits for that page to remove its file.
 #[test]
-fn a_thread_with_a_page_may_open_files_beside_a_removal() {
+fn a_thread_with_a_page_may_open_files_during_a_removal() {
     hooked();
     let (held, other) = (Scratch::new("held"), Scratch::new("held-other"));
     let region = region();
@@ -375,7 +375,7 @@ fn a_page_that_is_freed_meanwhile_leaves_no_mark() {
 
 /// Threads create, use and remove their own files in a pool that is too small for them.
 #[test]
-fn threads_remove_files_beside_each_other() {
+fn threads_remove_files_concurrently() {
     let region = region();
     let pool = pool(&region, &options(32));
     std::thread::scope(|scope| {
@@ -416,7 +416,7 @@ fn disk() -> Simulated {
 
 /// A thread has synced a file and reports it after the file was removed and another has its place.
 #[test]
-fn a_late_sync_says_nothing_of_the_next_file() {
+fn a_late_sync_does_not_affect_the_next_file() {
     hooked();
     let (region, disk) = (region(), disk());
     let pool: Pool = Pool::open(&region, Arc::new(disk.clone()), &options(16)).unwrap();
@@ -443,12 +443,12 @@ fn a_late_sync_says_nothing_of_the_next_file() {
     let syncs = || disk.history().iter().filter(|call| **call == Operation::Sync).count();
     let before = syncs();
     handle.sync(u64::MAX, &mut |_| {}).unwrap();
-    assert_eq!(syncs(), before + 1, "what was written is not durable");
+    assert_eq!(syncs(), before + 1, "the written pages are not durable");
 }
 
 /// A page left half changed by a dead thread is removed with its file. No callback rebuilds it.
 #[test]
-fn a_half_changed_page_goes_with_its_file() {
+fn a_half_changed_page_is_removed_with_its_file() {
     for sparse in [false, true] {
         let scratch = Scratch::new("half");
         let region = region();
@@ -479,7 +479,7 @@ fn a_half_changed_page_goes_with_its_file() {
 /// A disk fails to delete a file: other files are unaffected, and its path is refused until the
 /// deletion succeeds.
 #[test]
-fn a_file_that_cannot_be_deleted_is_no_matter_to_others() {
+fn a_file_that_cannot_be_deleted_does_not_affect_others() {
     let (region, disk) = (region(), disk());
     let pool: Pool = Pool::open(&region, Arc::new(disk.clone()), &options(16)).unwrap();
     let thread = region.thread().unwrap();

@@ -46,7 +46,7 @@ fn a_pool_becomes_larger_and_smaller() {
 }
 
 #[test]
-fn a_pool_that_cannot_become_smaller_stays_as_it_is() {
+fn a_pool_that_cannot_shrink_keeps_its_size() {
     let scratch = Scratch::new("resize-pins");
     let region = region();
     let pool = pool(&region, &options(64));

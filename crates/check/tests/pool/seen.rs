@@ -234,7 +234,7 @@ fn the_child_of_a_fork_is_refused() {
 /// A thread's resources at a fork belong to the parent. The child drops them without a store, since
 /// the memory is not mapped.
 #[test]
-fn the_child_of_a_fork_drops_what_its_parent_has() {
+fn the_child_of_a_fork_drops_its_parents_objects() {
     let folder = Folder::new("forked-drops");
     let region = Region::create(folder.0.join("region"), &region_options()).unwrap();
     let pool = Pool::<Shared>::open(&region, Arc::new(System::new()), &options()).unwrap();

@@ -58,7 +58,7 @@ fn pages_of_the_largest_and_of_the_smallest_size_are_in_one_pool() {
 }
 
 #[test]
-fn a_pool_that_has_all_files_refuses_one_more_and_goes_on() {
+fn a_pool_with_all_files_refuses_another() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(std::path::Path::new("/data")).unwrap();
@@ -74,10 +74,10 @@ fn a_pool_that_has_all_files_refuses_one_more_and_goes_on() {
         make(&handle, *file, 3);
     }
     assert_eq!(handle.file(&spec(256)), Err(Error::Files(256)));
-    assert_eq!(disk.peek(&spec(256).path), None, "the file was made all the same");
+    assert_eq!(disk.peek(&spec(256).path), None, "the file was created");
     assert_eq!(pool.file_id(256), Err(Error::NoFile(256)));
     for (n, file) in (0..).zip(&files) {
-        assert_eq!(handle.file(&spec(n)), Ok(*file), "one that it has is had again");
+        assert_eq!(handle.file(&spec(n)), Ok(*file), "an open file has another number");
         fill(&handle, *file, 1, 1000 + n);
     }
     for (n, file) in (0..).zip(&files) {

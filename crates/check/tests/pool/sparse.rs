@@ -80,7 +80,7 @@ fn pages_far_apart_come_back_as_they_were() {
 }
 
 /// With as many pages as frames some buckets need more than one line. The number of lines does not
-/// depend on how many pages came and went.
+/// depend on how many pages were created and removed.
 #[test]
 fn buckets_that_are_full_have_more_lines() {
     let scratch = Scratch::new("lines");
@@ -155,7 +155,7 @@ fn threads_bring_a_page_in_once() {
 }
 
 #[test]
-fn what_a_sparse_file_cannot_is_said() {
+fn unsupported_calls_on_a_sparse_file_are_refused() {
     let (scratch, array) = (Scratch::new("sparse-cannot"), Scratch::new("array-beside"));
     let region = region();
     let pool = pool(&region, &options(16));

@@ -90,7 +90,7 @@ fn cached(disk: &Simulated) -> Arc<dyn Disk> {
 
 /// A file that cannot be opened with direct I/O is not registered: it can be opened in another way.
 #[test]
-fn a_file_without_direct_io_can_be_had_through_the_cache() {
+fn a_file_without_direct_io_is_used_through_the_cache() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(Path::new("/data")).unwrap();
@@ -123,7 +123,7 @@ fn a_direct_file_is_direct_in_every_process() {
     let peer = peer.handle(&thread).unwrap();
     let there = |page: &u64| pool.list().unwrap().any(|frame| frame.page.1 == *page);
     let (warm, cold) = ((0..40).find(there).unwrap(), (0..40).find(|page| !there(page)).unwrap());
-    assert_eq!(value(&peer, file, warm), Ok(warm), "a page that is there needs no file");
+    assert_eq!(value(&peer, file, warm), Ok(warm), "a page in the pool needs no file");
     let refused = value(&peer, file, cold);
     assert!(matches!(refused, Err(Error::Disk(DiskError::Unsupported(_)))), "{refused:?}");
     assert_eq!(value(&handle, file, cold), Ok(cold));
@@ -141,7 +141,7 @@ fn a_file_that_cannot_be_opened_is_not_known() {
     let spec = FileSpec::new("/data/pages");
     let before = disk.history().len();
     handle.file(&spec).unwrap();
-    // The opening after the one that reads the file's length.
+    // The second open: the first one reads the file's length.
     let opens: Vec<_> = (before..disk.history().len())
         .filter(|call| disk.history()[*call] == Operation::Open)
         .map(|call| call - before)

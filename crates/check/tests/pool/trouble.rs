@@ -1,8 +1,8 @@
 //! The pool compared with maps, in several threads, on a disk that is slow and often fails.
 //!
 //! Each thread has pages of its own and a map of their contents. Some pages are shared; threads
-//! count in them. Everything that a call confirmed with `Ok` is there: while the disk fails, after
-//! it has recovered, and for another pool that has only the file.
+//! count in them. Everything that a call confirmed with `Ok` is present: while the disk fails,
+//! after it has recovered, and for another pool that has only the file.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -319,7 +319,7 @@ fn live(region: &Region<Native>, pool: &Pool, file: FileId, sparse: bool, seed: 
     life.outcome
 }
 
-/// Compares the contents of a pool with those that the threads stored.
+/// Compares the contents of a pool with the values stored by the threads.
 fn compare(handle: &Handle<'_>, file: FileId, all: &mut Outcome) {
     let counted = (0..).zip(all.counted).map(|(page, count)| (page, page << 32 | count));
     for (page, known) in all.map.clone().into_iter().chain(counted) {
@@ -360,7 +360,7 @@ fn run(seed: u64, lies: bool) -> Outcome {
         let pages = pool.pages(file).unwrap();
         // A page whose creation failed belongs to no thread.
         if all.map.len() as u64 + SHARED + free > pages {
-            all.strange(format!("{free} of {pages} pages are free, more than nobody has"));
+            all.strange(format!("{free} of {pages} pages are free, more than have no owner"));
         }
     });
     // The contents of the disk are the same.
@@ -384,17 +384,17 @@ fn many(seeds: core::ops::Range<u64>) {
 }
 
 #[test]
-fn what_was_done_is_there_whatever_the_disk_does() {
+fn confirmed_changes_survive_disk_errors() {
     many(1..20);
 }
 
 #[test]
 #[ignore = "long"]
-fn what_was_done_is_there_whatever_the_disk_does_long() {
+fn confirmed_changes_survive_disk_errors_long() {
     many(1..500);
 }
 
 #[test]
-fn a_disk_that_lies_is_found_out() {
+fn lost_writes_are_detected() {
     assert!(!run(1, true).strange.is_empty(), "the comparison with the maps cannot fail");
 }

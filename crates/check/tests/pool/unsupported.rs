@@ -1,4 +1,4 @@
-//! A file system without preallocation: pages are created nevertheless.
+//! A file system without preallocation: pages can still be created.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Between for Cannot {
 }
 
 #[test]
-fn pages_are_made_where_no_space_can_be_set_aside() {
+fn pages_are_created_without_preallocation() {
     let region = region();
     let disk = Simulated::new();
     disk.make_folder(Path::new("/data")).unwrap();

@@ -58,7 +58,7 @@ fn a_damaged_pool_is_not_sound() {
         assert_eq!(handle.new_page(file).map(drop), Err(Error::Corrupt("number of frames")));
         place.store(was, Relaxed);
     }
-    // The first free page: one that is not free.
+    // The first free page becomes a page that is not free.
     let place = head.word(1024 + 6).unwrap();
     place.store(18 + 1, Relaxed);
     assert!(pool.verify().unwrap().flaws.iter().any(|flaw| flaw.contains("free pages")));

@@ -1,6 +1,5 @@
-//! The write-ahead rule, watched at the disk: no page goes out with an LSN that the log does not
-//! have durable. What is durable, and how often the rule was broken, are words that all processes
-//! share.
+//! The write-ahead rule, checked at the disk: no page is written with an LSN that is not durable in
+//! the log. The durable position and the number of violations are words that all processes share.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -13,12 +12,12 @@ use latchwork_region::Area;
 
 use super::place::PAGES;
 
-/// After the words of the pages: the newest record, the newest durable one, and breaches.
+/// After the words of the pages: the newest record, the newest durable one, and violations.
 const NEWEST: u64 = PAGES;
 const DURABLE: u64 = PAGES + 1;
 const BROKEN: u64 = PAGES + 2;
 const CHECKED: u64 = PAGES + 3;
-/// From here on, what each peer counts.
+/// From here on, the rounds of each peer.
 const BEATS: u64 = PAGES + 4;
 /// Words of the log's area.
 pub(super) const WORDS: u64 = BEATS + 8;
@@ -26,11 +25,11 @@ pub(super) const WORDS: u64 = BEATS + 8;
 /// LSNs are this far apart.
 pub(super) const RECORD: u64 = 16;
 
-/// The log, as the pool and the disk ask for it.
+/// The log, as used by the pool and the disk.
 #[derive(Clone, Debug)]
 pub(super) struct Log {
     pub(super) area: Area<Shared>,
-    /// The control: a log that says that it is durable, and is not.
+    /// The control: a log that reports records as durable when they are not.
     pub(super) lies: bool,
 }
 
@@ -39,12 +38,12 @@ impl Log {
         self.area.word(index).unwrap()
     }
 
-    /// The number of a new record.
+    /// Appends a record and returns its number.
     pub(super) fn append(&self) -> u64 {
         self.word(NEWEST).fetch_add(1, AcqRel) + 1
     }
 
-    /// How many pages went out before their records, and how many were looked at.
+    /// How many pages were written before their records, and how many were checked.
     pub(super) fn breaches(&self) -> (u64, u64) {
         (self.word(BROKEN).load(Acquire), self.word(CHECKED).load(Acquire))
     }
@@ -54,12 +53,12 @@ impl Log {
         self.word(BEATS + peer).fetch_add(1, AcqRel);
     }
 
-    /// How many rounds a peer has counted, with those of the same number before it.
+    /// The number of rounds of a peer, including those of earlier peers with its number.
     pub(super) fn beats(&self, peer: u64) -> u64 {
         self.word(BEATS + peer).load(Acquire)
     }
 
-    /// Looks at a page that goes out.
+    /// Checks a page that is written.
     fn look(&self, bytes: &[u8]) {
         let mut lsn = [0; 8];
         lsn.copy_from_slice(&bytes[8..16]);
@@ -88,7 +87,7 @@ impl WriteAhead for Log {
     }
 }
 
-/// Between the pool and the disk: each write to the file of this name is a page.
+/// Between the pool and the disk: every write to the file of this name is a page.
 #[derive(Debug)]
 pub(super) struct Watch {
     pub(super) log: Log,

@@ -1,4 +1,4 @@
-//! A pool that grows by itself, and a process that is killed between the two counts of its frames.
+//! A pool that grows, and a process that is killed between the updates of its two frame counts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use latchwork_region::{Options as RegionOptions, Region};
 
 use super::place::{TOLD, at_step};
 
-/// Frames of the pool at first, and at most.
+/// Initial and maximum number of frames.
 const FIRST: u32 = 16;
 const MOST: u32 = 64;
 
-/// Opens a pool that may grow, makes this many new pages and returns how many frames it has then.
+/// Opens a pool that may grow, creates this many pages, and returns the number of frames.
 fn fill(folder: &Path, pages: u32) -> u32 {
     let sizes = RegionOptions { limit: 32 << 20, ..RegionOptions::default() };
     let region = Region::<Shared>::open_or_create(folder.join("region"), &sizes).unwrap();
@@ -40,7 +40,7 @@ fn fill(folder: &Path, pages: u32) -> u32 {
     pool.active().unwrap()
 }
 
-/// The program of the process that is killed.
+/// The process that is killed.
 #[test]
 fn growing_child() {
     let Some(folder) = std::env::var_os("GROWTH_FOLDER") else { return };
@@ -50,7 +50,7 @@ fn growing_child() {
 }
 
 #[test]
-fn a_pool_grows_on_after_the_death_of_a_process_that_made_it_grow() {
+fn a_pool_still_grows_after_a_growing_process_died() {
     let folder = Folder::new("growth");
     assert_eq!(fill(&folder.0, 1), FIRST);
     let ended = std::process::Command::new(std::env::current_exe().unwrap())

@@ -1,4 +1,4 @@
-//! Processes that are killed in a pool, and what the others find.
+//! Processes that are killed in a pool, and the state that the others find.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -13,7 +13,7 @@ use latchwork_pool::{Error, Options, Pool, set_point_hook};
 
 use super::place::{FRAMES, PAGES, Place, TOLD, at_step};
 
-/// The steps that the pool names.
+/// The named steps of the pool.
 const STEPS: [&str; 28] = [
     "remove.marked",
     "remove.emptied",
@@ -45,7 +45,7 @@ const STEPS: [&str; 28] = [
     "repair.made",
 ];
 
-/// Those of them that are others in the hash table, and its own.
+/// The steps that differ in the hash table, and its own.
 const SPARSE_STEPS: [&str; 6] = [
     "hash.latched",
     "fault.tagged",
@@ -55,7 +55,7 @@ const SPARSE_STEPS: [&str; 6] = [
     "change.half",
 ];
 
-/// What a child does: this test's own program, told by its environment.
+/// The child process, controlled by its environment.
 #[test]
 fn child() {
     let Some(folder) = std::env::var_os("POOL_FOLDER") else { return };
@@ -86,13 +86,13 @@ fn command(folder: &Path, step: &str, nth: u32, rounds: u64, seed: u64) -> Comma
         .stdout(Stdio::null());
     command
 }
-/// How many times what is asked of the environment, or this.
+/// A number from the environment, or this default.
 fn scaled(usual: u64) -> u64 {
     std::env::var("LATCHWORK_POOL_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
 #[test]
-fn a_death_at_every_step_harms_nobody() {
+fn a_death_at_every_step_loses_nothing() {
     deaths_at(&STEPS, "steps");
     deaths_at(&SPARSE_STEPS, "sparse-steps");
 }
@@ -104,11 +104,11 @@ fn deaths_at(steps: &[&str], name: &str) {
     let work = place.work(&thread);
     work.begin();
     let (mut died, mut swept) = (0, 0);
-    // `repair.*` are the steps of a thread that meets the dead: below.
+    // `repair.*` are steps of a thread that repairs a dead thread's work: see below.
     for step in steps.iter().filter(|step| !step.starts_with("repair")) {
         for nth in [1, 7] {
             let mut victim = start(&folder.0, step, nth, 20_000, u64::from(nth));
-            // Beside it, so that somebody waits for what it has.
+            // Works at the same time, so that the victim's latches are waited for.
             let ended = loop {
                 work.rounds(20, 9);
                 if let Some(ended) = victim.try_wait().unwrap() {
@@ -117,7 +117,7 @@ fn deaths_at(steps: &[&str], name: &str) {
             };
             assert_eq!(ended.code(), None, "{step}: the victim was not killed");
             died += 1;
-            // Half of the dead are met by a thread that needs their pages, half are swept first.
+            // Half of the dead threads are met by a thread that needs their pages, half are swept.
             if nth == 7 {
                 swept += place.sweep();
             }
@@ -133,12 +133,12 @@ fn deaths_at(steps: &[&str], name: &str) {
     work.handle.store_counts();
     let stats = place.pool.stats().unwrap();
     println!("{died} deaths, {stats:?}");
-    assert_eq!(died, swept, "each of the dead was swept once");
+    assert_eq!(died, swept, "each dead thread must be swept once");
     assert!(stats.repaired >= 4 && stats.rebuilt >= 2, "{stats:?}");
 }
 
 #[test]
-fn a_process_that_repairs_may_die_too() {
+fn a_repairing_process_is_killed_at_every_step() {
     let folder = Folder::new("repairers");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -152,7 +152,7 @@ fn a_process_that_repairs_may_die_too() {
         work.check().unwrap_or_else(|why| panic!("{step}: {why}"));
         place.sweep();
         work.check().unwrap();
-        // The second had begun no change, and what the first appended may be another's by now.
+        // The second process had begun no change; the first one's record may have been superseded.
         let authors = std::mem::take(&mut *place.authors.lock().unwrap());
         assert_eq!(authors, [None], "{step}");
     }
@@ -164,7 +164,7 @@ fn a_process_that_repairs_may_die_too() {
 }
 
 #[test]
-fn a_rebuild_that_forgets_the_log_is_caught() {
+fn a_rebuild_that_ignores_the_log_is_detected() {
     let folder = Folder::new("forgets");
     let place = Place::open(&folder.0, true);
     let thread = place.region.thread().unwrap();
@@ -173,7 +173,7 @@ fn a_rebuild_that_forgets_the_log_is_caught() {
     let mut victim = start(&folder.0, "change.half", 3, 20_000, 5);
     assert_eq!(victim.wait().unwrap().code(), None, "not killed");
     place.sweep();
-    assert!(work.check().is_err(), "the checker cannot fail");
+    assert!(work.check().is_err(), "the missing log was not detected");
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn without_a_rebuild_that_page_alone_is_lost() {
 }
 
 #[test]
-fn a_log_that_lies_is_caught_at_the_disk() {
+fn a_log_that_is_not_durable_is_detected_at_the_disk() {
     let folder = Folder::new("lies");
     let place = Place::with_a_log_that_lies(&folder.0);
     let thread = place.region.thread().unwrap();
@@ -208,10 +208,11 @@ fn a_log_that_lies_is_caught_at_the_disk() {
     assert!(found.as_ref().is_err_and(|why| why.contains("before their records")), "{found:?}");
 }
 
-/// Peers that are killed, one at a time.
+/// The number of peers; one is killed at a time.
 const PEERS: u64 = 3;
 
-/// Kills one of the peers so often, and looks at every page after each; the others must go on.
+/// Kills one of the peers `kills` times, and checks every page after each kill; the others
+/// continue.
 fn kill_at_random(kills: u64, name: &str, seed: u64) {
     let folder = Folder::new(name);
     let place = Place::open(&folder.0, false);
@@ -228,9 +229,9 @@ fn kill_at_random(kills: u64, name: &str, seed: u64) {
         std::thread::sleep(Duration::from_micros(random.below(6_000)));
         let victim = random.below(PEERS);
         let peer = &mut peers[victim as usize];
-        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        assert_eq!(peer.try_wait().unwrap(), None, "a peer ended by itself");
         if random.below(4) == 0 {
-            // Stopped for a while in the middle: others wait, or go on without it.
+            // Stopped for a while: others wait for it or continue.
             // SAFETY: signals a child of this process.
             unsafe { libc::kill(peer.id() as i32, libc::SIGSTOP) };
             std::thread::sleep(Duration::from_millis(1));
@@ -241,13 +242,13 @@ fn kill_at_random(kills: u64, name: &str, seed: u64) {
         peer.wait().unwrap();
         let others = (0..PEERS).filter(|peer| *peer != victim);
         let before: Vec<_> = others.map(|peer| (peer, work.log.beats(peer))).collect();
-        // This one goes on, and so do the survivors.
+        // This process and the surviving peers continue.
         work.rounds(50, round + 1);
         for (peer, before) in before {
             let mut looks = 0;
             while work.log.beats(peer) == before {
                 looks += 1;
-                assert!(looks < 100_000, "peer {peer} stands still after {round} kills");
+                assert!(looks < 100_000, "peer {peer} makes no progress after {round} kills");
                 std::thread::sleep(Duration::from_micros(200));
             }
         }
@@ -275,14 +276,14 @@ fn random_kills(kills: u64) {
 }
 
 #[test]
-fn kills_at_random_harm_nobody() {
+fn random_kills_lose_nothing() {
     random_kills(scaled(5_000));
 }
 
-/// 100,000 kills: `cargo test --release -p latchwork-check --test pool_crash -- --ignored`, some
-/// half an hour on two cores; `LATCHWORK_POOL_KILLS` says another number.
+/// 100,000 kills, or `LATCHWORK_POOL_KILLS`, about half an hour on two cores:
+/// `cargo test --release -p latchwork-check --test pool_crash -- --ignored`.
 #[test]
 #[ignore = "long"]
-fn many_kills_at_random_harm_nobody() {
+fn many_random_kills_lose_nothing() {
     random_kills(scaled(100_000));
 }

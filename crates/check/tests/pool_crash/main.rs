@@ -1,4 +1,4 @@
-//! Pools whose users die: at every named step, at random, beside others that go on.
+//! Pools whose users die: at every named step and at random, while other processes continue.
 
 mod ahead;
 mod growth;

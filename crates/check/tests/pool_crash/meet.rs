@@ -1,5 +1,5 @@
 //! Threads that find a dead thread's page and are stopped between the check and the repair.
-//! Meanwhile a sweep frees the killed thread's slot, and a new thread claims it and takes the same
+//! Then a sweep frees the killed thread's slot, and a new thread claims it and takes the same
 //! latch. The new thread's page must not be affected.
 
 use std::cell::RefCell;
@@ -106,7 +106,7 @@ fn newcomer_keeps_its_page(
 }
 
 #[test]
-fn a_page_is_not_taken_from_who_has_a_dead_threads_slot() {
+fn a_page_is_not_taken_from_the_new_owner_of_a_dead_threads_slot() {
     let folder = Folder::new("meet-dead");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -120,7 +120,7 @@ fn a_page_is_not_taken_from_who_has_a_dead_threads_slot() {
 }
 
 #[test]
-fn a_page_is_not_taken_from_who_has_the_slot_of_one_that_forgot_it() {
+fn a_page_is_not_taken_from_the_new_owner_of_a_released_slot() {
     let folder = Folder::new("meet-forgot");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -184,7 +184,7 @@ fn a_page_that_a_living_thread_changes_is_not_poisoned_for_a_dead_one() {
 }
 
 #[test]
-fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
+fn a_write_is_not_taken_from_the_new_owner_of_a_dead_threads_slot() {
     let folder = Folder::new("meet-writer");
     let place = Place::open(&folder.0, false);
     let thread = place.region.thread().unwrap();
@@ -223,7 +223,7 @@ fn a_write_is_not_taken_from_who_has_a_dead_threads_slot() {
 }
 
 #[test]
-fn a_free_page_that_went_and_came_back_leads_elsewhere() {
+fn a_reused_free_page_does_not_corrupt_the_free_list() {
     let folder = Folder::new("meet-free");
     let place = Place::open(&folder.0, false);
     let (thread, other) = (place.region.thread().unwrap(), place.region.thread().unwrap());
@@ -284,7 +284,7 @@ fn buckets_whose_holder_died_open() {
         });
         // Far above any expected time, as below.
         let ended = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{swept}: waits for ever");
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{swept}: it waits forever");
         assert!(newcomer.is_none_or(|thread| thread.number() == 1));
     }
 }
@@ -320,7 +320,7 @@ fn a_table_whose_holder_died_opens() {
         });
         // Far above any expected time: waiting forever must be a failure.
         let ended = told.recv_timeout(Duration::from_secs(60));
-        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{step}: waits for ever");
+        assert_eq!(ended, Err(RecvTimeoutError::Disconnected), "{step}: it waits forever");
         assert!(newcomer.is_none_or(|thread| thread.number() == 1));
     }
 }

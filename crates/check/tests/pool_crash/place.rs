@@ -176,11 +176,11 @@ impl Work<'_> {
         let mut held = self.handle.new_page(self.spare).unwrap();
         let page = held.page();
         held.begin(0);
-        assert_eq!(held.word(2), Some(0), "a page is not as new");
+        assert_eq!(held.word(2), Some(0), "a new page is not empty");
         assert!(held.set(2, seed));
         held.commit();
         let seen = self.handle.read(self.spare, page, |view| view.word(2));
-        assert_eq!(seen, Ok(seed), "two have one page");
+        assert_eq!(seen, Ok(seed), "two threads use one page");
         self.handle.free_page(self.spare, page).unwrap();
     }
 
@@ -227,7 +227,7 @@ impl Work<'_> {
         held.intend();
         // The record: Release, in case the process dies after it.
         let older = self.log.area.word(page).unwrap().swap(next, Release);
-        assert!(older < next, "two change page {page}: {older} and {next}");
+        assert!(older < next, "two threads change page {page}: {older} and {next}");
         held.begin(next * RECORD);
         for index in 2..held.len() {
             assert!(held.set(index, next));
@@ -264,7 +264,7 @@ impl Work<'_> {
         self.check_after(100)
     }
 
-    /// The same after at most `deaths` deaths, each of which may lose one spare page.
+    /// The same after at most `deaths` deaths. Each death may lose one spare page.
     pub(super) fn check_after(&self, deaths: u64) -> Result<(), String> {
         for page in 0..PAGES {
             let (seen, logged) =
@@ -275,7 +275,7 @@ impl Work<'_> {
         }
         let (broken, checked) = self.log.breaches();
         if broken > 0 {
-            return Err(format!("{broken} of {checked} pages went out before their records"));
+            return Err(format!("{broken} of {checked} pages were written before their records"));
         }
         let pool = self.handle.pool();
         let (free, all) = (pool.free_pages(self.spare).unwrap(), pool.pages(self.spare).unwrap());

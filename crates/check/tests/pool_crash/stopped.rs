@@ -105,10 +105,10 @@ fn an_old_copy_never_ends_over_a_newer_page() {
         stopped.reached.recv().unwrap();
         let before = writes();
         scene.change(0, 2);
-        assert_eq!(scene.handle.clean(u32::MAX), Ok(0), "two write one page");
+        assert_eq!(scene.handle.clean(u32::MAX), Ok(0), "two threads write one page");
         assert_eq!(writes(), before);
         stopped.go.send(()).unwrap();
-        assert_eq!(slow.join().unwrap(), 0, "what was changed meanwhile counts as clean");
+        assert_eq!(slow.join().unwrap(), 0, "a page changed during its write counts as clean");
         assert_eq!(writes(), before + 1, "the slow write is the old page");
     });
     assert_eq!(scene.handle.dirty().unwrap().len(), 1);
@@ -121,7 +121,7 @@ fn an_old_copy_never_ends_over_a_newer_page() {
 /// A thread that found a page with a writer claims it after that writer, unless another thread has
 /// claimed it. With two writers, the slower one would write an old copy over a newer page.
 #[test]
-fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
+fn a_page_has_one_writer_after_a_wait_for_another() {
     let disk = disk();
     let scene = Scene::new(&disk);
     scene.change(0, 1);
@@ -145,7 +145,7 @@ fn a_page_has_one_writer_after_the_one_that_was_waited_for() {
         let wrote = slow.join().unwrap();
         let calls = disk.history().len() - before;
         next_stopped.go.send(()).unwrap();
-        assert_eq!((next.join().unwrap(), wrote, calls), (1, 0, 0), "two write one page");
+        assert_eq!((next.join().unwrap(), wrote, calls), (1, 0, 0), "two threads write one page");
     });
 }
 
@@ -176,7 +176,7 @@ fn a_sync_during_a_failed_one_is_no_success() {
 /// The system reports the failure of a sync to the files open at that time. A process that opens
 /// the file afterwards and syncs it, before the first one has recorded the failure, requests more.
 #[test]
-fn a_file_opened_during_a_failed_sync_hears_of_no_success() {
+fn a_file_opened_during_a_failed_sync_does_not_sync_successfully() {
     let disk = disk();
     let scene = Scene::new(&disk);
     scene.change(0, 1);
@@ -215,13 +215,13 @@ fn a_file_opened_during_a_sync_is_in_doubt_once() {
         stopped.go.send(()).unwrap();
         first.join().unwrap().unwrap();
     });
-    assert_eq!(whole(), 1, "who had the file open before is in no doubt");
+    assert_eq!(whole(), 1, "a process with the file already open also synced everything");
 }
 
 /// Between the failure of a sync and its record the system may return old data. Data read in this
 /// time is not served if the record exists after the read.
 #[test]
-fn what_is_read_while_a_sync_fails_is_not_believed() {
+fn data_read_during_a_failing_sync_is_not_served() {
     let disk = disk();
     let before = Scene::new(&disk);
     (0..2).for_each(|page| before.change(page, 1));

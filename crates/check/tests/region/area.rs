@@ -1,4 +1,4 @@
-//! Areas: long runs of words beside a region, in memory and in files, and invalid files.
+//! Areas: long runs of words outside a region, in memory and in files, and invalid files.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -80,7 +80,7 @@ fn a_file_is_the_same_area_in_every_opening() {
     assert_eq!(one.area("frames", &larger).unwrap().limit(), 1 << 19, "made once");
     Region::<Shared>::remove(folder.at("region")).unwrap();
     assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
-    assert_eq!(second.word(3).unwrap().load(Relaxed), 9, "what is open stays");
+    assert_eq!(second.word(3).unwrap().load(Relaxed), 9, "an open mapping stays valid");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn released_words_read_zero_and_serve_again() {
     shared.release(511, 1025).unwrap();
     private.release(512, 1024).unwrap();
     assert_eq!(shared.word(519).unwrap().load(Relaxed), 0);
-    assert_eq!(shared.word(511).unwrap().load(Relaxed), 2, "only whole pages go");
+    assert_eq!(shared.word(511).unwrap().load(Relaxed), 2, "only whole pages are discarded");
     assert_eq!(private.word(519).unwrap().load(Relaxed), 0);
     shared.reclaim(512, 1024).unwrap();
     shared.word(519).unwrap().store(3, Relaxed);

@@ -21,14 +21,14 @@ fn options() -> Options {
 /// A used region in which a thread died, truncated to the used blocks.
 fn image() -> Vec<u8> {
     let region = Region::<Native>::heap(&options()).unwrap();
-    let doomed = region.another().unwrap();
-    let (thread, dead) = (region.thread().unwrap(), doomed.thread().unwrap());
+    let killed = region.another().unwrap();
+    let (thread, dead) = (region.thread().unwrap(), killed.thread().unwrap());
     let cells: Vec<_> = (0..300).map(|_| thread.alloc::<Words>().unwrap().publish()).collect();
     let wides: Vec<_> = (0..20).map(|_| dead.alloc::<Wide>().unwrap().publish()).collect();
     cells.into_iter().skip(50).for_each(|cell| cell::free(&thread, cell).unwrap());
     wides.into_iter().skip(5).for_each(|cell| cell::free(&dead, cell).unwrap());
     std::mem::forget(dead.alloc::<Words>().unwrap());
-    doomed.die();
+    killed.die();
     let mut image = cell::image(&region);
     image.truncate(BLOCK * 6);
     image[1024..1032].copy_from_slice(&(BLOCK as u64 * 6).to_ne_bytes());
@@ -106,7 +106,7 @@ fn flipped_bits_are_survived() {
         let sound = Region::<Native>::from_image(&bytes).and_then(|region| region.audit());
         unsound += u64::from(sound.is_ok_and(|audit| !audit.is_sound()));
     }
-    println!("{opened} opened, of which {unsound} unsound; {refused} refused");
+    println!("{opened} opened, {unsound} of them unsound; {refused} refused");
     assert!(opened > 2_000 && refused > 2_000 && unsound > 300, "the dice are loaded");
 }
 

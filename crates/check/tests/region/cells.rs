@@ -169,7 +169,7 @@ fn many_threads_allocate_and_free_each_others_cells() {
 }
 
 #[test]
-fn cells_wander_from_who_frees_to_who_allocates() {
+fn freed_cells_reach_other_threads() {
     let region = Region::private(&small()).unwrap();
     let (giver, taker) = (region.thread().unwrap(), region.thread().unwrap());
     let mut length = 0;
@@ -182,12 +182,12 @@ fn cells_wander_from_who_frees_to_who_allocates() {
             length = region.len();
         }
     }
-    assert_eq!(region.len(), length, "what one frees, another does not get");
+    assert_eq!(region.len(), length, "cells freed by one thread are not reused by another");
     assert!(region.audit().unwrap().is_sound());
 }
 
 #[test]
-fn a_thread_that_gave_its_slot_up_leaves_the_next_owner_alone() {
+fn a_thread_that_released_its_slot_does_not_affect_the_next_owner() {
     let region = Region::private(&small()).unwrap();
     let old = region.thread().unwrap();
     old.abandon();
@@ -205,20 +205,20 @@ fn a_thread_that_gave_its_slot_up_leaves_the_next_owner_alone() {
 #[test]
 fn a_dead_threads_cells_in_hand_are_decided() {
     let region = Region::<Shared>::heap(&small()).unwrap();
-    let doomed = region.another().unwrap();
-    let thread = doomed.thread().unwrap();
+    let killed = region.another().unwrap();
+    let thread = killed.thread().unwrap();
     thread.intent().unwrap()[3].store(77, Relaxed);
     let kept = thread.alloc::<Words>().unwrap();
     let dropped = thread.alloc::<Words>().unwrap();
     let (keep, drops) = (kept.offset(), dropped.offset());
     assert_eq!(region.dead_threads().unwrap().count(), 0, "the living are left alone");
-    doomed.die();
+    killed.die();
     std::mem::forget((kept, dropped));
     let mut asked = Vec::new();
     for dead in region.dead_threads().unwrap() {
         assert_eq!(dead.intent()[3].load(Relaxed), 77);
         let again = region.dead_threads().unwrap().count();
-        assert_eq!(again, 0, "one corpse, two sweepers");
+        assert_eq!(again, 0, "two sweepers claimed one dead thread");
         dead.finish(|cell| {
             asked.push(cell.offset);
             if cell.offset == keep.cast() { Fate::Keep } else { Fate::Free }
@@ -238,13 +238,13 @@ fn a_dead_threads_cells_in_hand_are_decided() {
 }
 
 #[test]
-fn a_sweepers_death_leaves_the_corpse_to_the_next() {
+fn after_a_sweepers_death_the_next_sweeps() {
     let region = Region::<Native>::heap(&small()).unwrap();
-    let doomed = region.another().unwrap();
-    std::mem::forget(doomed.thread().unwrap());
-    doomed.die();
+    let killed = region.another().unwrap();
+    std::mem::forget(killed.thread().unwrap());
+    killed.die();
     let sweeper = region.another().unwrap();
-    let dead = sweeper.dead_threads().unwrap().next().expect("a corpse");
+    let dead = sweeper.dead_threads().unwrap().next().expect("a dead thread");
     sweeper.die();
     assert_eq!(region.sweep(), Ok(1));
     let next = region.thread().unwrap();
@@ -254,7 +254,7 @@ fn a_sweepers_death_leaves_the_corpse_to_the_next() {
     let third = region.another().unwrap();
     std::mem::forget(third.thread().unwrap());
     third.die();
-    drop(region.dead_threads().unwrap().next().expect("a corpse"));
+    drop(region.dead_threads().unwrap().next().expect("a dead thread"));
     assert_eq!(region.sweep(), Ok(1));
 }
 

@@ -93,7 +93,7 @@ fn a_view_takes_no_slot_and_changes_nothing() {
     // The child of another test also has the file open between its fork and its exec.
     let mut waits = 0..10_000;
     while view.processes()[0].alive {
-        waits.next().expect("nobody has it any more");
+        waits.next().expect("a process still has it open");
         sleep(Duration::from_millis(1));
     }
 }
@@ -153,7 +153,7 @@ fn filesystems_without_what_is_needed_are_refused() {
 }
 
 #[test]
-fn permissions_that_let_others_in_are_refused() {
+fn permissions_for_other_users_are_refused() {
     let folder = Folder::new("mode");
     let path = folder.at("region");
     drop(Region::create(&path, &small()).unwrap());
@@ -317,7 +317,7 @@ fn a_full_disk_is_an_error_and_takes_nothing() {
 }
 
 #[test]
-fn places_where_nothing_can_be_made_are_named() {
+fn places_where_no_file_can_be_created_are_named() {
     // procfs and sysfs: no file can be created there, and their files cannot be mapped.
     let made = Region::create("/proc/latchwork", &small()).err();
     assert!(matches!(made, Some(Error::NotFound | Error::Permission)), "{made:?}");

@@ -117,7 +117,7 @@ fn each_layer_repairs_in_order_and_only_then_is_the_slot_free() {
 }
 
 #[test]
-fn who_lacks_a_layer_frees_nothing() {
+fn a_process_that_lacks_a_layer_frees_nothing() {
     let (region, done) = (region(), Done::default());
     let (_log, log) = layer(&region, Layer::Log, &done);
     let other = region.another().unwrap();
@@ -156,8 +156,8 @@ fn a_slot_that_cannot_be_repaired_stops_no_other() {
     assert!(!region.is_dead(thread.number()));
 }
 
-/// A layer that, to repair a thread, needs a resource of another dead thread and repairs that one
-/// first, like any thread that waits for it. The other thread itself cannot be repaired.
+/// A layer that, to repair a thread, needs a resource of another dead thread and repairs that
+/// thread first, like any thread that waits for it. The other thread itself cannot be repaired.
 struct Needy {
     region: Region<Native>,
     holder: u32,
@@ -190,7 +190,7 @@ impl Repair for Needy {
 /// A thread that cannot be repaired is not claimed while the others are repaired. Otherwise they,
 /// and all that sweep, would wait forever for its resource.
 #[test]
-fn one_that_cannot_be_repaired_is_not_kept_from_others() {
+fn a_thread_that_cannot_be_repaired_stays_available_to_others() {
     let region = region();
     let repair: Arc<dyn Repair> = Arc::new(Needy { region: region.another().unwrap(), holder: 2 });
     region.register(&repair).unwrap();

@@ -132,7 +132,7 @@ fn lowest() -> impl Fn() + Send + Sync + 'static {
     let region = region(1, 4);
     move || {
         // By number, so that the hint is 0 before and after the slot is free. Only the counter
-        // shows that one was freed.
+        // shows that a slot was freed.
         let at = |number| region.thread_at(number).unwrap().unwrap();
         let (first, _second) = (at(0), at(1));
         let got = std::cell::OnceCell::new();

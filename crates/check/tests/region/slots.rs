@@ -57,7 +57,7 @@ fn the_lowest_is_claimed() {
 }
 
 #[test]
-fn slots_of_the_dead_are_found() {
+fn slots_of_dead_threads_are_found() {
     let region = region();
     for round in 0..3 {
         let process = region.another().unwrap();
@@ -76,7 +76,7 @@ fn all_but(region: &Region<Native>, held: u32) -> Vec<Thread<Native>> {
     claim(region, SLOTS - held)
 }
 
-/// A wrong hint, or one that a killed thread did not store.
+/// A wrong hint, or a hint that a killed thread did not store.
 #[test]
 fn the_hint_may_be_wrong() {
     let region = region();

@@ -128,7 +128,7 @@ fn one_grows_and_the_other_follows() {
     for offset in mine {
         cell::free(&thread, offset).unwrap();
     }
-    assert!(region.len() > first + (8 << 20), "it grew in steps");
+    assert!(region.len() > first + (8 << 20), "the region did not grow in steps");
     let audit = region.audit().unwrap();
     assert!(audit.is_sound() && audit.used() == 0, "{audit:?}");
 }
@@ -166,12 +166,12 @@ fn latches_in_cells_work_between_processes() {
 }
 
 #[test]
-fn the_kernel_says_who_lives() {
+fn the_kernel_reports_which_processes_live() {
     let path = Path::new("lives");
     let region = path.open();
     let twice = path.open();
     let (me, again) = (region.process().unwrap(), twice.process().unwrap());
-    assert_ne!(me.0, again.0, "two handles are two processes");
+    assert_ne!(me.0, again.0, "two handles must have two process slots");
     for eyes in [&region, &twice] {
         assert!(eyes.alive(me.0, me.1) && eyes.alive(again.0, again.1));
     }
@@ -179,7 +179,7 @@ fn the_kernel_says_who_lives() {
     // The child of another test also has the file for a moment after its fork.
     let mut waits = 0..10_000;
     while region.alive(again.0, again.1) {
-        waits.next().expect("nobody has it any more");
+        waits.next().expect("the file is still open elsewhere");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(region.alive(me.0, me.1), "closing one handle dropped the other's lock");
@@ -189,7 +189,7 @@ fn the_kernel_says_who_lives() {
         sleep_for_ever();
     });
     let generation = root(&region, 0) as u32;
-    assert!(region.alive(again.0, generation), "it took the free slot");
+    assert!(region.alive(again.0, generation), "it did not take the free slot");
     let info = region.processes()[again.0 as usize];
     assert_eq!(info.pid, child.0 as u32);
     assert!(info.alive && info.start != 0 && info.namespace != 0, "{info:?}");
@@ -225,11 +225,11 @@ fn pids_prove_nothing() {
         assert_eq!(region.processes()[slot].pid, pid, "the slot is not where this test thinks");
     };
     forge(std::process::id());
-    assert_eq!(region.sweep(), Ok(1), "a pid that came back hid a corpse");
+    assert_eq!(region.sweep(), Ok(1), "a reused pid hid a dead process");
     // A living process whose pid is of another namespace is left alone.
     let child = child(true).unwrap();
     forge(0x3fff_fff0);
-    assert_eq!(region.sweep(), Ok(0), "a clean-up hurt the living");
+    assert_eq!(region.sweep(), Ok(0), "a sweep removed a living process");
     assert_eq!(region.audit().unwrap().used(), 1);
     child.kill();
     assert_eq!(region.sweep(), Ok(1));
@@ -256,11 +256,11 @@ fn another_pid_namespace_is_seen() {
         .status();
     });
     if root(&region, 0) == 2 {
-        println!("skipped: no pid namespace can be made here");
+        println!("skipped: no pid namespace can be created here");
         return outer.join();
     }
     let (here, there) = (region.processes()[0], region.processes()[1]);
-    assert_eq!(there.pid, 1, "the first of its namespace");
+    assert_eq!(there.pid, 1, "it must be the first process of its namespace");
     assert_ne!(here.namespace, there.namespace);
     assert!(there.alive);
     assert_eq!(region.sweep(), Ok(0));
@@ -275,7 +275,7 @@ fn another_pid_namespace_is_seen() {
 }
 
 #[test]
-fn the_child_of_a_fork_is_told() {
+fn calls_in_the_child_of_a_fork_fail() {
     let path = Path::new("fork");
     let region = path.open();
     let private = Region::private(&small()).unwrap();
@@ -300,7 +300,7 @@ fn the_child_of_a_fork_is_told() {
         assert!(value(&anew, offset).is_ok());
         drop((thread, own, region, private));
         assert!(value(&anew, offset).is_ok());
-        assert!(anew.alive(process.0, process.1), "the child let go of its parent's lock");
+        assert!(anew.alive(process.0, process.1), "the child released its parent's lock");
     })
     .join();
 }
@@ -322,7 +322,7 @@ fn a_surviving_child_does_not_keep_its_parent_alive() {
     assert_eq!(region.sweep(), Ok(0));
     parent.kill();
     // SAFETY: signal 0 only checks whether the process exists.
-    assert_eq!(unsafe { libc::kill(grandchild, 0) }, 0, "the grandchild is gone, too");
+    assert_eq!(unsafe { libc::kill(grandchild, 0) }, 0, "the grandchild is dead as well");
     assert_eq!(region.sweep(), Ok(1), "a child's copy of the file kept its parent alive");
     // SAFETY: a grandchild of this process, which was adopted and sleeps.
     assert_eq!(unsafe { libc::kill(grandchild, libc::SIGKILL) }, 0);

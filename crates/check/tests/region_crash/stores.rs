@@ -68,7 +68,7 @@ fn live_for(stores: u64, ahead: Ahead, body: impl FnOnce()) -> u64 {
     // A dead thread continues without effect. What it then reads may make it panic.
     let end = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
     let left = LEFT.replace(u64::MAX);
-    assert!(end.is_ok() || left == 0, "it failed, and not of death");
+    assert!(end.is_ok() || left == 0, "the body failed without a death");
     left
 }
 
@@ -201,13 +201,13 @@ fn a_thread_dies_before_each_of_its_stores() {
     let mut deaths = 0;
     for (stores, ahead) in deaths_at(1) {
         let region = region();
-        let doomed = region.another().unwrap();
+        let killed = region.another().unwrap();
         // A second slot leaves batches in the depots, from which they are then taken.
         let other = region.another().unwrap();
         work(&other.thread().unwrap(), 40).unwrap();
         let mut thread = None;
         let left = live_for(stores, ahead, || {
-            let thread = &*thread.insert(doomed.thread().unwrap());
+            let thread = &*thread.insert(killed.thread().unwrap());
             // One at a time, so that at most the cell in hand is allocated at death.
             for _ in 0..2 {
                 let cell = ManuallyDrop::new(thread.alloc::<Words>().unwrap());
@@ -215,7 +215,7 @@ fn a_thread_dies_before_each_of_its_stores() {
             }
             let _ = work(thread, 70);
         });
-        doomed.die();
+        killed.die();
         drop(thread);
         torn += u64::from(!region.audit().unwrap().is_sound());
         // Published cells belong to the structure: here, the largest number of cells.
@@ -228,7 +228,7 @@ fn a_thread_dies_before_each_of_its_stores() {
         assert_eq!(audit(&region, stores), kept);
         deaths += 1;
         if left > 0 {
-            assert_eq!(kept, 0, "nobody died, yet cells stayed in use");
+            assert_eq!(kept, 0, "no thread died, but cells stayed in use");
             break;
         }
     }
@@ -239,16 +239,16 @@ fn a_thread_dies_before_each_of_its_stores() {
 /// A region in which a thread died in this way.
 fn torn(stores: u64, ahead: Ahead) -> Region<Mortal> {
     let region = region();
-    let doomed = region.another().unwrap();
+    let killed = region.another().unwrap();
     work(&region.thread().unwrap(), 40).unwrap();
     let mut thread = None;
     live_for(stores, ahead, || {
-        let thread = &*thread.insert(doomed.thread().unwrap());
+        let thread = &*thread.insert(killed.thread().unwrap());
         let cell = ManuallyDrop::new(thread.alloc::<Words>().unwrap());
         drop(ManuallyDrop::into_inner(cell));
         let _ = work(thread, 70);
     });
-    doomed.die();
+    killed.die();
     drop(thread);
     region
 }
@@ -294,11 +294,11 @@ fn a_cell_in_hand_is_asked_about_once_at_every_death() {
     let mut asked_ever = 0;
     for (stores, ahead) in deaths_at(1) {
         let region = region();
-        let doomed = region.another().unwrap();
+        let killed = region.another().unwrap();
         let mut noted = Offset::<Words>::NULL;
         let mut thread = None;
         let left = live_for(stores, ahead, || {
-            let thread = &*thread.insert(doomed.thread().unwrap());
+            let thread = &*thread.insert(killed.thread().unwrap());
             let cell = ManuallyDrop::new(thread.alloc::<Words>().unwrap());
             noted = cell.offset();
             // The structure: a root with a link to the cell.
@@ -309,7 +309,7 @@ fn a_cell_in_hand_is_asked_about_once_at_every_death() {
             region.root(0).unwrap().store(0, Release);
             let _ = cell::free(thread, noted);
         });
-        doomed.die();
+        killed.die();
         let root = region.root(0).unwrap().load(Relaxed);
         let mut asked = 0;
         for dead in region.dead_threads().unwrap() {

@@ -1,4 +1,4 @@
-//! Waiter slots of processes that were killed: had again, and never while a queue leads to them.
+//! Waiter slots of killed processes are reused, and never while a queue links to them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -13,11 +13,11 @@ use latchwork_latch::{
 use latchwork_machine::{Deadline, Shared, status};
 use latchwork_region::{Offset, Options, Plain, Region};
 
-/// Threads of each process that is killed, and slots of the region: two processes' worth and some.
+/// Threads of each process that is killed, and slots of the region, which are enough for two.
 const THREADS: usize = 12;
 const SLOTS: u32 = 30;
 
-/// What the processes wait for.
+/// The latches that the processes wait for.
 #[repr(C)]
 struct Room {
     list: LwLatch<FetchAdd, Shared>,
@@ -26,7 +26,7 @@ struct Room {
     inside: AtomicU64,
 }
 
-// SAFETY: latches are words of the machine, and any value of them is one.
+// SAFETY: latches are words of the machine, and any value of them is valid.
 unsafe impl Plain for Room {}
 
 fn open(path: &Path) -> Region<Shared> {
@@ -39,7 +39,7 @@ fn nap() {
     std::thread::sleep(Duration::from_micros(100));
 }
 
-/// What a child does: its threads wait, each for the latch that its part says, and stay.
+/// The child process: its threads wait for the latch that `PART` selects, and stay.
 #[test]
 fn child() {
     let Ok(path) = std::env::var("REGION") else { return };
@@ -56,20 +56,20 @@ fn child() {
                         room.inside.fetch_add(1, SeqCst);
                         room.list.lock_shared();
                     }
-                    // Killed when it has waited.
+                    // Killed after it has waited.
                     "waited" => {
                         let soon = Deadline::after::<Shared>(Duration::from_micros(300));
                         assert!(!room.list.lock_shared_until(soon));
                         room.inside.fetch_add(1, SeqCst);
                     }
-                    // Killed while it reads.
+                    // Killed while it holds a share.
                     "reading" => {
                         let share = room.biased.lock_shared();
                         assert!(share.is_biased());
                         room.inside.fetch_add(1, SeqCst);
                         let _not_unlocked = share;
                     }
-                    // Killed when it gave up in the midst of a queue.
+                    // Killed after it gave up in the middle of a queue.
                     _ => {
                         let soon = Deadline::after::<Shared>(Duration::from_micros(300));
                         assert!(!room.queue.lock_until(soon));
@@ -90,13 +90,13 @@ fn start(path: &Path, part: &str) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Kills processes of waiting threads, and looks that their slots come back each time.
+/// Kills processes with waiting threads, and checks each time that their slots are reused.
 fn kills(name: &str, rounds: u64) {
     let path = std::env::temp_dir().join(format!("region-waiters-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let region = open(&path);
     let thread = region.thread().unwrap();
-    // One slot is ours, for good: this thread waits once.
+    // This thread takes one slot permanently by waiting once.
     let offset = thread.alloc::<Room>().unwrap().publish();
     let room = value(&region, offset).unwrap();
     room.list.lock_exclusive();
@@ -105,7 +105,7 @@ fn kills(name: &str, rounds: u64) {
     assert_eq!(region.waiters(), 1);
     let mut had = 0;
     for round in 0..rounds {
-        // A latch of its own each time: those who died waiting may have been handed it.
+        // A new latch in each round: killed threads may have been handed the old one.
         let offset = thread.alloc::<Room>().unwrap().publish();
         let room = value(&region, offset).unwrap();
         region.root(0).unwrap().store(u64::from(offset.raw()), Relaxed);
@@ -122,7 +122,7 @@ fn kills(name: &str, rounds: u64) {
         had += THREADS;
         let back = region.reclaim_waiters();
         match part {
-            // In a list still: not to be had, until the list lets go of them.
+            // Still in a list: not reused until the list has released them.
             "waiting" => {
                 assert_eq!((back, region.waiters()), (0, 1 + THREADS as u32), "round {round}");
                 // SAFETY: locked above.
@@ -130,7 +130,7 @@ fn kills(name: &str, rounds: u64) {
                 assert_eq!(region.reclaim_waiters(), THREADS as u32, "round {round}");
             }
             "waited" => assert_eq!(back, THREADS as u32, "round {round}"),
-            // In a queue, and gone away. Some were at its head by then, and out.
+            // Abandoned in a queue. Some were at its head and are already out.
             _ => {
                 // SAFETY: locked above.
                 unsafe { room.queue.unlock() };
@@ -147,9 +147,9 @@ fn kills(name: &str, rounds: u64) {
     let _ = std::fs::remove_file(&path);
 }
 
-/// A killed process's biased shares: a writer waits for them until the sweep has taken them back.
+/// Biased shares of a killed process: a writer waits until a sweep has withdrawn them.
 #[test]
-fn shares_of_the_killed_are_withdrawn() {
+fn shares_of_killed_processes_are_withdrawn() {
     let path = std::env::temp_dir().join(format!("region-readers-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let region = open(&path);
@@ -160,7 +160,7 @@ fn shares_of_the_killed_are_withdrawn() {
     for round in 0..5 {
         room.inside.store(0, SeqCst);
         while !room.biased.is_open() {
-            // A share of the latch opens the bias, once it has rested.
+            // A share of the latch opens the bias once it has rested.
             let share = room.biased.lock_shared();
             // SAFETY: taken above.
             unsafe { room.biased.unlock_shared(share) };
@@ -169,11 +169,11 @@ fn shares_of_the_killed_are_withdrawn() {
         while room.inside.load(SeqCst) != THREADS as u64 {
             nap();
         }
-        assert!(!room.biased.try_lock_exclusive(), "round {round}: readers are passed over");
+        assert!(!room.biased.try_lock_exclusive(), "round {round}: a writer ignored the readers");
         peer.kill().unwrap();
         peer.wait().unwrap();
         let soon = Deadline::after::<Shared>(Duration::from_micros(300));
-        assert!(!room.biased.lock_exclusive_until(soon), "round {round}: no sweep has run");
+        assert!(!room.biased.lock_exclusive_until(soon), "round {round}: withdrawn before a sweep");
         region.sweep().unwrap();
         room.biased.lock_exclusive();
         // SAFETY: locked above.
@@ -183,19 +183,19 @@ fn shares_of_the_killed_are_withdrawn() {
 }
 
 #[test]
-fn slots_of_the_killed_come_back() {
+fn slots_of_killed_processes_are_reclaimed() {
     kills("short", 60);
 }
 
 #[test]
 #[ignore = "long: 70,000 threads"]
-fn slots_of_the_killed_come_back_long() {
+fn slots_of_killed_processes_are_reclaimed_long() {
     kills("long", 70_000 / THREADS as u64 + 1);
 }
 
-/// Which statuses a dead one's slot is taken back from: those in which nothing leads to it.
+/// The statuses in which a dead thread's slot is reclaimed: those in which nothing links to it.
 #[test]
-fn only_what_no_queue_leads_to_is_taken_back() {
+fn only_slots_outside_queues_are_reclaimed() {
     let all = [
         (status::FREE, true),
         (status::WAITING, false),
@@ -218,10 +218,10 @@ fn only_what_no_queue_leads_to_is_taken_back() {
         let number = attached.slots().mine();
         attached.slots().at(number).status.store(state, Relaxed);
         attached.set_owner(8);
-        assert_eq!(attached.reclaim(|_| false), 0, "its owner lives");
+        assert_eq!(attached.reclaim(|_| false), 0, "a living owner's slot was reclaimed");
         assert_eq!(attached.reclaim(|owner| owner == 7), u32::from(back), "status {state}");
         assert_eq!(attached.slots().taken(), u32::from(!back), "status {state}");
-        // A dead one's slot in a queue goes when who removes it says so.
+        // A dead thread's slot in a queue is released by the thread that removes it.
         if state == status::ABANDONED {
             assert_eq!(attached.slots().at(number).status.load(Relaxed), status::ORPHANED);
             attached.slots().discard(number, status::ORPHANED);
@@ -231,22 +231,22 @@ fn only_what_no_queue_leads_to_is_taken_back() {
     }
 }
 
-/// Memory of a table of waiter slots, for good.
+/// The memory of a table of waiter slots, never freed.
 fn table() -> latchwork_machine::Attached<'static> {
     let length = 1 << 16;
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS | libc::MAP_SHARED);
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping at an address that the system chooses.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
     assert_ne!(base, libc::MAP_FAILED);
-    // SAFETY: so much is mapped, zeroed, and nobody else knows of it; it is never unmapped.
+    // SAFETY: mapped above, zeroed, not used otherwise, and never unmapped.
     unsafe { Shared::create(base.cast(), length, 4) }.unwrap()
 }
 
-/// What a sweep of thread 5 does about waiters in no queue. Thread 8 is dead, too, and another
-/// sweep's; the others live.
+/// The action of a sweep of thread 5 on waiters in no queue. Thread 8 is also dead and belongs to
+/// another sweep; the others live.
 #[test]
-fn nothing_is_handed_to_the_dead_nor_by_them() {
+fn dead_threads_neither_give_nor_receive_a_latch() {
     let by = |thread: u32| status::HANDED | thread << status::BY_SHIFT;
     let (gone, all) = (status::GRANTED, true);
     for (state, waiter, then, done) in [
@@ -259,9 +259,9 @@ fn nothing_is_handed_to_the_dead_nor_by_them() {
         (by(8), 6, gone, all),
         (status::ALONE_PARKED, 8, status::ALONE_PARKED, all),
         (by(7), 6, by(7), all),
-        // A living thread is at it.
+        // A living thread is handing it over.
         (by(7), 5, by(7), false),
-        // In a queue: another latch's.
+        // In the queue of another latch.
         (status::WAITING, 5, status::WAITING, all),
     ] {
         let attached = table();
@@ -274,7 +274,7 @@ fn nothing_is_handed_to_the_dead_nor_by_them() {
     }
 }
 
-/// A thread that is handed the latch whenever it sleeps for it.
+/// A thread that is handed the latch whenever it sleeps.
 struct Named<'r> {
     region: &'r Region<Shared>,
     number: HolderNumber,
@@ -287,7 +287,7 @@ impl Holder<Shared> for Named<'_> {
         self.number
     }
 
-    // Processes have it at different addresses.
+    // Processes map it at different addresses.
     fn name(&self, _: &OptLatch<Shared>) -> u64 {
         1
     }
@@ -311,10 +311,10 @@ struct Door {
     inside: AtomicU64,
 }
 
-// SAFETY: words of the machine, and any value of them is one.
+// SAFETY: words of the machine; any value of them is valid.
 unsafe impl Plain for Door {}
 
-/// What a child does: it waits for a latch by a thread slot, and stays.
+/// The child process: waits for a latch with a thread slot, and stays.
 #[test]
 fn child_at_a_door() {
     let Ok(path) = std::env::var("REGION") else { return };
@@ -325,13 +325,13 @@ fn child_at_a_door() {
     door.inside.store(u64::from(thread.number()) + 1, SeqCst);
     let me = named(&region, thread.number());
     let _held = door.latch.lock(&me).unwrap();
-    unreachable!("the latch is held until this one is dead");
+    unreachable!("the latch is held until this process is killed");
 }
 
-/// A thread that waited and died, and whose number another has by now, is not handed the latch: the
-/// other would have it, and know nothing of it.
+/// A waiting thread died, and its number belongs to a new thread. The latch must not be handed to
+/// that number: the new thread would hold it without knowing.
 #[test]
-fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
+fn the_reused_number_of_a_dead_waiter_is_handed_nothing() {
     let path = std::env::temp_dir().join(format!("region-waiters-door-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let region = open(&path);
@@ -353,16 +353,16 @@ fn a_number_that_was_a_dead_waiters_is_handed_nothing() {
     child.wait().unwrap();
     assert_eq!(region.sweep(), Ok(1));
     let newcomer = region.thread().unwrap();
-    assert_eq!(u64::from(newcomer.number()) + 1, door.inside.load(SeqCst), "it has another number");
+    assert_eq!(u64::from(newcomer.number()) + 1, door.inside.load(SeqCst), "another number");
     drop(held);
-    assert_eq!(door.latch.holder(), None, "handed to one that did not ask");
+    assert_eq!(door.latch.holder(), None, "handed to a thread that did not request it");
     let _ = std::fs::remove_file(&path);
 }
 
-/// A thread that once waited keeps its slot. Those that get none wait nevertheless: for a writer,
-/// as readers, and past a deadline.
+/// A thread that has waited keeps its slot. Threads that get none can still wait: for a writer, as
+/// readers, and past a deadline.
 #[test]
-fn threads_without_a_slot_wait_awake() {
+fn threads_without_a_slot_wait_by_spinning() {
     let path = std::env::temp_dir().join(format!("region-waiters-few-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let options =

@@ -16,7 +16,7 @@ fn impatient() -> TxnOptions {
     TxnOptions { time: Duration::ZERO, ..TxnOptions::default() }
 }
 
-/// Fails unless the call says first that the transaction is aborted, and then why.
+/// Fails unless the call reports first that the transaction is aborted, and then why.
 #[track_caller]
 fn is_aborted<R: core::fmt::Debug>(call: Result<R, Error>, first: &Error) {
     let error = call.unwrap_err();
@@ -97,7 +97,7 @@ fn calls_of_a_closure_after_an_error_say_that_it_is_aborted() {
         is_aborted(tx.put(&ROWS, 2, 2), &first);
         Ok(())
     });
-    // The commit fails as the calls did, so the transaction is run again, until its deadline.
+    // The commit fails as the calls did, so the transaction is retried until its deadline.
     let Err(Error::Deadline { last, .. }) = ended else { panic!("{ended:?}") };
     assert!(matches!(*last, Error::Aborted { .. }) && last.is_retryable(), "{last}");
     drop(holder);

@@ -1,4 +1,4 @@
-//! Any bytes in the files of a store: the everyday form of the fuzz target `store_files`.
+//! Random bytes in the files of a store: the short form of the fuzz target `store_files`.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use latchwork_check::parts::side_by_side;
 use latchwork_check::random::Random;
 use latchwork_check::store_bytes::{FileBytes, Used, exercise, sound};
 
-/// Changes some bytes of a file, in one of the ways in which disks and people do.
+/// Changes some bytes of a file, in one of the ways in which disks and people damage files.
 fn change(file: &mut FileBytes, random: &mut Random) {
     let bytes = &mut file.1;
     if bytes.is_empty() {
         return;
     }
-    // Headers are where it matters most, and most of a segment has nothing yet.
+    // Headers matter most, and most of a segment is empty.
     let reach = if random.below(2) == 0 { bytes.len().min(8192) } else { bytes.len() };
     let at = random.roll(reach);
     match random.below(6) {
@@ -28,7 +28,7 @@ fn change(file: &mut FileBytes, random: &mut Random) {
             bytes[at..end].fill(0);
         }
         4 => {
-            // A page, or a block of the log, in another's place.
+            // A misplaced page, or block of the log.
             let (from, to) = (random.roll(reach) / 4096 * 4096, at / 4096 * 4096);
             let length = 4096.min(bytes.len() - from.max(to));
             bytes.copy_within(from..from + length, to);
@@ -37,7 +37,7 @@ fn change(file: &mut FileBytes, random: &mut Random) {
     }
 }
 
-/// How many stores were refused, how many were damaged, and how many whole.
+/// Returns how many stores were refused, damaged, and whole.
 fn rounds(count: u64, seed: u64) -> [u64; 3] {
     let files = sound();
     assert!(files.len() >= 3, "data, log and control");
@@ -58,7 +58,7 @@ fn rounds(count: u64, seed: u64) -> [u64; 3] {
     seen
 }
 
-/// So often with each of these seeds, some at a time.
+/// Runs `count` rounds with each of these seeds, four seeds at a time.
 fn many(count: u64, seeds: Range<u64>) {
     let mut seen = [0; 3];
     for four in seeds.collect::<Vec<_>>().chunks(4) {

@@ -1,4 +1,4 @@
-//! Records that many read and then write.
+//! Records that many transactions read and then write.
 
 use std::cell::Cell;
 use std::sync::Barrier;
@@ -17,10 +17,10 @@ fn patience(ms: u64) -> TxnOptions {
     TxnOptions { time: Duration::from_millis(ms), ..TxnOptions::default() }
 }
 
-/// Two have read a record, and both are to write it: one is run again, and then reads the record as
-/// one that it means to write.
+/// Two transactions have read a record and both write it: one is retried, and then reads the record
+/// for update.
 #[test]
-fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
+fn a_retry_reads_for_update_what_it_failed_to_write() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
     store.put(&ROWS, 2, 0).unwrap();
@@ -47,12 +47,12 @@ fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
             })
         });
         let ended = threads.map(|thread| thread.join().unwrap());
-        ended.into_iter().flatten().next().expect("both have read it, and one is the victim")
+        ended.into_iter().flatten().next().expect("one of the two must be the victim")
     });
     assert_eq!(loser.get(&ROWS, 2), Ok(Some(0)));
-    assert!(may_be_written(2), "another record is read as ever");
+    assert!(may_be_written(2), "another record was read for update");
     assert_eq!(loser.get(&ROWS, 1), Ok(Some(1)));
-    assert!(!may_be_written(1), "it was read as if it were not to be written");
+    assert!(!may_be_written(1), "the record was not read for update");
     assert_eq!(store.get(&ROWS, 1), Ok(Some(1)), "readers pass");
     let mut reader = store.begin_with(&patience(20)).unwrap();
     assert_eq!(reader.get(&ROWS, 1), Ok(Some(1)));
@@ -63,9 +63,9 @@ fn what_could_not_be_written_is_read_to_be_written_the_next_time() {
     assert!(may_be_written(1));
 }
 
-/// The same of tasks, whose waits end elsewhere.
+/// The same for tasks, whose waits end in another place.
 #[test]
-fn a_task_reads_what_it_could_not_write_to_write_it() {
+fn a_retried_task_reads_for_update_what_it_failed_to_write() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
     let lost = Cell::new(0);
@@ -80,7 +80,7 @@ fn a_task_reads_what_it_could_not_write_to_write_it() {
                 txn.restart().unwrap();
                 assert_eq!(txn.get(&ROWS, 1).await, Ok(Some(1)));
                 let mut other = store.begin_with(&patience(20)).unwrap();
-                assert!(other.get_for_update(&ROWS, 1).is_err(), "it was read as any other");
+                assert!(other.get_for_update(&ROWS, 1).is_err(), "it was not read for update");
                 lost.set(lost.get() + 1);
                 txn.put(&ROWS, 1, 2).await.unwrap();
             }
@@ -92,13 +92,13 @@ fn a_task_reads_what_it_could_not_write_to_write_it() {
     assert_eq!((lost.get(), store.get(&ROWS, 1)), (1, Ok(Some(2))));
 }
 
-/// The same of a range that many have read, and into which each writes a record of its own.
+/// The same for a range that many transactions have read, and into which each inserts a record.
 #[test]
-fn a_range_that_could_not_be_written_is_read_to_be_written_the_next_time() {
+fn a_retry_reads_for_update_a_range_it_failed_to_write() {
     [false, true].into_iter().for_each(many_write_in_a_range);
 }
 
-/// With a write of its own, or with one that the commit does.
+/// The write is immediate, or deferred to the commit.
 fn many_write_in_a_range(last: bool) {
     const MANY: u64 = 16;
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -129,12 +129,12 @@ fn many_write_in_a_range(last: bool) {
     let rows = store.read(|tx| tx.range(&ROWS, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
     let mut counts: Vec<_> = rows.into_iter().map(|(_, count)| count).collect();
     counts.sort_unstable();
-    assert!(counts.into_iter().eq(0..=MANY), "two have read the same");
+    assert!(counts.into_iter().eq(0..=MANY), "two transactions have read the same");
 }
 
-/// The same of tasks, whose waits end elsewhere; and what they read otherwise is read as ever.
+/// The same for tasks, whose waits end in another place; their other reads are not for update.
 #[test]
-fn a_task_reads_a_range_that_it_could_not_write_to_write_it() {
+fn a_retried_task_reads_for_update_a_range_it_failed_to_write() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 0).unwrap();
     let lost = Cell::new(0);
@@ -150,10 +150,10 @@ fn a_task_reads_a_range_that_it_could_not_write_to_write_it() {
                 txn.range(&ROWS, 20..30).await.unwrap();
                 let mut other = store.begin_with(&patience(20)).unwrap();
                 let there = other.with(|tx| tx.count(&ROWS, 20..30));
-                assert_eq!(there, Ok(0), "nobody failed to write there");
+                assert_eq!(there, Ok(0), "it was read for update without a conflict");
                 txn.range(&ROWS, 0..10).await.unwrap();
                 let there = other.with(|tx| tx.count(&ROWS, 0..10));
-                assert!(there.is_err(), "it was read as any other");
+                assert!(there.is_err(), "it was not read for update");
                 lost.set(lost.get() + 1);
                 txn.put(&ROWS, 2 + number, 1).await.unwrap();
             }
@@ -167,7 +167,7 @@ fn a_task_reads_a_range_that_it_could_not_write_to_write_it() {
 
 /// Many threads on one record, and on two in either order: the sums are right, and each commits.
 #[test]
-fn many_change_what_they_have_read() {
+fn read_modify_write_transactions_lose_no_update() {
     const EACH: u64 = 300;
     for keys in [&[1][..], &[1, 2]] {
         for for_update in [false, true] {

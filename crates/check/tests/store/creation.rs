@@ -1,5 +1,5 @@
-//! A store whose creation the machine does not survive: what a crash leaves of any file is
-//! finished or replaced by the next open.
+//! A crash of the machine while a store is created: whatever it leaves of any file is completed or
+//! replaced by the next open.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use latchwork_store::{Error, Mode, Sizes};
 
 use crate::stage::{TABLE, begin_with, sizes};
 
-/// Pages that are larger than the sectors that a write is torn into.
+/// Pages larger than the sectors into which a write is torn.
 fn large_pages() -> Sizes {
     Sizes { page: 16 << 10, cache: 2 << 20, ..sizes(Mode::Full) }
 }
@@ -35,8 +35,8 @@ fn changes(at: Operation) -> bool {
     matches!(at, Write | Sync | Allocate | Truncate | Rename | SyncFolder)
 }
 
-/// A write of a page is torn into sectors of 512 bytes, and the room that was set aside before it
-/// is lost or not: the file of pages then ends within a page.
+/// A write of a page is torn into sectors of 512 bytes, and the preallocated room is kept or lost:
+/// the file of pages may end within a page.
 #[test]
 fn power_loss_at_each_call_of_creation_leaves_a_store_that_opens() {
     let (mut odd, mut trials) = (0, 0);
@@ -57,7 +57,7 @@ fn power_loss_at_each_call_of_creation_leaves_a_store_that_opens() {
     assert!(odd > 5, "{odd} of {trials}");
 }
 
-/// A disk that is full at any call of creation fails it, and with room the same calls succeed.
+/// If any call of creation finds the disk full, it fails, and succeeds once there is room.
 #[test]
 fn creation_succeeds_with_room_after_any_call_found_none() {
     for call in 0..history().len() as u64 {

@@ -1,4 +1,4 @@
-//! What idle threads have of the log's buffer is not kept from the others.
+//! Log space that idle threads have reserved is available to others.
 
 use core::time::Duration;
 use std::sync::Barrier;
@@ -15,13 +15,13 @@ const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
 
 const THREADS: u64 = 32;
 
-/// Writes in one transaction what must be there.
+/// Writes rows in one transaction, which must succeed.
 fn put(store: &Store<Native>, id: u64, rows: core::ops::Range<u64>) {
     let value = [7; 300];
     store.write(|tx| rows.clone().try_for_each(|row| tx.put(&ROWS, (id, row), &value))).unwrap();
 }
 
-/// Threads that do `work` and then nothing, and one that writes beside them.
+/// Runs `work` in threads that then stay idle, and writes concurrently in another thread.
 fn idle(sizes: Sizes, work: fn(&Store<Native>, u64)) {
     let (over, is_over) = channel();
     thread::spawn(move || {
@@ -45,41 +45,41 @@ fn idle(sizes: Sizes, work: fn(&Store<Native>, u64)) {
         store.verify().unwrap();
         over.send(()).unwrap();
     });
-    // A thread that spins for ever ends with the program.
-    is_over.recv_timeout(Duration::from_secs(120)).expect("the threads wait for ever");
+    // A thread that spins forever ends with the program.
+    is_over.recv_timeout(Duration::from_secs(120)).expect("a thread waits forever");
 }
 
-/// Leaves of whose notes nothing comes: they have a record again when they are looked at.
+/// Noted leaves that turn out not to be empty when they are checked.
 #[test]
-fn what_was_reserved_for_a_leaf_that_stays() {
+fn credit_of_a_kept_leaf_is_returned() {
     idle(sizes(Mode::None), |store, id| {
         put(store, id, 0..40);
         store.write(|tx| tx.remove_range(&ROWS, (id, 0)..(id, 40))).unwrap();
         put(store, id, 10..11);
-        // Until everybody sees that the ghosts are some, and the notes are looked at.
+        // Until the removed records can be dropped and the notes are checked.
         (0..60).for_each(|_| put(store, id, 10..11));
     });
 }
 
-/// Splits, which reserve room for more whole pages than they log.
+/// Splits reserve room for more full pages than they log.
 #[test]
-fn what_was_reserved_for_splits() {
+fn credit_of_splits_is_returned() {
     let sizes = Sizes { page: 8192, ..sizes(Mode::None) };
     idle(sizes, |store, id| (0..20).for_each(|some| put(store, id, some * 5..some * 5 + 5)));
 }
 
-/// Does something in a thread of its own that is given up after a while.
+/// Runs `work` in a thread with a timeout.
 fn ends(work: impl FnOnce() + Send + 'static) {
     let (over, is_over) = channel();
     thread::spawn(move || {
         work();
         over.send(()).unwrap();
     });
-    is_over.recv_timeout(Duration::from_secs(120)).expect("the threads wait for ever");
+    is_over.recv_timeout(Duration::from_secs(120)).expect("a thread waits forever");
 }
 
-/// More threads split leaves at once than the log's buffer has room for whole pages: each has some
-/// of what it needs, and none all of it.
+/// More threads split leaves at once than the log's buffer has room for full pages: each has a part
+/// of what it needs.
 #[test]
 fn threads_that_split_do_not_wait_for_each_other() {
     ends(|| {
@@ -102,9 +102,9 @@ fn threads_that_split_do_not_wait_for_each_other() {
     });
 }
 
-/// Loads within loads, each of which waits for the one that its rows begin.
+/// Nested loads, each started by the rows of the previous one.
 #[test]
-fn what_a_load_keeps_while_its_rows_come() {
+fn nested_loads_keep_little_credit() {
     const NAMES: [&str; 24] = [
         "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r",
         "s", "t", "u", "v", "w", "x",
@@ -131,10 +131,10 @@ fn what_a_load_keeps_while_its_rows_come() {
     });
 }
 
-/// With many slots each keeps few bytes of the buffer, less than a page: a table is made
-/// nevertheless, whose page is taken from the catalog, which is written for that.
+/// With many slots each reserves less than a page of the buffer. A table can still be created,
+/// although its page is taken from the catalog, which is written for that.
 #[test]
-fn a_table_is_made_where_a_slot_keeps_few_bytes() {
+fn a_table_is_created_with_little_credit_per_slot() {
     for threads in [48, 2000, 8000] {
         let store = begin_with(&Simulated::new(), Sizes { threads, ..sizes(Mode::None) }).unwrap();
         for number in 0..20 {

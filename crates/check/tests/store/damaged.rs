@@ -1,5 +1,5 @@
-//! A page that the disk damages, loses or has in another's place is made anew from the log, for as
-//! long as the log has it; others run meanwhile.
+//! A page that the disk damages, loses or misplaces is rebuilt from the log, as long as the log has
+//! its records, while other threads continue.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ use crate::stuck::{PAGE, data, filled_with, key, value};
 
 const ROWS: u64 = 3000;
 
-/// Set when it goes, also by a panic: so the threads beside this one end.
+/// Sets the flag when it is dropped, also by a panic, so that the other threads end.
 struct Ends<'d>(&'d AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -26,7 +26,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// What is on disk of each page that has a record.
+/// The bytes on disk of each page with records.
 fn pages(disk: &Simulated) -> Vec<(u64, Vec<u8>)> {
     let is_leaf = |page: &[u8]| page.windows(5).any(|bytes| bytes == b"value");
     let file = data(disk);
@@ -34,7 +34,7 @@ fn pages(disk: &Simulated) -> Vec<(u64, Vec<u8>)> {
     pages.filter(|(_, page)| is_leaf(page)).map(|(at, page)| (at, page.to_vec())).collect()
 }
 
-/// No checkpoint is made, so the log has all that was ever done.
+/// Sizes with which no checkpoint is made, so that the log keeps all records.
 fn whole_log() -> Sizes {
     Sizes { log_budget: 1 << 30, history: 1 << 30, ..sizes(Mode::None) }
 }
@@ -51,10 +51,10 @@ fn all(store: &Store<Native>) -> Result<u64, Error> {
     })
 }
 
-/// Other bytes, a page in another's place, and single bits, on every page by turns, while threads
-/// write: no call fails, and what the disk has in the end is sound.
+/// Random bytes, misplaced pages and flipped bits on pages while threads write: no call fails, and
+/// the store is sound in the end.
 #[test]
-fn damaged_pages_are_made_anew_while_others_run() {
+fn damaged_pages_are_rebuilt_while_others_run() {
     let (disk, store) = filled_with(whole_log());
     let (done, path) = (AtomicBool::new(false), Path::new("/home/store/data"));
     thread::scope(|scope| {
@@ -93,16 +93,16 @@ fn damaged_pages_are_made_anew_while_others_run() {
     assert_eq!(all(&store).unwrap(), ROWS);
     store.checkpoint().unwrap();
     store.verify().unwrap();
-    // What was made anew was written, too: another life of the machine finds it.
+    // Rebuilt pages were also written: they are found after a crash.
     disk.crash();
     drop(store);
     disk.restart(1);
     assert_eq!(all(&begin(&disk, Mode::None).unwrap()).unwrap(), ROWS);
 }
 
-/// The device fails to read: the page comes from the log.
+/// The device fails to read a page, which is rebuilt from the log.
 #[test]
-fn a_page_that_cannot_be_read_is_made_anew() {
+fn an_unreadable_page_is_rebuilt() {
     let (disk, store) = filled_with(whole_log());
     let mut fired = 0;
     for round in 0..8 {
@@ -115,12 +115,12 @@ fn a_page_that_cannot_be_read_is_made_anew() {
     assert!(fired > 0 && disk.history().contains(&Operation::Read));
 }
 
-/// What the log has no more cannot be made anew: that is an error of this page, which says which.
+/// A page whose records have left the log cannot be rebuilt: the error names the page.
 #[test]
-fn what_the_log_has_no_more_is_an_error_of_that_page() {
+fn a_page_without_its_log_records_is_an_error() {
     let (disk, store) = filled_with(Sizes { history: 128 << 10, ..sizes(Mode::None) });
     store.checkpoint().unwrap();
-    // The log goes on until its beginning is recycled.
+    // Until the beginning of the log is recycled.
     for part in 0..4 * ROWS {
         store.put(&TABLE, &key(ROWS - 1), &value(part)).unwrap();
     }
@@ -129,7 +129,7 @@ fn what_the_log_has_no_more_is_an_error_of_that_page() {
     assert!(disk.damage(path, at, &[0xee; PAGE]));
     let told = (0..100).find_map(|_| {
         let others = store.read(|tx| Ok(tx.range(&TABLE, &key(200)[..]..)?.count()));
-        assert_eq!(others.unwrap() as u64, ROWS - 200, "others are there");
+        assert_eq!(others.unwrap() as u64, ROWS - 200, "other pages must be readable");
         all(&store).err()
     });
     let told = told.expect("the page stays in the pool").to_string();
@@ -138,10 +138,10 @@ fn what_the_log_has_no_more_is_an_error_of_that_page() {
     assert_eq!(all(&store).unwrap(), ROWS);
 }
 
-/// A snapshot that is older than its history leaves the log to begin in the middle of a record: a
-/// page that changed since the last checkpoint is made anew all the same.
+/// After a snapshot older than its history, the log begins in the middle of a record. A page that
+/// has changed since the last checkpoint is still rebuilt.
 #[test]
-fn a_log_that_begins_anywhere_has_the_page() {
+fn a_page_is_rebuilt_from_a_log_that_begins_mid_record() {
     let (disk, store) = filled_with(Sizes { history: 128 << 10, ..sizes(Mode::None) });
     store
         .read(|_| {
@@ -150,7 +150,7 @@ fn a_log_that_begins_anywhere_has_the_page() {
                     store.put(&TABLE, &key(number * 10 % ROWS), &value(round))?;
                 }
             }
-            // Redo begins before the change for as long as a transaction is open.
+            // An open transaction keeps the log from before the change.
             let mut open = store.begin()?;
             open.put(&TABLE, &key(2500), &value(0))?;
             store.put(&TABLE, &key(10), b"value, changed here")?;
@@ -175,10 +175,10 @@ fn a_log_that_begins_anywhere_has_the_page() {
     assert_eq!(all(&store).unwrap(), ROWS);
 }
 
-/// What an error says of the disk depends neither on the part that met it nor on the error that it
-/// lies in.
+/// The class of an error about the disk depends neither on the layer that met it nor on the error
+/// that wraps it.
 #[test]
-fn damage_and_a_full_disk_are_told_whichever_part_met_them() {
+fn damage_and_a_full_disk_are_errors_of_every_call() {
     use latchwork_disk::Error::{Device, NoSpace, Permission};
     use latchwork_log::{Error as Log, Lsn};
     use latchwork_store::Refusal;

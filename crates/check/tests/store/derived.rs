@@ -110,8 +110,8 @@ fn place() -> impl Strategy<Value = Place> {
     ]
 }
 
-/// The order of the bytes, alone and inside of another key, is that of the derived `Ord`; and what
-/// is written is read.
+/// Encoded keys, alone and inside other keys, sort as the derived `Ord`; and decode to the same
+/// value.
 fn keeps_order<K>(one: &K, other: &K) -> Result<(), TestCaseError>
 where
     K: for<'k> Key<Of<'k> = &'k K, Owned = K> + Ord + core::fmt::Debug,
@@ -202,7 +202,7 @@ fn a_table_of_derived_types_is_checked() {
     let person = Person { colour, r#type: 9, name, of, weight: 0.5 };
     store.put(&LINES, &line, &person).unwrap();
     assert_eq!(store.get(&LINES, &line), Ok(Some(person)));
-    // The same encoding without the names is another meaning.
+    // The same encoding without the names is a different type.
     type Tuple = (u64, i32, &'static str, Option<Vec<u8>>);
     let tuples: Table<Tuple, Person> = Table::new("lines");
     let read = store.get(&tuples, (7, 1, "tea", None));

@@ -1,28 +1,27 @@
-//! Dialogues between transactions: what each step answers, and which must wait. The texts are in
-//! `dialogues/store`, with a page that says how they are read.
+//! Dialogues between transactions: the answer of each step, and which steps wait. The texts and a
+//! description of their language are in `dialogues/store`.
 //!
-//! A role is a thread or a process with a session of its own. A step that has to wait does wait:
-//! the lock manager says so of the role's owner, which bears the role's name. So a dialogue knows
-//! of no time, and what is said of an engine in memory is said of a store on files in the same
-//! words.
+//! A role is a thread or a process with its own session. Whether a step waits is read from the lock
+//! manager, which shows the role's name as the owner's label. So dialogues do not depend on time,
+//! and the same text is run against the engine in memory and a store on files.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-/// How long an answer that must come is waited for, so that a wrong dialogue ends.
+/// Timeout for an answer, so that a wrong dialogue ends.
 const GIVE_UP: Duration = Duration::from_secs(20);
-/// For how long a role may wait for a lock that should answer, where the dialogue is to fail. A
-/// deadlock is found in a thousandth of it.
+/// How long a role may wait for a lock where a dialogue is expected to fail. A deadlock is found in
+/// a thousandth of it.
 const WAITS: Duration = Duration::from_millis(300);
-/// How often it is looked whether such a role waits.
+/// Interval at which such a role is checked for waiting.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What a role's transaction allows.
+/// The isolation level of a role's transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
-    /// No lock stops anybody: for controls, and on the engine in memory alone.
+    /// No lock blocks: for controls, in memory only.
     Unlocked,
     ReadCommitted,
     /// Read-only, at one position of the log.
@@ -31,7 +30,7 @@ pub(crate) enum Level {
 }
 
 impl Level {
-    /// The next lower one.
+    /// The next lower level.
     pub(crate) fn lower(self) -> Self {
         match self {
             Self::Serializable | Self::Snapshot => Self::ReadCommitted,
@@ -70,12 +69,12 @@ pub(crate) struct Line {
     pub(crate) others: Vec<(char, String)>,
 }
 
-/// A dialogue: the level of each role that has not the usual one, and its lines.
+/// A dialogue: the usual level, the levels of other roles, and its lines.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialogue {
     pub(crate) usual: Level,
     pub(crate) levels: BTreeMap<char, Level>,
-    /// Whether it comes out the same one level lower.
+    /// Whether one level lower gives the same result.
     pub(crate) as_below: bool,
     pub(crate) lines: Vec<Line>,
 }
@@ -85,12 +84,12 @@ impl Dialogue {
         self.levels.get(&role).copied().unwrap_or(self.usual)
     }
 
-    /// The lowest level that a role has.
+    /// The lowest level of a role.
     pub(crate) fn lowest(&self) -> Level {
         self.roles().map(|role| self.level(role)).min().unwrap_or(self.usual)
     }
 
-    /// The same, with every role one level lower.
+    /// The same with every role one level lower.
     pub(crate) fn lowered(&self) -> Self {
         let mut lowered = self.clone();
         lowered.usual = self.usual.lower();
@@ -105,13 +104,13 @@ impl Dialogue {
     }
 }
 
-/// A text: the dialogues that come out as written.
+/// A text: dialogues that must have the written results.
 #[derive(Clone, Debug)]
 pub(crate) struct Script {
     pub(crate) dialogues: Vec<Dialogue>,
 }
 
-/// `a get 1   10; b done`: role and step, and behind two spaces at least the answers.
+/// `a get 1   10; b done`: role and step, then, after at least two spaces, the answers.
 fn line(number: usize, text: &str) -> Result<Line, String> {
     let wrong = |what: &str| format!("line {number}: {what}");
     let (role, rest) = text.trim().split_once(' ').ok_or_else(|| wrong("no step"))?;
@@ -166,40 +165,40 @@ impl FromStr for Script {
     }
 }
 
-/// A role at work: it is told steps, and is heard to answer.
+/// A running role: steps are sent to it and its answers received.
 pub(crate) struct Role {
     pub(crate) tell: Box<dyn FnMut(&str)>,
     pub(crate) heard: Receiver<String>,
-    /// Waits until it has left, once it was told `end`.
+    /// Waits until it has ended, after it was sent `end`.
     pub(crate) gone: Box<dyn FnOnce()>,
     /// Kills it, if it is a process.
     pub(crate) kill: Option<Box<dyn FnOnce()>>,
 }
 
-/// A store with two rows, 1 = 10 and 2 = 20, and what brings roles to it.
+/// A store with two rows, 1 = 10 and 2 = 20, and a way to start roles in it.
 pub(crate) trait Stage {
-    /// The rows are as in the beginning, and there are no others.
+    /// Resets the rows to their initial state.
     fn set(&self);
 
-    /// Whether all levels and steps of the dialogue are there.
+    /// Returns whether this stage has all levels and steps of the dialogue.
     fn can(&self, dialogue: &Dialogue) -> bool;
 
-    /// A role with a session of its own.
+    /// Starts a role with its own session.
     fn enter(&self, role: char, level: Level) -> Role;
 
-    /// Whether the role waits for a lock.
+    /// Returns whether the role waits for a lock.
     fn waits(&self, role: char) -> bool;
 
-    /// Undoes what the roles have left prepared.
+    /// Rolls back transactions that the roles have left prepared.
     fn clear(&self) {}
 }
 
-/// Has the roles say their lines; the first that comes out differently.
+/// Runs a dialogue; returns the first difference.
 pub(crate) fn perform(stage: &dyn Stage, dialogue: &Dialogue) -> Result<(), String> {
     perform_within(stage, dialogue, GIVE_UP)
 }
 
-/// The same for a dialogue that is to come out differently, and so sooner.
+/// The same for a dialogue that is expected to fail, with a shorter timeout.
 pub(crate) fn perform_wrong(stage: &dyn Stage, dialogue: &Dialogue) -> Result<(), String> {
     perform_within(stage, dialogue, WAITS)
 }
@@ -212,7 +211,7 @@ fn perform_within(stage: &dyn Stage, dialogue: &Dialogue, time: Duration) -> Res
     for role in roles.values_mut() {
         (role.tell)("end");
     }
-    // A role may wait for what is prepared.
+    // A role may wait for a prepared transaction.
     stage.clear();
     roles.into_values().for_each(|role| (role.gone)());
     end
@@ -228,7 +227,7 @@ fn converse(
     for line in &dialogue.lines {
         let wrong = |what: String| format!("line {}: {what}", line.number);
         if waiting.contains(&line.role) {
-            return Err(wrong(format!("{} waits and can do nothing", line.role)));
+            return Err(wrong(format!("{} waits and cannot run a step", line.role)));
         }
         let role = roles.get_mut(&line.role).ok_or("no such role")?;
         (role.tell)(&line.step);
@@ -250,27 +249,27 @@ fn converse(
             waiting.retain(|role| role != other);
             let answer = self::answer(stage, *other, &roles[other], time).map_err(wrong)?;
             if answer != *expected {
-                return Err(wrong(format!("{other} at last: {answer}, not {expected}")));
+                return Err(wrong(format!("{other} ended with: {answer}, not {expected}")));
             }
         }
         for other in &waiting {
             let answer = answer_or_wait(stage, *other, &roles[other]).map_err(wrong)?;
             if answer != "waits" {
-                return Err(wrong(format!("{other} waits no more: {answer}")));
+                return Err(wrong(format!("{other} no longer waits: {answer}")));
             }
         }
     }
     Ok(())
 }
 
-/// What a role answers that must. One that waits for a lock may be about to be the victim of a
-/// deadlock, or to be let go before others: it is given some time.
+/// Returns the answer of a role that must answer. If it waits for a lock, it may be about to become
+/// a deadlock victim or to be granted, so it gets some time.
 fn answer(stage: &dyn Stage, name: char, role: &Role, time: Duration) -> Result<String, String> {
     let (begun, mut since) = (Instant::now(), None);
     loop {
         match role.heard.recv_timeout(LOOK) {
             Ok(answer) => return Ok(answer),
-            Err(RecvTimeoutError::Disconnected) => return Err(format!("{name} is gone")),
+            Err(RecvTimeoutError::Disconnected) => return Err(format!("{name} has ended")),
             Err(RecvTimeoutError::Timeout) => {}
         }
         match stage.waits(name) {
@@ -279,17 +278,17 @@ fn answer(stage: &dyn Stage, name: char, role: &Role, time: Duration) -> Result<
         }
         let waits = since.is_some_and(|since| since.elapsed() > time);
         if waits || begun.elapsed() > GIVE_UP {
-            return Err(format!("{name} waits and should not"));
+            return Err(format!("{name} waits and must not"));
         }
     }
 }
 
-/// What a role answers, or that it waits.
+/// Returns a role's answer, or that it waits.
 fn answer_or_wait(stage: &dyn Stage, name: char, role: &Role) -> Result<String, String> {
     loop {
         match role.heard.try_recv() {
             Ok(answer) => return Ok(answer),
-            Err(TryRecvError::Disconnected) => return Err(format!("{name} is gone")),
+            Err(TryRecvError::Disconnected) => return Err(format!("{name} has ended")),
             Err(TryRecvError::Empty) if stage.waits(name) => return Ok("waits".to_owned()),
             Err(TryRecvError::Empty) => std::thread::yield_now(),
         }

@@ -1,5 +1,5 @@
-//! The stages on which roles of dialogues meet: an engine in memory, a store on files with threads,
-//! and with processes.
+//! The engines in which dialogues run: in memory, and a store on files with threads or processes as
+//! roles.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -19,14 +19,14 @@ use latchwork_store::{Mode, Options, Store};
 use crate::dialogue::{Dialogue, Level, Role, Stage};
 use crate::roles::{Lines, OTHERS, ROWS, act_in, act_in_memory, is_of_stores_alone, set_in_memory};
 
-/// A role's name, for its owner's label.
+/// A role's name, used in its owner's label.
 fn label(role: char) -> &'static str {
     const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
     let at = role as usize - 'a' as usize;
     &LETTERS[at..=at]
 }
 
-/// Whether an owner with this label waits.
+/// Returns whether the owner with this label waits.
 fn is_waiting<M: latchwork_machine::ConstMachine>(view: &View<M>, role: char) -> bool {
     let Ok(seen) = view.look() else { return false };
     seen.rows.iter().any(|row| row.wanted.is_some() && row.label == label(role))
@@ -44,12 +44,12 @@ fn thread_role(act: impl FnOnce(&mut Lines<'_>) + Send + 'static) -> Role {
     Role {
         tell: Box::new(move |line| drop(tell.send(line.to_owned()))),
         heard,
-        gone: Box::new(move || thread.join().expect("a role that ended well")),
+        gone: Box::new(move || thread.join().expect("the role has panicked")),
         kill: None,
     }
 }
 
-/// The engine in memory, and a lock manager for all roles; or one for each, which stops nobody.
+/// The engine in memory with one lock manager, or with one for each role so that no lock blocks.
 pub(crate) struct InMemory {
     bug: Bug,
     memory: RefCell<Arc<Memory>>,
@@ -92,7 +92,7 @@ impl Stage for InMemory {
     }
 }
 
-/// A store on files, whose roles are threads of this process or processes of their own.
+/// A store on files whose roles are threads of this process, or processes.
 pub(crate) struct OnFiles {
     path: PathBuf,
     store: Option<Store>,
@@ -110,7 +110,7 @@ pub(crate) fn options() -> Options {
     options
 }
 
-/// The region of an open store: its place is in the second line.
+/// The region of an open store, whose path is in the second line of the file `region`.
 pub(crate) fn region_of(path: &std::path::Path) -> PathBuf {
     let text = std::fs::read_to_string(path.join("region")).unwrap();
     PathBuf::from(text.lines().nth(1).unwrap()).join("region")
@@ -132,7 +132,7 @@ impl OnFiles {
     }
 
     pub(crate) fn store(&self) -> &Store {
-        self.store.as_ref().expect("it is open until the end")
+        self.store.as_ref().expect("the store is open until the drop")
     }
 }
 
@@ -178,7 +178,7 @@ impl Stage for OnFiles {
     }
 }
 
-/// The program of a role: this test program, or one that another face of the store is tested with
+/// The program of a role: this test program, or a program that tests another interface of the store
 /// (`crates/capi/tests/role.c`).
 fn role_program() -> Command {
     match std::env::var_os("LATCHWORK_ROLE_PROGRAM") {
@@ -201,7 +201,7 @@ fn process_role(path: &std::path::Path, role: char, level: Level) -> Role {
     let from = BufReader::new(child.stdout.take().unwrap());
     let (say, heard) = channel();
     let reader = thread::spawn(move || {
-        // The test harness writes to the same place.
+        // The test harness writes to the same stream.
         for line in from.lines().map_while(Result::ok) {
             if let Some(answer) = line.strip_prefix("> ") {
                 let _ = say.send(answer.to_owned());
@@ -213,17 +213,17 @@ fn process_role(path: &std::path::Path, role: char, level: Level) -> Role {
         tell: Box::new(move |line| drop(writeln!(to, "{line}"))),
         heard,
         gone: Box::new(move || {
-            // One that was killed has no code.
+            // A killed process has no exit code.
             let code = child.wait().unwrap().code();
-            assert!(code.is_none_or(|code| code == 0), "a role that failed");
+            assert!(code.is_none_or(|code| code == 0), "the role has failed");
             reader.join().unwrap();
         }),
-        // SAFETY: it is our child, and nobody has waited for it.
+        // SAFETY: a child process that has not been waited for.
         kill: Some(Box::new(move || assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0))),
     }
 }
 
-/// What a process does that is a role; nothing, as a test.
+/// The process of a role. Does nothing when run as a test.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os("LATCHWORK_STORE") else { return };

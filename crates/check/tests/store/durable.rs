@@ -18,7 +18,7 @@ const MODES: [Mode; 3] = [Mode::Write, Mode::None, Mode::Periodic(Duration::from
 const THREADS: u64 = 3;
 const EACH: u64 = 20;
 
-/// How a trial waits.
+/// How a trial waits for durability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wait {
     Thread,
@@ -27,7 +27,7 @@ enum Wait {
     No,
 }
 
-/// Some threads commit, and one waits then.
+/// Several threads commit; then one thread waits.
 fn commit_and_wait(store: &Store<Native>, wait: Wait) -> Result<(), Error> {
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -45,9 +45,8 @@ fn commit_and_wait(store: &Store<Native>, wait: Wait) -> Result<(), Error> {
     }
 }
 
-/// How many rows of those that were waited for are gone after a crash of the machine: all of them
-/// if the disk lied and the log is told to be damaged. Others are written behind them, for which
-/// nobody waits.
+/// Returns how many awaited rows are lost after a crash of the machine: all of them if the disk
+/// lied and the log reports damage. Further rows are written afterwards without waiting.
 fn lost(mode: Mode, wait: Wait, fault: Option<u64>, seed: u64) -> u64 {
     let disk = Simulated::new();
     let store = begin(&disk, mode).unwrap();
@@ -72,23 +71,23 @@ fn lost(mode: Mode, wait: Wait, fault: Option<u64>, seed: u64) -> u64 {
 }
 
 #[test]
-fn what_was_waited_for_is_there_after_a_crash() {
+fn an_awaited_commit_survives_a_crash() {
     for mode in MODES {
         for (seed, wait) in (1..25).zip([Wait::Thread, Wait::Task].into_iter().cycle()) {
             assert_eq!(lost(mode, wait, None, seed), 0, "{mode:?} {wait:?} {seed}");
         }
-        // The controls: nobody waits, or the disk lies.
+        // The controls: no wait, or a disk that lies.
         let some = |what: &str, mut lost: Box<dyn FnMut(u64) -> u64>| {
-            assert!((1..25).any(|seed| lost(seed) > 0), "{mode:?}: {what} is not noticed");
+            assert!((1..25).any(|seed| lost(seed) > 0), "{mode:?}: {what} is not detected");
         };
-        some("that nobody waits", Box::new(move |seed| lost(mode, Wait::No, None, seed)));
+        some("a missing wait", Box::new(move |seed| lost(mode, Wait::No, None, seed)));
         let lie = move |seed| (0..200).map(|call| lost(mode, Wait::Thread, Some(call), seed)).max();
         some("a skipped sync", Box::new(move |seed| lie(seed).unwrap()));
     }
 }
 
 #[test]
-fn nothing_is_synced_where_nothing_was_committed() {
+fn nothing_is_synced_without_commits() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     commit_and_wait(&store, Wait::Thread).unwrap();
@@ -98,7 +97,7 @@ fn nothing_is_synced_where_nothing_was_committed() {
     store.read(|tx| tx.get(&ROWS, 1)).unwrap();
     store.sync().unwrap();
     assert_eq!(disk.calls().total(), calls);
-    // In a transaction, of which it makes nothing durable, nor waits for it.
+    // Inside a transaction `sync` neither waits for that transaction nor makes it durable.
     store
         .write(|tx| {
             tx.put(&ROWS, 1, 7)?;
@@ -109,7 +108,7 @@ fn nothing_is_synced_where_nothing_was_committed() {
 }
 
 #[test]
-fn a_sync_that_fails_is_told_and_takes_nothing_back() {
+fn a_failed_sync_is_an_error_and_undoes_nothing() {
     let fails = [Fault::Device, Fault::NoSpace, Fault::Dropped];
     for (wait, fault) in [Wait::Thread, Wait::Task].into_iter().flat_map(|w| fails.map(|f| (w, f)))
     {
@@ -121,13 +120,13 @@ fn a_sync_that_fails_is_told_and_takes_nothing_back() {
         let told = commit_and_wait(&store, wait);
         assert!(matches!(told, Err(Error::CommitUnknown { .. })), "{wait:?}: {told:?}");
         assert_eq!(disk.fired(), 1);
-        assert_eq!(store.get(&ROWS, 1), Ok(Some(1)), "it is committed");
-        assert!(store.sync().is_err(), "a later one does not say that it is durable");
+        assert_eq!(store.get(&ROWS, 1), Ok(Some(1)), "the commit was taken back");
+        assert!(store.sync().is_err(), "a later sync reports durability");
     }
 }
 
 #[test]
-fn one_that_finds_no_room_is_made_again() {
+fn a_sync_that_found_no_room_is_repeated() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
@@ -141,7 +140,8 @@ fn one_that_finds_no_room_is_made_again() {
     assert_eq!(begin(&disk, Mode::None).unwrap().get(&ROWS, 0), Ok(Some(0)));
 }
 
-/// A store whose commits wait, in which row 0 is durable as 0, and committed as 1 and not durable.
+/// A store with durable commits, in which row 0 is durable as 0, and committed as 1 but not
+/// durable.
 fn begun(disk: &Simulated) -> Store<Native> {
     begun_in(disk).1
 }
@@ -152,11 +152,11 @@ fn begun_in(disk: &Simulated) -> (Region<Native>, Store<Native>) {
     store.put(&TABLE, b"", b"").unwrap();
     disk.plan(disk.calls().total(), Fault::NoSpace);
     assert!(matches!(store.put(&ROWS, 0, 1), Err(Error::CommitUnknown { .. })));
-    assert_eq!((disk.fired(), store.get(&ROWS, 0)), (1, Ok(Some(0))), "it is not shown before");
+    assert_eq!((disk.fired(), store.get(&ROWS, 0)), (1, Ok(Some(0))), "visible before durable");
     (region, store)
 }
 
-/// That a table is made shows nobody what others have committed and is not durable.
+/// Creating a table reveals no commit of others that is not durable.
 #[test]
 fn a_new_table_shows_no_commit_of_others() {
     const NEW: Table<u64, u64> = Table::new("new");
@@ -167,17 +167,17 @@ fn a_new_table_shows_no_commit_of_others() {
     assert!(matches!(looked, Err(Error::ReadsUnknown { ended: None, .. })), "{looked:?}");
     assert_eq!(disk.fired(), 2);
     assert_eq!((store.get(&ROWS, 0), store.get(&NEW, 0)), (Ok(Some(0)), Ok(None)));
-    // A tool that asks whose a page is knows the table's.
+    // Tools that list the owners of pages know the table.
     assert_eq!(store.space().unwrap().lost, 0);
     assert!(store.pages().unwrap().iter().any(|table| table.name == NEW.name()));
     store.put(&NEW, 0, 5).unwrap();
     assert_eq!((store.get(&NEW, 0), store.get(&ROWS, 0)), (Ok(Some(5)), Ok(Some(1))));
 }
 
-/// One that fails waits for what others have committed, and not for its own changes or another's
-/// that is open.
+/// A transaction that fails waits for the commits of others, and not for its own changes or those
+/// of an open transaction.
 #[test]
-fn one_that_fails_waits_for_no_change_that_is_not_committed() {
+fn a_failing_transaction_waits_for_committed_changes_only() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
@@ -193,7 +193,7 @@ fn one_that_fails_waits_for_no_change_that_is_not_committed() {
     open.commit().unwrap();
 }
 
-/// Reads row 0, and cannot commit: the last write is too long.
+/// Reads row 0 and fails to commit, because its last write is too long.
 fn read_and_fail(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     assert_eq!(tx.get(&ROWS, 0), Ok(Some(1)));
     tx.put_final(&TABLE, &[7; 1000], b"")
@@ -212,9 +212,9 @@ async fn in_task(store: &Store<Native>) -> Result<AsyncTransaction<Native>, Erro
 /// A transaction that fails.
 type Way<'w> = &'w dyn Fn(&Store<Native>) -> Result<(), Error>;
 
-/// A transaction that fails tells by its error what it has read: that is durable, too.
+/// The error of a failed transaction may reveal what it has read, so that is made durable as well.
 #[test]
-fn what_a_transaction_fails_for_is_durable() {
+fn a_failing_transaction_makes_the_commits_it_read_durable() {
     let poor = || Error::Rejected("poor".to_owned());
     let ways: [Way<'_>; 10] = [
         &|store| store.write(|tx| tx.insert(&ROWS, 0, 7)),
@@ -253,8 +253,8 @@ fn what_a_transaction_fails_for_is_durable() {
     }
 }
 
-/// Where what a transaction has read cannot be made durable, its caller learns that, and keeps the
-/// error that the transaction ended with.
+/// If the data that a transaction has read cannot be made durable, its caller gets that error, with
+/// the original error in it.
 #[test]
 fn a_failed_log_is_reported_to_readers() {
     let rejected = || Error::Rejected("it is 1".to_owned());
@@ -287,10 +287,10 @@ fn a_failed_log_is_reported_to_readers() {
     }
 }
 
-/// Where all threads that commit durably are dead, a sweep makes durable what they have committed:
-/// snapshots see it then, as transactions do.
+/// After the death of all threads that commit durably, a sweep makes their commits durable, so that
+/// snapshots see them as transactions do.
 #[test]
-fn a_sweep_makes_durable_what_the_dead_have_committed() {
+fn a_sweep_makes_commits_of_dead_threads_durable() {
     let disk = Simulated::new();
     let (region, store) = begun_in(&disk);
     assert_eq!(store.sweep(), Ok(0));

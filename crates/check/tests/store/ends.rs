@@ -1,5 +1,5 @@
-//! The ends of tables, as one transaction meets them again and again; and what it meets when it
-//! asks very often, or for very much.
+//! The ends of tables in repeated operations of one transaction; and transactions with very many
+//! operations.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -66,7 +66,7 @@ fn step(
 
 /// A transaction finds the same records at the ends as a map does, after any writes and rollbacks.
 #[test]
-fn the_ends_are_as_a_map_says() {
+fn first_and_last_records_equal_a_map() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     let mut random = Random(0x5eed);
     for round in 0..400 {
@@ -98,7 +98,7 @@ fn the_ends_are_as_a_map_says() {
 /// No other transaction writes a record at an end that a transaction has emptied or read, before
 /// that transaction ends.
 #[test]
-fn nobody_writes_at_an_end_that_is_held() {
+fn no_other_writes_outside_a_locked_end() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     store.write(|tx| (10..40).try_for_each(|row| tx.put(&ROWS, row, row))).unwrap();
     let hasty = TxnOptions { time: std::time::Duration::from_millis(20), ..TxnOptions::default() };
@@ -117,7 +117,7 @@ fn nobody_writes_at_an_end_that_is_held() {
         for row in [0, 5, 11, 15, 19, 20, 30, 35, 39, 60] {
             assert!(matches!(puts(row), Err(Error::Deadline { .. })), "row {row}");
         }
-        assert!(puts(25).is_ok(), "nobody holds it");
+        assert!(puts(25).is_ok(), "it is not locked");
     });
     assert_eq!(one.with(|tx| tx.first(&ROWS)).unwrap(), Some((20, 20)));
     one.commit().unwrap();
@@ -137,7 +137,7 @@ fn bound(random: &mut Random) -> Bound<u64> {
 /// A transaction holds each key of the ranges that it has read, also if they overlap, and no other
 /// key.
 #[test]
-fn what_was_read_is_held_and_nothing_else() {
+fn a_read_locks_its_records_and_no_others() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     let hasty = TxnOptions { time: std::time::Duration::from_micros(100), ..TxnOptions::default() };
     let mut random = Random(0xe2d5);
@@ -175,7 +175,7 @@ fn what_was_read_is_held_and_nothing_else() {
     }
 }
 
-/// Puts records, and raises each by one if it is still there: how much that is in all.
+/// Inserts records, and increments each if it still exists. Returns the sum of all values.
 fn put_all(store: &Store<Native>, patience: &TxnOptions, rows: impl Iterator<Item = u64>) -> u64 {
     let mut sum = 0;
     for row in rows {
@@ -187,7 +187,7 @@ fn put_all(store: &Store<Native>, patience: &TxnOptions, rows: impl Iterator<Ite
     sum
 }
 
-/// Takes records from an end until there was none for long.
+/// Takes records from an end until none was found for long.
 fn take_all(store: &Store<Native>, patience: &TxnOptions, back: bool) -> Vec<(u64, u64)> {
     let (mut taken, mut idle) = (Vec::new(), 0);
     while idle < 400 {
@@ -206,7 +206,7 @@ fn take_all(store: &Store<Native>, patience: &TxnOptions, back: bool) -> Vec<(u6
 /// Threads that take from one queue at the same time get each record once, with its last value,
 /// also where their level holds no range and the queue is sometimes empty.
 #[test]
-fn each_record_is_taken_by_one() {
+fn each_record_is_popped_once() {
     const EACH: u64 = 1500;
     for level in [Level::ReadCommitted, Level::Serializable] {
         let store = begin(&Simulated::default(), Mode::None).unwrap();
@@ -230,9 +230,9 @@ fn each_record_is_taken_by_one() {
     }
 }
 
-/// Two that remove the same range at the same time removed as many in all as there were.
+/// Two transactions that remove the same range concurrently count each record once.
 #[test]
-fn what_a_range_lost_is_counted_once() {
+fn records_of_a_removed_range_are_counted_once() {
     let store = begin(&Simulated::default(), Mode::None).unwrap();
     for level in [Level::ReadCommitted, Level::Serializable] {
         let patience = TxnOptions { level, ..TxnOptions::default() };
@@ -273,7 +273,7 @@ fn a_record_may_be_touched_more_often_than_locks_are_counted() {
         let counts = store.counts().unwrap();
         assert_eq!((counts.locks, counts.transactions), (0, 0));
     }
-    // It is held all the while.
+    // The lock is held throughout.
     let mut one = store.begin().unwrap();
     for _ in 0..OFTEN {
         one.get_for_update(&ROWS, 1).unwrap();
@@ -307,7 +307,7 @@ fn a_range_is_removed_as_a_whole_or_not() {
 
 /// Space of a rollback, and space that a killed thread leaves, is used again.
 #[test]
-fn pages_of_what_is_rolled_back_are_used_again() {
+fn pages_of_rolled_back_changes_are_reused() {
     let disk = Simulated::default();
     let store = begin(&disk, Mode::None).unwrap();
     let pages = |round: u64| {
@@ -328,9 +328,9 @@ fn pages_of_what_is_rolled_back_are_used_again() {
     assert_eq!(store.space().unwrap().lost, 0);
 }
 
-/// A prepared transaction has its locks again after a crash, or the store says what it needs.
+/// A prepared transaction has its locks again after a crash, or the open reports the limit.
 #[test]
-fn locks_of_a_prepared_one_that_have_no_room_are_told() {
+fn too_many_locks_of_a_prepared_transaction_are_an_error() {
     const MANY: u64 = 40_000;
     let disk = Simulated::default();
     let store = begin(&disk, Mode::Full).unwrap();
@@ -356,11 +356,11 @@ fn locks_of_a_prepared_one_that_have_no_room_are_told() {
 /// A record that cannot be read as the table's type is reported and stays; the transaction
 /// continues.
 #[test]
-fn what_cannot_be_read_is_not_removed() {
+fn an_unreadable_range_is_not_removed() {
     const RAW: Table<Raw, Raw> = Table::new("rows");
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 1, 1).unwrap();
-    // A tool has written no row of the table.
+    // A tool has written invalid rows.
     let (one, text) = (ROWS.key(&1).unwrap(), b"\x20text");
     store.put(&RAW, &one, &[1, 2, 3]).unwrap();
     store.put(&RAW, text, &[]).unwrap();

@@ -1,5 +1,5 @@
-//! Transactions and snapshots that are objects, cursors, multimaps, sequences, the ends of tables:
-//! judged by the serial replay oracle and by collections of the standard library.
+//! Transactions and snapshots as objects, cursors, multimaps, sequences, ends of tables: checked by
+//! the serial replay oracle and against collections of the standard library.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -20,15 +20,15 @@ use crate::stage::{self, Shape, TABLE, TREE, begin};
 
 const SHAPE: Shape = Shape { keys: 30, longest: 40 };
 
-/// A transaction that waits for the next thread that takes it, and what it has done.
+/// A transaction that waits for its next thread, and its steps so far.
 type Begun = (Transaction<Native>, Vec<Step>, u64);
 
-/// What is behind a key.
+/// The smallest key greater than `key`.
 fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// One step of the ends of the table, or an update.
+/// A step at an end of the table, or an update.
 fn end(
     txn: &mut WriteTxn<'_, '_, Native>,
     random: &mut Random,
@@ -63,7 +63,7 @@ fn end(
                 (false, true) => txn.pop_first(&TABLE)?,
                 (true, true) => txn.pop_last(&TABLE)?,
             };
-            // Nothing is on the far side of it.
+            // There is no record beyond it.
             let Some((key, value)) = found else {
                 steps.push(whole());
                 return Ok(());
@@ -79,7 +79,7 @@ fn end(
     Ok(())
 }
 
-/// Does some steps of a transaction, and commits it or leaves it to another thread.
+/// Runs some steps of a transaction, then commits it or leaves it to another thread.
 fn go_on(
     store: &Store<Native>,
     (mut txn, mut steps, left): Begun,
@@ -96,7 +96,7 @@ fn go_on(
         Ok(()) if random.below(8) == 0 => txn.roll_back().unwrap(),
         Ok(()) => {
             let end = store.log_end() - 1;
-            // Its last write may be made only now, and meet ranges that others hold.
+            // The last write may be performed by the commit and meet ranges of others.
             let at = match txn.commit() {
                 Ok(at) => at,
                 Err(error) => return assert!(error.is_retryable(), "{error}"),
@@ -111,7 +111,7 @@ fn go_on(
     }
 }
 
-/// Reads in a snapshot that was taken a while ago, with a cursor in both directions.
+/// Reads in an older snapshot, with a cursor in both directions.
 fn look(snapshot: &KeptSnapshot<Native>, random: &mut Random) -> Done {
     let key = SHAPE.key(random);
     let found = snapshot.get(&TABLE, &key).unwrap();
@@ -139,13 +139,13 @@ fn look(snapshot: &KeptSnapshot<Native>, random: &mut Random) -> Done {
     Done { at: snapshot.at(), wrote: false, steps }
 }
 
-/// Transactions that go from thread to thread between their steps, and snapshots that are kept.
+/// Transactions that move between threads between their steps, and stored snapshots.
 fn crowd(mode: Mode, seed: u64) -> usize {
     let disk = Simulated::new();
     let store = begin(&disk, mode).unwrap();
     let (begun, done, kept) =
         (Mutex::new(Vec::new()), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
-    // A thread may wait for one that no thread has in hand: not for ever.
+    // A thread may wait for a transaction that no thread works on, so time is limited.
     let patience = TxnOptions { time: Duration::from_millis(4), ..TxnOptions::default() };
     thread::scope(|scope| {
         for thread in 0..3 {
@@ -155,7 +155,7 @@ fn crowd(mode: Mode, seed: u64) -> usize {
                 for _ in 0..250 {
                     let waiting = begun.lock().unwrap().pop();
                     let next = match waiting {
-                        // There are thread slots for so many.
+                        // Number of transactions for which there are thread slots.
                         Some(next) if random.below(3) != 0 || begun.lock().unwrap().len() > 8 => {
                             Some(next)
                         }
@@ -190,7 +190,7 @@ fn crowd(mode: Mode, seed: u64) -> usize {
 }
 
 #[test]
-fn what_goes_from_thread_to_thread_is_serial() {
+fn transactions_moved_between_threads_are_serializable() {
     for (seed, mode) in (1..).zip([Mode::Full, Mode::None, Mode::None]) {
         let reads = crowd(mode, seed);
         assert!(reads > 200, "only {reads} reads were compared");
@@ -199,7 +199,7 @@ fn what_goes_from_thread_to_thread_is_serial() {
 
 /// A transaction that has written sees the ends as it left them.
 #[test]
-fn ends_are_as_the_transaction_left_them() {
+fn ends_reflect_the_transactions_own_changes() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.write(|tx| (1..4).try_for_each(|key| tx.put(&NUMBERS, key, key))).unwrap();
     let left = store.write(|tx| {
@@ -217,7 +217,7 @@ fn ends_are_as_the_transaction_left_them() {
 fn is_send<T: Send>() {}
 
 #[test]
-fn what_is_left_open_ends_with_its_object() {
+fn a_dropped_transaction_is_rolled_back() {
     is_send::<Transaction>();
     is_send::<KeptSnapshot>();
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -227,29 +227,29 @@ fn what_is_left_open_ends_with_its_object() {
     txn.put(&TABLE, b"a", b"2").unwrap();
     txn.roll_back_to(here).unwrap();
     assert_eq!(txn.get(&TABLE, b"a"), Ok(Some(b"1".to_vec())));
-    // Another one waits for it, and is told in the end.
+    // A second transaction waits for it and gets an error in the end.
     let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
     let mut other = store.begin_with(&short).unwrap();
     let refused = other.get(&TABLE, b"a").unwrap_err();
     let aborted = Error::Aborted { why: Box::new(refused) };
-    assert_eq!(other.get(&TABLE, b"b"), Err(aborted), "it can only be rolled back");
+    assert_eq!(other.get(&TABLE, b"b"), Err(aborted), "it must be rolled back");
     other.restart().unwrap();
     assert_eq!(other.get(&TABLE, b"b"), Ok(None));
     drop(txn);
     assert_eq!(other.get(&TABLE, b"a"), Ok(None));
-    assert_eq!(other.commit(), Ok(None), "it wrote nothing");
-    // More objects than sessions are kept.
+    assert_eq!(other.commit(), Ok(None), "a transaction without writes was logged");
+    // More objects than pooled sessions.
     let all: Vec<_> = (0..30).map(|_| store.snapshot().unwrap()).collect();
     assert!(all.iter().all(|one| one.get(&TABLE, b"a") == Ok(None)));
     drop(all);
     assert_eq!(store.counts().unwrap().transactions, 0);
-    // The store is closed when the last object goes.
+    // The store is closed when the last object is dropped.
     let last = store.snapshot().unwrap();
     drop(store);
     assert_eq!(last.get(&TABLE, b"a"), Ok(None));
 }
 
-/// What a rollback sets free of the log's buffer does not add up until nothing is left.
+/// Log space that a rollback frees is not lost.
 #[test]
 fn a_long_transaction_is_rolled_back() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -263,7 +263,7 @@ fn a_long_transaction_is_rolled_back() {
     store.write(|tx| tx.put(&TABLE, b"a", b"1")).unwrap();
 }
 
-/// Where the model's cursor is.
+/// The position of the model's cursor.
 #[derive(Clone, Debug)]
 enum At {
     Start,
@@ -292,7 +292,7 @@ fn step_model(model: &BTreeMap<u64, u64>, at: &mut At, back: bool) -> Option<(u6
 const NUMBERS: Table<u64, u64> = Table::new("numbers");
 
 #[test]
-fn a_cursor_goes_where_a_map_says() {
+fn a_cursor_moves_as_in_a_map() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut random = Random(11);
     let mut model = BTreeMap::new();
@@ -312,7 +312,7 @@ fn a_cursor_goes_where_a_map_says() {
             .unwrap();
     }
     let snapshot = store.snapshot().unwrap();
-    // What comes later it does not see.
+    // Later changes are not visible.
     store.write(|tx| tx.remove_range(&NUMBERS, 100..700)).unwrap();
     let mut cursor = snapshot.cursor(&NUMBERS).unwrap();
     let mut at = At::Start;
@@ -341,7 +341,7 @@ fn a_cursor_goes_where_a_map_says() {
                 at = if found.is_some() { At::Key(key) } else { At::Gap(key) };
                 found
             }),
-            // Long ways in one direction, and short ones to and fro.
+            // Long runs in one direction, and short ones in both.
             _ if step / 500 % 3 == 0 => (cursor.prev(), step_model(&model, &mut at, true)),
             _ if step / 500 % 3 == 1 => (cursor.next(), step_model(&model, &mut at, false)),
             5..=7 => (cursor.prev(), step_model(&model, &mut at, true)),
@@ -352,7 +352,7 @@ fn a_cursor_goes_where_a_map_says() {
         far += u64::from(expected.is_some());
     }
     assert!(far > 10_000 && model.len() > 500, "{far} of {}", model.len());
-    // A table that nobody has written to.
+    // A table without records.
     const NONE: Table<u64, u64> = Table::new("none");
     let mut cursor = snapshot.cursor(&NONE).unwrap();
     assert_eq!((cursor.seek(1), cursor.prev(), cursor.last()), (Ok(None), Ok(None), Ok(None)));
@@ -410,7 +410,7 @@ fn a_multimap_is_a_set_of_pairs() {
 const TICKETS: Sequence = Sequence::new("tickets").batch(10);
 const OTHERS: Sequence = Sequence::new("others");
 
-/// Takes numbers in threads; each sees them rise.
+/// Takes numbers in several threads. Each thread sees them rise.
 fn take(store: &Store<Native>, threads: u64, each: u64) -> Vec<u64> {
     let all = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -427,16 +427,16 @@ fn take(store: &Store<Native>, threads: u64, each: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_sequence_gives_nothing_twice_even_after_crashes() {
+fn a_sequence_repeats_no_value_even_after_crashes() {
     let disk = Simulated::new();
     let mut given = BTreeSet::new();
     for life in 0..6 {
         let store = begin(&disk, Mode::Full).unwrap();
         for number in take(&store, 3, 35 + life) {
-            assert!(given.insert(number), "{number} a second time");
+            assert!(given.insert(number), "{number} was given twice");
         }
         assert!(store.next_number(&OTHERS).unwrap() <= 64 * (life + 1));
-        // Asked for within a transaction that is rolled back it is given all the same.
+        // A number taken in a transaction that is rolled back stays used.
         let mut inside = 0;
         let rejected = store.write(|tx| {
             inside = store.next_number(&TICKETS)?;
@@ -448,12 +448,12 @@ fn a_sequence_gives_nothing_twice_even_after_crashes() {
         drop(store);
         disk.restart(life);
     }
-    assert!(*given.last().unwrap() < 2 * given.len() as u64, "gaps of batches, no more");
+    assert!(*given.last().unwrap() < 2 * given.len() as u64, "gaps larger than batches");
 }
 
-/// Each job is taken once, though several threads take from both ends while others add.
+/// Several threads take jobs from both ends while others add: each job is taken once.
 #[test]
-fn a_queue_loses_nothing_and_gives_nothing_twice() {
+fn a_queue_neither_loses_nor_repeats_an_element() {
     const JOBS: Table<u64, u64> = Table::new("jobs");
     const COUNT: u64 = 300;
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -489,7 +489,7 @@ fn a_queue_loses_nothing_and_gives_nothing_twice() {
     assert_eq!(store.read(|tx| tx.first(&JOBS)), Ok(None));
 }
 
-/// What comes back can be given again, for each type.
+/// For each type, a value that was read can be written again.
 fn lends<V: Value>(value: V::Of<'_>) {
     let mut bytes = Vec::new();
     V::encode(&value, &mut bytes);
@@ -500,7 +500,7 @@ fn lends<V: Value>(value: V::Of<'_>) {
 }
 
 #[test]
-fn values_that_came_back_are_given_again() {
+fn decoded_values_can_be_passed_to_calls() {
     lends::<u64>(7);
     lends::<f64>(0.5);
     lends::<&str>("text");

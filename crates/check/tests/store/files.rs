@@ -1,5 +1,5 @@
-//! Stores on trees and a log: many threads judged by the serial replay oracle, and crashes of the
-//! machine at every call of the disk.
+//! Stores on trees and a log: many threads, checked by the serial replay oracle, and crashes of the
+//! machine at every disk call.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -13,12 +13,12 @@ use latchwork_store::{Error, Mode, Store, TxnOptions};
 
 use crate::stage::{Shape, TABLE, TREE, all, begin, step};
 
-/// How a sync fails: what it was to make durable is still read, or is not.
+/// Ways in which a sync fails: the data can still be read afterwards, or not.
 const FAILS: [Fault; 3] = [Fault::Device, Fault::NoSpace, Fault::Dropped];
 
 const MODES: [Mode; 3] = [Mode::Full, Mode::Write, Mode::None];
 
-/// What transactions of some threads did, in a store; those that wrote nothing and snapshots, too.
+/// Transactions of several threads and what they did, including read-only ones and snapshots.
 pub(crate) fn crowd(
     store: &Store<Native>,
     shape: Shape,
@@ -69,7 +69,7 @@ fn look_once(store: &Store<Native>, shape: Shape, random: &mut Random) -> Result
     })
 }
 
-/// A transaction; none if it was rolled back on purpose.
+/// Runs a transaction. Returns None if it was rolled back on purpose.
 fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Done> {
     let rejected = random.below(8) == 0;
     let length = 1 + random.below(5);
@@ -84,7 +84,7 @@ fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Do
         if rejected {
             return Err(Error::Rejected("on purpose".to_owned()));
         }
-        // The locks are still held: all that it saw is before this.
+        // The locks are still held: everything it read is before this position.
         Ok((steps, store.log_end() - 1))
     });
     match ended {
@@ -99,7 +99,7 @@ fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Do
     }
 }
 
-/// What is there after these transactions.
+/// The records after these transactions.
 pub(crate) fn model(done: &[Done]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut sorted: Vec<_> = done.iter().filter(|done| done.wrote).collect();
     sorted.sort_by_key(|done| done.at);
@@ -123,7 +123,7 @@ fn try_dump(store: &Store<Native>) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> 
 }
 
 #[test]
-fn every_read_is_that_of_a_serial_run() {
+fn every_read_equals_that_of_a_serial_run() {
     let shapes = [Shape { keys: 6, longest: 40 }, Shape { keys: 300, longest: 2500 }];
     for (seed, (mode, shape)) in (1..).zip(MODES.into_iter().flat_map(|m| shapes.map(|s| (m, s)))) {
         let disk = Simulated::new();
@@ -134,7 +134,7 @@ fn every_read_is_that_of_a_serial_run() {
         assert_eq!(dump(&store), expected, "{mode:?} {shape:?}");
         let reads = replay(done).unwrap_or_else(|wrong| panic!("{mode:?} {shape:?}: {wrong}"));
         assert!(reads > 500, "only {reads} reads were compared");
-        // The machine goes down with all in memory.
+        // A crash of the machine, with all memory lost.
         store.checkpoint().unwrap();
         drop(store);
         disk.crash();
@@ -145,13 +145,13 @@ fn every_read_is_that_of_a_serial_run() {
     }
 }
 
-/// What a scripted run does; each transaction's writes, and how many were answered for.
+/// A scripted run: the state after each transaction, and how many were acknowledged.
 #[derive(Default)]
 struct Script {
-    /// The state after each transaction; the first is that before.
+    /// The state after each transaction, beginning with the one before the first.
     states: Vec<BTreeMap<Vec<u8>, Vec<u8>>>,
     answered: usize,
-    /// Whether the last state may be none, for its transaction failed.
+    /// Whether the last state may be missing, because its transaction failed.
     unsure: bool,
 }
 
@@ -162,7 +162,7 @@ impl Script {
         Self { states: vec![BTreeMap::new()], answered: 0, unsure: false }
     }
 
-    /// Runs transactions until one fails, or so many are done.
+    /// Runs transactions until one fails or `count` have run.
     fn run(&mut self, store: &Store<Native>, count: u64, random: &mut Random) -> Result<(), Error> {
         for number in 0..count {
             let mut next = self.states.last().unwrap().clone();
@@ -189,7 +189,7 @@ impl Script {
                     self.answered = self.states.len() - 1;
                 }
                 Err(error) => {
-                    // It may be in the log.
+                    // The transaction may be in the log.
                     self.states.push(next);
                     self.unsure = true;
                     return Err(error);
@@ -202,7 +202,7 @@ impl Script {
         Ok(())
     }
 
-    /// Goes on from what was found, which must be a state no earlier than was answered for.
+    /// Continues from a recovered state, which must include all acknowledged transactions.
     fn found(&mut self, found: &BTreeMap<Vec<u8>, Vec<u8>>, mode: Mode) -> Result<(), String> {
         let least = if mode == Mode::Full { self.answered } else { 0 };
         match self.states.iter().rposition(|state| state == found) {
@@ -211,8 +211,8 @@ impl Script {
                 (self.answered, self.unsure) = (at, false);
                 Ok(())
             }
-            Some(at) => Err(format!("state {at}, and {least} were answered for")),
-            None => Err(format!("a state that never was, of {} records", found.len())),
+            Some(at) => Err(format!("state {at}, but {least} were acknowledged")),
+            None => Err(format!("an unknown state of {} records", found.len())),
         }
     }
 }
@@ -221,7 +221,7 @@ fn text(error: &Error) -> String {
     error.to_string()
 }
 
-/// One trial: a run that the fault ends, a recovery that may be ended too, a second one.
+/// A trial: a run that the fault ends, a recovery that may be interrupted, and a second recovery.
 fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String> {
     let disk = Simulated::new();
     let mut script = Script::new();
@@ -234,7 +234,7 @@ fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String>
     disk.crash();
     disk.restart(seed);
     if seed % 2 == 1 {
-        // Recovery dies, too.
+        // A crash in recovery.
         disk.plan(disk.calls().total() + seed % 40, Fault::Crash);
         drop(begin(&disk, mode));
         disk.crash();
@@ -245,12 +245,12 @@ fn trial(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String>
     script.found(&try_dump(&store).map_err(|why| text(&why))?, mode)?;
     script.run(&store, 10, &mut Random(seed)).map_err(|why| text(&why))?;
     if dump(&store) != *script.states.last().unwrap() {
-        return Err("what was written after recovery is not there".to_owned());
+        return Err("a write after recovery was lost".to_owned());
     }
     Ok(())
 }
 
-/// The calls of a run that nothing ends.
+/// Number of disk calls of a complete run.
 fn calls(mode: Mode) -> u64 {
     let disk = Simulated::new();
     let store = begin(&disk, mode).unwrap();
@@ -274,8 +274,8 @@ fn trials(fault: Fault, step: usize, seeds: u64) -> (u64, Vec<String>) {
     (count, failures)
 }
 
-/// A sync fails, and the machine runs on: the processes end later, and the next life reads what the
-/// system has kept, or has not. Then the machine crashes.
+/// A sync fails and the machine continues: the processes end, and the next open reads what the
+/// system has or has not kept. Then the machine crashes.
 fn trial_of_sync(mode: Mode, number: u64, fault: Fault, seed: u64) -> Result<(), String> {
     let disk = Simulated::with_seed(seed);
     let mut script = Script::new();
@@ -323,7 +323,7 @@ fn trials_of_sync(seeds: u64) -> (u64, Vec<String>) {
 }
 
 #[test]
-fn a_failed_sync_at_each_call_loses_nothing_that_was_answered() {
+fn a_failed_sync_at_each_call_loses_no_acknowledged_commit() {
     let (count, failures) = trials_of_sync(1);
     println!("{count} failed syncs");
     assert!(count > 100);
@@ -332,14 +332,14 @@ fn a_failed_sync_at_each_call_loses_nothing_that_was_answered() {
 
 #[test]
 #[ignore = "long: cargo test --release -p latchwork-check --test store -- --ignored"]
-fn a_failed_sync_at_each_call_loses_nothing_that_was_answered_long() {
+fn a_failed_sync_at_each_call_loses_no_acknowledged_commit_long() {
     let (count, failures) = trials_of_sync(20);
     println!("{count} failed syncs");
     assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
 }
 
 #[test]
-fn a_crash_at_each_call_loses_nothing_that_was_answered() {
+fn a_crash_at_each_call_loses_no_acknowledged_commit() {
     let (count, failures) = trials(Fault::Crash, 1, 1);
     println!("{count} crashes");
     assert!(count > 100);
@@ -348,22 +348,22 @@ fn a_crash_at_each_call_loses_nothing_that_was_answered() {
 
 #[test]
 #[ignore = "long: cargo test --release -p latchwork-check --test store -- --ignored"]
-fn a_crash_at_each_call_loses_nothing_that_was_answered_long() {
+fn a_crash_at_each_call_loses_no_acknowledged_commit_long() {
     let (count, failures) = trials(Fault::Crash, 1, 20);
     println!("{count} crashes");
     assert!(failures.is_empty(), "{} of {count}, the first: {}", failures.len(), failures[0]);
 }
 
-/// The control: a disk that skips a sync must be caught.
+/// The control: a disk that skips a sync is detected.
 #[test]
-fn a_skipped_sync_is_caught() {
+fn a_skipped_sync_is_detected() {
     let (count, failures) = trials(Fault::LostSync, 1, 1);
-    assert!(!failures.is_empty(), "none of {count} was noticed");
+    assert!(!failures.is_empty(), "none of {count} was detected");
 }
 
-/// A thread whose credit is used up to the last byte overwrites: it asks for more once.
+/// A thread that has used up its credit overwrites a record: it requests more credit once.
 #[test]
-fn what_a_write_takes_is_asked_for_once() {
+fn a_write_requests_credit_once() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let value = vec![7; 900];
@@ -371,19 +371,19 @@ fn what_a_write_takes_is_asked_for_once() {
         let key = (round % 3).to_be_bytes();
         store.write(|tx| tx.put(&TABLE, &key, &value[..(round * 37 % 900) as usize])).unwrap();
         if round % 10 == 0 {
-            // The next change of the page logs it whole.
+            // The next change of a page logs the page in full.
             store.checkpoint().unwrap();
         }
-        // A thread that comes new has no credit.
+        // A new thread has no credit.
         let other = || store.write(|tx| tx.put(&TABLE, &key, &value)).unwrap();
         thread::scope(|scope| scope.spawn(other).join().unwrap());
     }
 }
 
-/// Whatever fails of the disk: an error says that nothing was done, or that it is not known. One
-/// that came of something else than the write, a checkpoint, would have it done twice.
+/// Whatever disk call fails, an error means that nothing was written or that the result is unknown.
+/// An error of a checkpoint must not be reported as an error of the write, which would be retried.
 #[test]
-fn a_write_that_fails_has_done_nothing() {
+fn a_failed_write_changes_nothing() {
     let key = |number: u64| number.to_be_bytes();
     let mut failed = 0;
     for call in 0..120 {

@@ -46,7 +46,7 @@ fn order() -> Order {
 }
 
 #[test]
-fn values_of_each_format_come_back() {
+fn values_of_each_format_are_read_as_written() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let json: Table<u64, Json<Order>> = Table::new("json");
     let compact: Table<u64, Postcard<Order>> = Table::new("compact");
@@ -60,7 +60,7 @@ fn values_of_each_format_come_back() {
     let at = |bytes: &[u8]| Plain::<Point>::view(bytes, |point| point.at[1].get());
     assert_eq!(store.read(|tx| tx.get_with(&plain, 1, at)), Ok(Some(Ok(5))));
     assert_eq!(store.get(&plain, 1), Ok(Some(point)));
-    // One is not read as the other, and each has its name.
+    // A value of one format is not read as another; each format has its name.
     let other: Table<u64, Postcard<Order>> = Table::new("json");
     assert!(matches!(store.get(&other, 1), Err(Error::TableType { .. })));
     let said = [<Json<Order>>::TYPE, <Postcard<Order>>::TYPE, <Plain<Point>>::TYPE];
@@ -69,7 +69,7 @@ fn values_of_each_format_come_back() {
 }
 
 #[test]
-fn values_that_do_not_lie_as_their_type_does_are_copied() {
+fn misaligned_values_are_copied() {
     let mut bytes = vec![0];
     Plain::<Wide>::encode(&&Wide([7, 8]), &mut bytes);
     bytes.insert(0, 0);
@@ -83,7 +83,7 @@ fn values_that_do_not_lie_as_their_type_does_are_copied() {
 }
 
 #[test]
-fn what_a_decoder_says_is_the_cause() {
+fn a_decoders_error_is_the_cause_of_the_error() {
     let table: Table<u64, Json<Order>> = Table::new("json");
     let why = table.value_of(b"{\"what\": 7}").unwrap_err();
     assert!(why.to_string().contains("invalid type: integer `7`"), "{why}");

@@ -1,4 +1,4 @@
-//! A full disk: writes fail, and all that was begun is undone.
+//! A full disk: writes fail, and all open transactions are undone.
 
 use std::sync::Barrier;
 use std::thread;
@@ -13,13 +13,13 @@ use crate::stuck::{fails, filled, key, restore, value};
 
 const THREADS: u64 = 4;
 
-/// The records of a thread.
+/// A random key of a thread.
 fn own(thread: u64, random: &mut Random) -> Vec<u8> {
     key(thread * 500 + random.below(300))
 }
 
-/// Has its thread come to the barrier when it goes, by a panic, too: then the others go on, and the
-/// test fails and does not hang.
+/// Reaches the barrier when it is dropped, also by a panic, so that the other threads continue and
+/// the test fails instead of hanging.
 struct Arrives<'b>(&'b Barrier);
 
 impl Drop for Arrives<'_> {
@@ -29,7 +29,7 @@ impl Drop for Arrives<'_> {
 }
 
 /// Writes in a transaction until the disk is full, waits until all others have done so, and rolls
-/// back. Says how many records it wrote.
+/// back. Returns the number of records written.
 fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
     let mut random = Random(seed * 100 + thread + 1);
     let (mut count, mut arrives) = (0, Some(Arrives(full)));
@@ -49,7 +49,7 @@ fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
             }
         };
         assert!(why.to_string().contains("the file system is full"), "{why}");
-        // A thread that met it is told so in a way that a program can tell, whichever part it was.
+        // The error is classified as no space, whichever layer met it.
         assert!(why.is_no_space(), "{why:?}");
         drop(arrives.take());
         Err::<(), _>(Error::Rejected(String::new()))
@@ -58,7 +58,7 @@ fn fill(store: &Store<Native>, thread: u64, seed: u64, full: &Barrier) -> u64 {
     count
 }
 
-/// Takes the disk's room away after some transactions; threads write until nothing is left.
+/// Fills the disk after some transactions; threads write until no space is left.
 fn trial(step: u64) -> u64 {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
@@ -71,7 +71,7 @@ fn trial(step: u64) -> u64 {
         store.write(put).unwrap();
     }
     if step % 2 == 1 {
-        // No page need be split any more: it is the log that becomes full.
+        // No page needs a split after this, so the log becomes full first.
         for number in 0..2000 / 50 {
             let put = |tx: &mut latchwork_store::WriteTxn<'_, '_, Native>| {
                 let mut keys = number * 50..number * 50 + 50;
@@ -93,7 +93,7 @@ fn trial(step: u64) -> u64 {
     assert!(store.not_undone().is_empty());
     assert_eq!(store.counts().unwrap().locks, 0, "step {step}");
     assert_eq!(store.read(|tx| all(tx, false)).unwrap(), before, "step {step}");
-    // Room was made on the disk for each page before it was used.
+    // Space on disk was allocated for each page before it was used.
     store.checkpoint().unwrap();
     disk.set_capacity(None);
     store.write(|tx| tx.put(&TABLE, &key(1), &value(1))).unwrap();
@@ -103,23 +103,23 @@ fn trial(step: u64) -> u64 {
 }
 
 #[test]
-fn all_that_is_open_is_rolled_back_on_a_full_disk() {
+fn all_open_transactions_are_rolled_back_on_a_full_disk() {
     let count: u64 = (0..24).map(trial).sum();
     assert!(count > 2000, "only {count} writes were undone");
 }
 
 #[test]
-fn the_dead_are_undone_on_a_full_disk() {
+fn dead_transactions_are_undone_on_a_full_disk() {
     let (disk, store) = filled();
     let damaged: Vec<_> =
         [(10, 2500), (50, 2600), (90, 2700)].map(|(a, b)| fails(&store, &disk, a, b)).into();
-    // Nothing is left but what was set aside, and the mark has moved since.
+    // Only the reserve is left, and the checkpoint has moved on since.
     store.checkpoint().unwrap();
     disk.set_capacity(Some(0));
     let full = Barrier::new(1);
     assert!(fill(&store, 1, 3, &full) > 50);
     damaged.iter().for_each(|page| restore(&disk, page));
-    // A thread of the store may be faster.
+    // A thread of the store may have undone them first.
     store.sweep().unwrap();
     let counts = store.counts().unwrap();
     assert_eq!((counts.undone, counts.locks), (3, 0));
@@ -130,15 +130,15 @@ fn the_dead_are_undone_on_a_full_disk() {
     store.verify().unwrap();
 }
 
-/// Where there is no room for the next segment of the log, commits go on in this one, and do not
-/// each try to make that.
+/// When there is no room for the next segment of the log, commits continue in the current one, and
+/// not every commit tries to create a segment.
 #[test]
-fn commits_go_on_where_the_next_segment_has_no_room() {
+fn commits_continue_where_the_next_segment_has_no_room() {
     let disk = Simulated::new();
     let wide = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };
     let store = begin_with(&disk, wide).unwrap();
     let put = |row: u64| store.put(&TABLE, &key(row % 100), &[7; 100]);
-    // Into a segment of full size.
+    // Up to a segment of full size.
     (0..).take_while(|_| store.log_end() < 1 << 20).try_for_each(put).unwrap();
     store.checkpoint().unwrap();
     disk.set_capacity(Some(0));
@@ -146,13 +146,13 @@ fn commits_go_on_where_the_next_segment_has_no_room() {
     let commits = (0..).map(put).take_while(Result::is_ok).count();
     let opened = (store.disk_calls() - before)[Operation::Open];
     assert!(commits > 3000 && (2..40).contains(&opened), "{commits} commits, {opened} files");
-    // It is made when there is room again.
+    // The segment is created once there is room again.
     disk.set_capacity(None);
     (0..20_000).try_for_each(put).unwrap();
 }
 
-/// The log has filled the disk, and a checkpoint gives most of it back: it needs no room itself.
-/// The transaction behind one that met the full disk makes it, if nobody has.
+/// The log has filled the disk. A checkpoint needs no space itself and frees most of the log. The
+/// transaction after the one that met the full disk makes the checkpoint if no other has.
 #[test]
 fn a_checkpoint_makes_room_on_a_full_disk() {
     for (bytes, by_hand) in [10, 300, 1500].into_iter().flat_map(|n| [(n, true), (n, false)]) {
@@ -162,7 +162,7 @@ fn a_checkpoint_makes_room_on_a_full_disk() {
         let put = |row: u64| store.put(&TABLE, &key(row % 100), &[7; 1500][..bytes]);
         (0..100).try_for_each(put).unwrap();
         store.checkpoint().unwrap();
-        // Some segments: that in which the log ends is never given back.
+        // Several segments, because the current one is never freed.
         (0..).take_while(|_| store.log_end() < 4 << 20).try_for_each(put).unwrap();
         disk.set_capacity(Some(0));
         for round in 0..3 {
@@ -177,10 +177,10 @@ fn a_checkpoint_makes_room_on_a_full_disk() {
     }
 }
 
-/// One that keeps too much log is undone though there is no room for the mark of a checkpoint, of
-/// which it has made so many records since the last one.
+/// A transaction that keeps too much of the log is undone although the checkpoint, for which it has
+/// written the records, has no room.
 #[test]
-fn a_full_disk_keeps_no_transaction_that_is_too_old() {
+fn a_full_disk_does_not_keep_too_old_transactions_open() {
     let disk = Simulated::new();
     let store = begin_with(&disk, Sizes { log_budget: 4 << 20, ..sizes(Mode::None) }).unwrap();
     let put = |row: u64| store.put(&TABLE, &key(row % 4000), &[7; 300][..]);

@@ -1,4 +1,4 @@
-//! Removed records: there for who may ask for them, and then gone.
+//! Removed records stay for snapshots that can see them, and are then dropped.
 
 use std::path::Path;
 
@@ -52,12 +52,12 @@ fn check(store: &Store<Native>, there: &[u64]) {
 }
 
 #[test]
-fn the_room_of_removed_records_is_used_again() {
+fn the_room_of_removed_records_is_reused() {
     let mut random = Random(11);
     let (disk, store, mut there) = begun(&mut random);
     churn(&store, &mut there, &mut random, 15_000);
     store.checkpoint().unwrap();
-    // Five of them fill a page; pages do not grow together again.
+    // Five of them fill a page; pages are not merged.
     let pages = pages(&disk);
     println!("{pages} pages");
     assert!(pages < 700, "{pages} pages for 500 records");
@@ -65,7 +65,7 @@ fn the_room_of_removed_records_is_used_again() {
 }
 
 #[test]
-fn a_snapshot_finds_what_was_removed_behind_it() {
+fn a_snapshot_finds_records_removed_after_it() {
     let mut random = Random(12);
     let (_disk, store, mut there) = begun(&mut random);
     for _ in 0..20 {

@@ -1,5 +1,5 @@
-//! What a thread has in hand that died, or could not go on; what one commit gives back at most; and
-//! what it costs to make many tables.
+//! Page intents of a thread that dies or fails; the limit of pages freed by a commit; and the cost
+//! of creating many tables.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use crate::stage::{begin_in, begin_with, sizes};
 
 const ROWS: Table<u64, &[u8]> = Table::new("rows");
 
-/// The words of a slot's lines that say which pages it has in hand, and since when:
+/// Words of a slot's lines: the pages it intends to change, and the log position since when. See
 /// `files/page_intents.rs`.
 pub(crate) const SINCE: u64 = 3;
 pub(crate) const HANDS: u64 = 8;
-/// How many it has in hand at most.
+/// The number of intent words in a slot.
 const MOST: u64 = 8;
 pub(crate) const LINES: u64 = 16;
-/// The word that says who works on its transaction, and two of its values: another thread ends the
-/// transaction, or checks whether it has to. See `files/undo_ownership.rs`.
+/// The word with the owner of a transaction's rollback, and two of its values: another thread rolls
+/// it back, or checks whether it must. See `files/undo_ownership.rs`.
 pub(crate) const TURN: u64 = 2;
 pub(crate) const TAKEN: u64 = 4;
 const LOOKS: u64 = 5;
 
-/// The slots' lines, and which of them is this thread's: it has a snapshot while it reads.
+/// The lines of all slots, and the index of this thread's slot, found by its snapshot.
 struct Lines {
     area: Area<Native>,
     mine: u64,
 }
 
-/// The area in which the lines are, of a store with so many slots as `sizes` has.
+/// The area with the lines, for a store with these `sizes`.
 pub(crate) fn area(region: &Region<Native>) -> Area<Native> {
     let slots = u64::from(sizes(Mode::None).threads) + 16;
     let bytes = (64 + slots * LINES) * 8;
@@ -57,7 +57,7 @@ impl Lines {
     }
 }
 
-/// Does something with the store's pool behind its back.
+/// Runs `work` on the store's pool without the store.
 fn in_pool<R>(
     region: &Region<Native>,
     disk: &Simulated,
@@ -67,7 +67,7 @@ fn in_pool<R>(
     in_pool_as(&region.thread().unwrap(), disk, sizes, work)
 }
 
-/// The same, as this thread.
+/// The same as this thread.
 fn in_pool_as<R>(
     thread: &Thread<Native>,
     disk: &Simulated,
@@ -92,9 +92,9 @@ fn emptied(disk: &Simulated) -> (Region<Native>, Store<Native>) {
     (region, store)
 }
 
-/// A thread that dies with a page of the list in hand leaves one that the catalog says is free.
+/// A thread dies with a page of the free list in an intent word; the catalog says that it is free.
 #[test]
-fn a_page_that_was_taken_from_the_list_goes_back_there() {
+fn an_unused_page_returns_to_the_free_list() {
     let disk = Simulated::new();
     let (region, store) = emptied(&disk);
     let lines = Lines::of(&region, &store);
@@ -105,21 +105,21 @@ fn a_page_that_was_taken_from_the_list_goes_back_there() {
         lines.word(SINCE).store(store.log_end(), Relaxed);
         lines.word(HANDS).store(page << 1 | 1, Relaxed);
         store.put(&ROWS, 1, &[1; 7]).unwrap();
-        assert_eq!(lines.word(HANDS).load(Relaxed), 0, "it was given back");
+        assert_eq!(lines.word(HANDS).load(Relaxed), 0, "the page was not returned");
         assert_eq!(pool.free_pages(file).unwrap(), store.free_pages().unwrap().0);
         store.verify().unwrap();
     });
 }
 
-/// A thread that has as many pages in hand as it may takes no number for another.
+/// A thread whose intent words are all used allocates no further page.
 #[test]
-fn full_hands_take_no_page() {
+fn a_full_page_cache_of_a_slot_takes_no_page() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     (0..20).try_for_each(|row| store.put(&ROWS, row, &[1; 700])).unwrap();
     let lines = Lines::of(&region, &store);
     lines.word(SINCE).store(store.log_end(), Relaxed);
-    // Roots of tables that are being made stay in hand while their transaction goes on.
+    // Roots of new tables stay in the words until their transaction ends.
     (0..MOST).for_each(|hand| lines.word(HANDS + hand).store(1 << 31 | 1 << 1 | 1, Relaxed));
     let (_, before) = store.free_pages().unwrap();
     let failed = (100..120).filter(|row| store.put(&ROWS, *row, &[1; 700]).is_err()).count();
@@ -130,8 +130,8 @@ fn full_hands_take_no_page() {
     assert_eq!(store.space().unwrap().lost, 0);
 }
 
-/// What a load that failed has in hand while its tree is dismantled: its root, two pages, and the
-/// one that goes. The catalog's root can be split beside them, to say that this one is free.
+/// A failed load holds its root, two pages, and the page that it frees. The catalog's root can
+/// still be split to record that page as free.
 #[test]
 fn the_catalog_can_be_split_with_four_pages_in_hand() {
     let disk = Simulated::new();
@@ -140,21 +140,21 @@ fn the_catalog_can_be_split_with_four_pages_in_hand() {
     let lines = Lines::of(&region, &store);
     lines.word(SINCE).store(store.log_end(), Relaxed);
     let before = store.verify().unwrap();
-    // Roots stay in hand while their transaction goes on.
+    // Roots stay in the words until their transaction ends.
     (0..4).for_each(|hand| lines.word(HANDS + hand).store(1 << 31 | 1 << 1 | 1, Relaxed));
     for number in 0..60 {
         let name: &'static str = format!("{number:0>90}").leak();
         store.put(&Table::<u64, u64>::new(name), 1, 1).unwrap();
     }
     (0..4).for_each(|hand| lines.word(HANDS + hand).store(0, Relaxed));
-    assert!(store.verify().unwrap() > before + 60, "the catalog has one page");
+    assert!(store.verify().unwrap() > before + 60, "the catalog still has one page");
     assert_eq!(store.space().unwrap().lost, 0);
 }
 
-/// A thread that dies between its mark on a page and its record has logged nothing of that page:
-/// its newest record says so, which is of another. The log is not read for more.
+/// A thread that dies between marking a page and logging its change has logged nothing of that
+/// page: its newest record is of another page. The log is not searched any further.
 #[test]
-fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
+fn an_unlogged_page_of_a_dead_thread_is_not_searched() {
     const OTHER: Table<u64, &[u8]> = Table::new("other");
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, calm()).unwrap();
@@ -168,7 +168,7 @@ fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
     drop(other);
     let dies = region.thread().unwrap();
     in_pool_as(&dies, &disk, &calm(), |_, handle, file| {
-        // The first table's first page.
+        // The first page of the first table.
         let mut page = handle.write(file, 2).unwrap();
         assert!((1..end).contains(&page.lsn()));
         page.intend();
@@ -183,10 +183,10 @@ fn a_page_of_which_a_dead_thread_logged_nothing_is_not_looked_for() {
     store.verify().unwrap();
 }
 
-/// A thread does not wait for ever for one that damaged memory says is at work on its transaction:
-/// in a slot that nobody has, in one that is none, in its own.
+/// A thread does not wait forever for the owner that damaged memory names: in an unused slot, in an
+/// invalid slot, in its own slot.
 #[test]
-fn nobody_is_waited_for_whom_damaged_memory_names() {
+fn damaged_memory_causes_no_wait_for_its_holders() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     store.put(&ROWS, 0, &[1; 7]).unwrap();
@@ -206,7 +206,7 @@ fn nobody_is_waited_for_whom_damaged_memory_names() {
             runs += 1;
             Ok(())
         });
-        // What may have been undone in part is undone, and done again.
+        // A transaction that may have been undone in part is undone and retried.
         assert_eq!((written.map(drop), runs), (Ok(()), if what == TAKEN { 2 } else { 1 }), "{by}");
         assert_eq!(turn.load(Relaxed), 0);
         assert_eq!(store.get(&ROWS, 1), Ok(Some(vec![2; 7])));
@@ -214,7 +214,7 @@ fn nobody_is_waited_for_whom_damaged_memory_names() {
     assert_eq!(store.counts().unwrap().transactions, 0);
 }
 
-/// What a program of another version has made of the memory is not looked at.
+/// Memory in the format of another version is not used.
 #[test]
 fn memory_of_another_version_is_refused() {
     let disk = Simulated::new();
@@ -224,7 +224,7 @@ fn memory_of_another_version_is_refused() {
     let known = version.load(Relaxed) as u32;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let folder = Path::new("/home/store");
-    // Before there were versions, the word was zero.
+    // Memory from before the first version has zero in this word.
     for (says, found) in [(77, 77), (0, 1)] {
         version.store(says, Relaxed);
         let refused = Store::in_region_with(&region, &disk, folder, &sizes(Mode::None), 1);
@@ -233,13 +233,13 @@ fn memory_of_another_version_is_refused() {
     }
 }
 
-/// Calm: no checkpoint is made, and the history is long enough for all that a snapshot keeps.
+/// No checkpoint is made, and the history is long enough for a snapshot.
 fn calm() -> Sizes {
     Sizes { cache: 16 << 20, log_budget: 64 << 20, history: 256 << 20, ..sizes(Mode::None) }
 }
 
-/// Leaves become empty from the right while a snapshot keeps them linked. Then each of the commits
-/// that follow gives some back, and none of them all.
+/// Leaves become empty from the right while a snapshot keeps them linked. Each later commit frees
+/// some of them, and no commit frees all.
 #[test]
 fn a_commit_unlinks_few_pages() {
     const COUNT: u64 = 100_000;
@@ -271,7 +271,7 @@ fn a_commit_unlinks_few_pages() {
     assert_eq!(store.space().unwrap().lost, 0);
 }
 
-/// The catalog is searched for a new table, not read from end to end.
+/// A new table's name is found by a search of the catalog, not by reading all of it.
 #[test]
 fn the_cost_of_a_table_does_not_grow_with_their_count() {
     let disk = Simulated::new();
@@ -290,7 +290,7 @@ fn the_cost_of_a_table_does_not_grow_with_their_count() {
         });
         let reads = quarters.collect::<Vec<_>>();
         println!("{reads:?} reads of pages, for 2,500 tables each");
-        // Handles store their counts now and then.
+        // Handles add their counts to the total only from time to time.
         let all: u64 = reads.iter().sum();
         assert!((1..200_000).contains(&all) && reads[3] <= reads[0] + (1 << 15), "{reads:?}");
     });

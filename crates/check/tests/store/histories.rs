@@ -1,5 +1,5 @@
-//! Histories of list-append transactions of many threads and processes, judged by a checker that
-//! knows nothing of the log (`latchwork_check::adya`): a second opinion beside the serial oracle.
+//! Histories of list-append transactions in threads and processes, checked independently of the log
+//! by `latchwork_check::adya`, in addition to the serial oracle.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -19,11 +19,11 @@ use latchwork_store::{Error, Level, Mode, ReadTxn, Store, Table, TxnOptions, Wri
 use crate::dialogue_stages::options;
 
 const LISTS: Table<u64, &[u8]> = Table::new("lists");
-/// How many lists there are at a time: few, so that transactions meet.
+/// Number of lists in use at a time; few, so that transactions conflict.
 const COUNT: u64 = 6;
-/// How many transactions of a thread use the same lists.
+/// Number of transactions of a thread that use the same lists.
 const USES: u64 = 60;
-/// A list that is this long is not appended to any more.
+/// A list of this length is not appended to.
 const LONGEST: usize = 100;
 
 fn numbers(bytes: Option<Vec<u8>>) -> Vec<u64> {
@@ -41,15 +41,15 @@ type Found = Vec<(u64, Vec<u64>)>;
 /// The steps of a transaction.
 type Body<'b> = dyn FnMut(&mut dyn Lists) -> Result<(), Error> + 'b;
 
-/// Runs a transaction that may write, or one that may not.
+/// Runs a transaction; the flag says whether it may write.
 type Run<'r> = dyn FnMut(bool, &mut Body<'_>) -> Result<(), Error> + 'r;
 
-/// Lists, whatever they are in.
+/// Lists in any engine.
 trait Lists {
     fn read(&mut self, list: u64) -> Result<Vec<u64>, Error>;
     fn read_to_write(&mut self, list: u64) -> Result<Vec<u64>, Error>;
     fn write(&mut self, list: u64, numbers: &[u64]) -> Result<(), Error>;
-    /// All lists that there are from one on.
+    /// All lists from this one on.
     fn all(&mut self, from: u64) -> Result<Found, Error>;
 }
 
@@ -94,7 +94,7 @@ impl Lists for Reads<'_, '_> {
     }
 }
 
-/// The rows of a scan of the engine in memory.
+/// Collects the rows of a scan in memory.
 fn row(rows: &mut Found, key: &[u8], value: &[u8]) -> Result<bool, Error> {
     rows.push((u64::from(key[0]), numbers(Some(value.to_vec()))));
     Ok(true)
@@ -143,7 +143,7 @@ impl Lists for Snapshot<'_, Memory> {
     }
 }
 
-/// Some steps of a transaction. Lists that a scan does not find are empty.
+/// Runs some steps of a transaction. Lists that a scan does not find are empty.
 fn steps(
     lists: &mut dyn Lists,
     random: &mut Random,
@@ -162,7 +162,7 @@ fn steps(
                 }
             }
             kind @ 1..=3 if writes => {
-                // Read for update or not, the append is on what was read.
+                // With or without a lock for update, the append follows what was read.
                 let mut found =
                     if kind == 1 { lists.read(list)? } else { lists.read_to_write(list)? };
                 ops.push(Op::Read(list, found.clone()));
@@ -186,8 +186,8 @@ fn now() -> u64 {
     Shared::now(Clock::Monotonic)
 }
 
-/// The history of one thread: `run` runs a transaction that may write or not, with its steps, as
-/// often as it has to. Each attempt is a transaction of its own. Its lists begin with `base`.
+/// The history of one thread. `run` runs each transaction as often as necessary; each attempt is
+/// recorded as a transaction. The lists begin with number `base`.
 fn history(
     (seed, base): (u64, u64),
     count: u64,
@@ -203,7 +203,7 @@ fn history(
         let result = run(writes, &mut |lists| {
             id += 1;
             attempts.push(Transaction { id, time: (begun, 0), committed: false, ops: Vec::new() });
-            let last = attempts.last_mut().expect("it was pushed");
+            let last = attempts.last_mut().expect("an attempt was pushed");
             steps(lists, &mut random, (id, base, writes), &mut last.ops)?;
             if rejected { Err(Error::Rejected(String::new())) } else { Ok(()) }
         });
@@ -218,7 +218,7 @@ fn history(
     }
 }
 
-/// A thread's history of a store.
+/// Records a thread's history in a store.
 fn of_store(
     store: &Store,
     from: (u64, u64),
@@ -321,9 +321,9 @@ fn a_lower_level_has_anomalies() {
     println!("{}", found.expect("read committed looks serializable"));
 }
 
-/// Bugs that are planted in the engine in memory: each is found; and without one, nothing is.
+/// Deliberate bugs in the engine in memory are detected; without one, no anomaly is.
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_detected() {
     for seed in 1..=4 {
         check(in_memory(Bug::None, Level::Serializable, seed))
             .unwrap_or_else(|why| panic!("{why}"));
@@ -335,7 +335,7 @@ fn planted_bugs_are_found() {
     }
 }
 
-/// A transaction as a line, and back.
+/// Formats a transaction as a line, and parses it.
 fn line(one: &Transaction) -> String {
     let mut line =
         format!("> {} {} {} {}", one.id, one.time.0, one.time.1, u8::from(one.committed));
@@ -348,7 +348,7 @@ fn line(one: &Transaction) -> String {
             }
         };
     }
-    // The end: a process that is killed may leave a part of a line.
+    // The end mark: a killed process may leave part of a line.
     line + " ."
 }
 
@@ -370,7 +370,7 @@ fn parse(line: &str) -> Option<Transaction> {
     Some(Transaction { id, time: (from, to), committed, ops: ops.collect::<Option<_>>()? })
 }
 
-/// What a process does whose history is judged; nothing, as a test.
+/// The process whose history is recorded. Does nothing when run as a test.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os("LATCHWORK_HISTORY") else { return };
@@ -403,7 +403,7 @@ fn start(path: &std::path::Path, seed: u64) -> Child {
         .unwrap()
 }
 
-/// The transactions that an anomaly of a list's order is about.
+/// Prints the transactions that an anomaly in a list's order involves.
 fn explain(all: &[Transaction], anomaly: &Anomaly) {
     println!("{anomaly}");
     let Anomaly::Orders(list, one, other) = anomaly else { return };
@@ -433,8 +433,8 @@ fn explain(all: &[Transaction], anomaly: &Anomaly) {
     }
 }
 
-/// Three processes of two threads each, of which one is killed if it is to be: what it did not tell
-/// is known by what others read.
+/// Three processes of two threads each. With `kills`, one process is killed in each round; what it
+/// did not report is known from what others read.
 fn processes(name: &str, kills: bool) {
     let path = place(name);
     let store = open(&path, Mode::None);

@@ -1,4 +1,4 @@
-//! The bound on history: what keeps the log for too long is given up, and nothing else is.
+//! The bound on history: snapshots and transactions that keep the log for too long are ended.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -14,7 +14,7 @@ use crate::stage::{Shape, TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
 
 const MIB: u64 = 1 << 20;
-/// History, a checkpoint's worth, segments that begin and end, that are made ahead or spare.
+/// History, the log of a checkpoint, segments in use, and spare segments.
 const MOST: u64 = (4 + 1 + 2 + 2 + 4) * MIB;
 
 fn bytes_of_log(disk: &Simulated) -> u64 {
@@ -27,8 +27,7 @@ fn bytes_of_data(disk: &Simulated) -> usize {
     disk.peek(Path::new("/home/store/data")).unwrap().len()
 }
 
-/// Writes records again and again, until the log is so much longer. The log's files stay within
-/// their bound.
+/// Writes records until the log has grown by `bytes`. The log's files stay within their bound.
 fn write_much(store: &Store<Native>, disk: &Simulated, bytes: u64) {
     let (until, mut round) = (store.log_end() + bytes, 0);
     while store.log_end() < until {
@@ -52,26 +51,26 @@ fn fill(mode: Mode) -> (Simulated, Store<Native>) {
 }
 
 #[test]
-fn a_snapshot_that_is_held_does_not_keep_the_log() {
+fn a_held_snapshot_does_not_keep_the_log() {
     let (disk, store) = fill(Mode::None);
     let data = bytes_of_data(&disk);
     let held = store.read(|tx| {
         let before = tx.get(&TABLE, &key(200))?;
         write_much(&store, &disk, MIB);
-        assert_eq!(tx.get(&TABLE, &key(200))?, before, "what is within the bound is there");
+        assert_eq!(tx.get(&TABLE, &key(200))?, before, "a version within the bound was lost");
         write_much(&store, &disk, 40 * MIB);
-        // Nobody has changed this one.
+        // This record was not changed.
         assert_eq!(tx.get(&TABLE, &key(50))?, Some(value(50)));
         tx.get(&TABLE, &key(200))
     });
     let why = held.unwrap_err();
     assert!(matches!(why, Error::SnapshotTooOld { .. }) && why.is_retryable(), "{why}");
-    assert_eq!(bytes_of_data(&disk), data, "the data file grew for a reader");
+    assert_eq!(bytes_of_data(&disk), data, "the data file has grown for a reader");
     store.read(|tx| tx.get(&TABLE, &key(200))).unwrap();
     store.verify().unwrap();
 }
 
-/// What a thread does whose transaction was open for too long.
+/// The next call of a thread whose transaction was open for too long.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Next {
     Write,
@@ -83,7 +82,7 @@ enum Next {
 }
 
 #[test]
-fn a_transaction_that_is_open_does_not_keep_the_log() {
+fn an_open_transaction_does_not_keep_the_log() {
     use Next::{BackToSavepoint, Commit, Get, RollBack, Scan, Write};
     for next in [Write, Commit, RollBack, BackToSavepoint, Get, Scan] {
         let (disk, store) = fill(Mode::None);
@@ -94,7 +93,7 @@ fn a_transaction_that_is_open_does_not_keep_the_log() {
             scope.spawn(move || {
                 open.wait();
                 write_much(store, disk, 40 * MIB);
-                // It is undone, and its locks are held still.
+                // The transaction is undone and its locks are still held.
                 let found = store.read(|tx| tx.get(&TABLE, &key(7))).unwrap();
                 assert_eq!(found, Some(value(7)));
                 assert!(store.counts().unwrap().locks > 0);
@@ -114,7 +113,7 @@ fn a_transaction_that_is_open_does_not_keep_the_log() {
                     Next::Commit => Ok(()),
                     Next::RollBack => Err(Error::Rejected(String::new())),
                     Next::BackToSavepoint => tx.roll_back_to(here),
-                    // It must not be told what its record was before it wrote it.
+                    // It must not read the value from before its own write.
                     Next::Get => {
                         let got = tx.get(&TABLE, &key(7));
                         let own = Ok(Some(value(1000 + runs)));
@@ -148,10 +147,10 @@ fn a_transaction_that_is_open_does_not_keep_the_log() {
     }
 }
 
-/// So little history that transactions and snapshots are too old all the time: what they read and
-/// leave is that of a serial run nevertheless.
+/// So little history that transactions and snapshots become too old all the time. Their reads
+/// still equal those of a serial run.
 #[test]
-fn every_read_is_that_of_a_serial_run_with_hardly_any_history() {
+fn every_read_equals_that_of_a_serial_run_with_little_history() {
     let shape = Shape { keys: 40, longest: 700 };
     for seed in 1..4 {
         let disk = Simulated::new();

@@ -1,4 +1,4 @@
-//! The cache lies in huge pages, where the system has them for memory that processes share.
+//! The cache is in huge pages where the system provides them for shared memory.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -9,19 +9,19 @@ use latchwork_check::forked::in_child;
 use latchwork_store::{MemoryPlace, Mode, Options, ReadTxn, Store, Table, WriteTxn};
 
 const ROWS: Table<u64, Vec<u8>> = Table::new("rows");
-/// So many of 1,000 bytes, which are 16 MB.
+/// Number of rows of 1,000 bytes, 16 MB in all.
 const ROWS_OF_IT: u64 = 16_000;
 /// Bytes of a huge page.
 const HUGE: usize = 1 << 21;
 
-/// Bytes of huge pages by which this process has memory that others have, too.
+/// Bytes of shared memory that this process has mapped with huge pages.
 fn huge_bytes() -> u64 {
     let maps = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
     let line = maps.lines().find_map(|line| line.strip_prefix("ShmemPmdMapped:")).unwrap_or("0");
     line.split_whitespace().next().unwrap().parse::<u64>().unwrap() << 10
 }
 
-/// Whether the system puts a file's memory in huge pages on request, as found by another way.
+/// Returns whether the system provides huge pages for a file on request, tested independently.
 fn has_huge_pages() -> bool {
     let path = format!("/dev/shm/latchwork-check-huge-{}", std::process::id());
     let Ok(file) = File::options().read(true).write(true).create_new(true).open(&path) else {
@@ -31,23 +31,23 @@ fn has_huge_pages() -> bool {
     file.write_all_at(&[0; HUGE], 0).unwrap();
     let (rights, length) = (libc::PROT_READ | libc::PROT_WRITE, 2 * HUGE);
     let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // SAFETY: a new mapping, wherever there is room.
+    // SAFETY: a new mapping at an address that the system chooses.
     let at = unsafe { libc::mmap(core::ptr::null_mut(), length, none, flags, -1, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     let aligned = at.wrapping_byte_add(at.addr().next_multiple_of(HUGE) - at.addr());
     let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-    // SAFETY: a huge page of the range that was mapped above, which nobody has.
+    // SAFETY: a huge page of the range that was mapped above and is not used.
     let one = unsafe { libc::mmap(aligned, HUGE, rights, flags, file.as_raw_fd(), 0) };
     assert_ne!(one, libc::MAP_FAILED);
     // SAFETY: it was mapped above.
     let done = unsafe { libc::madvise(one, HUGE, libc::MADV_COLLAPSE) } == 0;
-    // SAFETY: both were mapped above, and nobody has them.
+    // SAFETY: both were mapped above and are not used.
     unsafe { libc::munmap(at, length) };
     done
 }
 
 #[test]
-fn the_cache_lies_in_huge_pages() {
+fn the_cache_is_in_huge_pages() {
     if !fs::exists("/dev/shm").unwrap_or(false) || !has_huge_pages() {
         println!("SKIPPED: this system gives no huge pages of shared memory on request");
         return;
@@ -56,8 +56,8 @@ fn the_cache_lies_in_huge_pages() {
     let mut options = Options { place: MemoryPlace::Memory, ..Options::default() };
     (options.sizes.mode, options.sizes.cache) = (Mode::None, 32 << 20);
     let row = |number: u64| vec![number as u8; 1000];
-    // In processes of their own, for other tests have stores in this one. Three huge pages say that
-    // they were asked for, beside the first ones of frames and of descriptors; the system may have
+    // In a process of its own, because other tests have stores in this one. Three huge pages show
+    // that they were requested for more than the first frames and descriptors; the system may have
     // few left.
     let status = in_child(|| {
         let store = Store::open_with(folder.at("it"), &options).unwrap();
@@ -75,7 +75,7 @@ fn the_cache_lies_in_huge_pages() {
             assert!(store.read(all).unwrap());
             assert!(huge_bytes() >= 3 * HUGE as u64, "{} bytes", huge_bytes());
         });
-        assert_eq!(status, 0, "of another process");
+        assert_eq!(status, 0, "the child process failed");
     });
     assert_eq!(status, 0);
 }

@@ -1,14 +1,14 @@
 //! Which histories each level allows: the anomalies of Hermitage (Kleppmann, github ept/hermitage)
 //! and Adya, the read-only anomaly of Fekete, O'Neil and O'Neil, the tests that Berkeley DB's fork
 //! has for its serializable snapshots (ssi001 to ssi009), and the ideas of PostgreSQL's isolation
-//! specs (src/test/isolation/specs), each of which its dialogue names.
+//! specs (src/test/isolation/specs), which the dialogues name.
 //!
-//! Of the fork's tests ssi009 is not here: that several processes on a few hot rows end well, and
-//! the store verifies then, is what `histories` tries, which judges what they have read, too.
+//! Of the fork's tests ssi009 is missing: several processes on a few hot rows, and verification of
+//! the store afterwards, are covered by `histories`, which also checks what they have read.
 //!
-//! Of the specs those have no dialogue that are about what the store has not: schemas and their
-//! changes, partitions, triggers, `MERGE`, key-share locks, vacuum and statistics. `skip-locked`
-//! has one of what the store has instead.
+//! Specs about features that the store lacks have no dialogue: schemas and their changes,
+//! partitions, triggers, `MERGE`, key-share locks, vacuum and statistics. `skip-locked` has a
+//! dialogue about the corresponding feature of the store.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn texts() -> Vec<(String, String)> {
     paths.iter().map(|path| (name(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// All dialogues, each with the name of its text.
+/// All dialogues, with the names of their texts.
 fn dialogues() -> Vec<(String, Dialogue)> {
     let scripts = texts().into_iter().flat_map(|(name, text)| {
         let script: Script = text.parse().unwrap_or_else(|why| panic!("{name}: {why}"));
@@ -44,8 +44,8 @@ fn dialogues() -> Vec<(String, Dialogue)> {
     scripts.collect()
 }
 
-/// Each dialogue comes out as written; and one level lower otherwise, unless it says so. Returns
-/// how many were performed, and lowered.
+/// Runs each dialogue, which must have the written result, and runs it one level lower, where the
+/// result must differ unless the text says otherwise. Returns the numbers of both.
 fn matrix(stage: &dyn Stage) -> (usize, usize) {
     let (mut performed, mut lowered, mut failed) = (0, 0, Vec::new());
     for (name, dialogue) in dialogues() {
@@ -75,26 +75,26 @@ fn matrix(stage: &dyn Stage) -> (usize, usize) {
 }
 
 #[test]
-fn in_memory_each_level_excludes_what_it_says() {
+fn each_level_in_memory_excludes_its_anomalies() {
     let (performed, lowered) = matrix(&InMemory::new(Bug::None));
     assert!(performed >= 100 && lowered == performed, "{performed}, {lowered}");
 }
 
 #[test]
-fn on_files_each_level_excludes_what_it_says() {
+fn each_level_on_files_excludes_its_anomalies() {
     let (performed, lowered) = matrix(&OnFiles::new("threads", false));
     assert!(performed >= 110 && lowered >= 75, "{performed}, {lowered}");
 }
 
 #[test]
-fn between_processes_each_level_excludes_what_it_says() {
+fn each_level_between_processes_excludes_its_anomalies() {
     let (performed, lowered) = matrix(&OnFiles::new("processes", true));
     assert!(performed >= 110 && lowered >= 75, "{performed}, {lowered}");
 }
 
-/// The control: with writers that ignore claims there are phantoms at the highest level.
+/// The control: if writers ignore claims, phantoms appear at the highest level.
 #[test]
-fn writers_that_ignore_claims_are_noticed() {
+fn writers_that_ignore_claims_are_detected() {
     let stage = InMemory::new(Bug::ClaimsIgnored);
     let named = |of: &str| {
         dialogues().into_iter().filter(move |(name, _)| name.starts_with(of)).collect::<Vec<_>>()
@@ -106,7 +106,7 @@ fn writers_that_ignore_claims_are_noticed() {
     }
 }
 
-/// Every answer counts: with any of them changed the dialogue fails.
+/// Every answer is checked: with any of them changed the dialogue fails.
 #[test]
 fn a_wrong_text_fails() {
     let stage = InMemory::new(Bug::None);
@@ -118,7 +118,7 @@ fn a_wrong_text_fails() {
             line.answer = if line.answer == "17" { "18" } else { "17" }.to_owned();
             let number = line.number;
             spoilt += 1;
-            // Where it is to wait it does, for as long as it is asked to answer.
+            // A changed "waits" still waits until the timeout.
             if dialogue.lines[at].answer != "waits" {
                 let said = perform(&stage, &wrong).unwrap_err();
                 assert!(said.starts_with(&format!("line {number}:")), "{name}: {said}");
@@ -140,10 +140,10 @@ fn a_wrong_text_fails() {
 
 const CELLS: Table<u64, u64> = Table::new("cells");
 
-/// ssi004: write skew, again and again, from two threads at once. Each writes what it read of the
-/// other's row, and one: both writing 1 is no serial run.
+/// ssi004: write skew from two threads, repeated. Each writes the other's row plus one: both
+/// writing 1 is not serializable.
 #[test]
-fn ssi004_no_write_skew_however_often() {
+fn ssi004_no_write_skew_in_many_runs() {
     let stage = OnFiles::new("skew", false);
     let store = stage.store();
     let (barrier, runs) = (Barrier::new(2), std::sync::Mutex::new(0));
@@ -173,10 +173,10 @@ fn ssi004_no_write_skew_however_often() {
         scope.spawn(|| part(1, 2));
         part(2, 1);
     });
-    assert_eq!(*runs.lock().unwrap(), 900, "of each pair one was run again");
+    assert_eq!(*runs.lock().unwrap(), 900, "one of each pair must be retried");
 }
 
-/// ssi005: readers that committed leave nothing behind.
+/// ssi005: committed readers leave no lock.
 #[test]
 fn ssi005_thousands_of_readers_leave_no_lock() {
     let stage = OnFiles::new("readers", false);
@@ -189,11 +189,11 @@ fn ssi005_thousands_of_readers_leave_no_lock() {
     assert_eq!(most, 0);
 }
 
-/// ssi007: where locks have a bound, the transaction that meets it is told so, snapshots go on, and
-/// when it has ended all is as before. Memory keeps the size of its cells, so there is room for
-/// ranges and sessions again as far as there was before.
+/// ssi007: with a bound on locks, the transaction that meets it gets an error, snapshots continue,
+/// and its end frees everything. Memory keeps the size of its cells, so ranges and sessions have as
+/// much room as before.
 #[test]
-fn ssi007_without_room_for_locks_the_store_goes_on() {
+fn ssi007_the_store_works_without_room_for_locks() {
     let mut small = options();
     small.sizes.locks = 64 << 20;
     let stage = OnFiles::with("bound", false, &small);
@@ -217,7 +217,7 @@ fn ssi007_without_room_for_locks_the_store_goes_on() {
     };
     assert!(read > 100_000 && why.to_string().contains("its limit of"), "{read}, {why}");
     assert_eq!(store.read(|tx| tx.get(&CELLS, 1)), Ok(Some(7)));
-    // It has what it has, and may end in either way.
+    // It keeps its locks and may end in either way.
     assert_eq!(greedy.get(&CELLS, 1), Ok(Some(7)));
     assert_eq!(greedy.commit(), Ok(None));
     store_is_idle(store);
@@ -225,9 +225,10 @@ fn ssi007_without_room_for_locks_the_store_goes_on() {
     write_skew();
 }
 
-/// ssi008: a process that dies in a transaction leaves no lock, and those after it skew as little.
+/// ssi008: a process that dies in a transaction leaves no lock, and later transactions show no
+/// skew.
 #[test]
-fn ssi008_after_a_death_no_lock_is_stale() {
+fn ssi008_no_lock_is_stale_after_a_death() {
     let stage = OnFiles::new("death", true);
     stage.set();
     let mut victim = stage.enter('v', dialogue::Level::Serializable);
@@ -245,7 +246,7 @@ fn ssi008_after_a_death_no_lock_is_stale() {
     }
 }
 
-/// After a sweep nobody holds anything.
+/// Checks that no lock is held after a sweep.
 fn store_is_idle(store: &Store) {
     store.sweep().unwrap();
     let counts = store.counts().unwrap();
@@ -292,7 +293,7 @@ fn get(txn: &mut Txn<'_, Memory>, row: u8) -> Result<Option<u8>, Error> {
 }
 
 #[test]
-fn savepoints_take_back_what_came_after() {
+fn a_savepoint_undoes_later_changes() {
     let scene = Scene::new();
     let session = scene.session();
     let mut txn = scene.begin(&session, 1, Level::Serializable);

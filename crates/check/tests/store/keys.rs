@@ -1,4 +1,4 @@
-//! Keys: bytes in the keys' order, and back again.
+//! Keys: encoding in the keys' order, and decoding.
 
 use latchwork_disk::Simulated;
 use latchwork_store::{AnyKey, KEY_MAX, Key, KeyError, KeyPart, Mode, Table, Uuid};
@@ -13,7 +13,7 @@ fn bytes<K: Key>(key: &K::Of<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Numbers near the edges of their lengths, and any.
+/// Numbers near the limits of encoded lengths, and random ones.
 fn integers() -> impl Strategy<Value = i64> {
     let edge = (0u32..64, -2i64..=2, any::<bool>());
     let edge = edge.prop_map(|(bit, near, minus)| {
@@ -33,7 +33,7 @@ fn wide() -> impl Strategy<Value = i128> {
     prop_oneof![edge, any::<i128>(), integers().prop_map(i128::from)]
 }
 
-/// Any number of first parts of a key of up to six.
+/// Any number of leading parts of a key of up to six parts.
 #[test]
 fn a_key_of_many_parts_has_prefixes_of_each_length() {
     type Six = (u8, u8, u8, &'static str, u8, u8);
@@ -61,7 +61,7 @@ fn a_key_of_many_parts_has_prefixes_of_each_length() {
     assert_eq!(counts, [32, 16, 8, 4, 2]);
 }
 
-/// Few different bytes, zero among them, so that prefixes and escapes are frequent.
+/// Few different characters, among them zero, so that prefixes and escapes are frequent.
 fn texts() -> impl Strategy<Value = String> {
     vec(prop_oneof![Just('\0'), Just('\u{1}'), Just('a'), Just('\u{7ff}')], 0..6)
         .prop_map(|chars| chars.into_iter().collect())
@@ -80,13 +80,13 @@ proptest! {
     fn integers_keep_their_order(a in integers(), b in integers()) {
         prop_assert_eq!(a.cmp(&b), bytes::<i64>(&a).cmp(&bytes::<i64>(&b)));
         prop_assert_eq!(i64::decode(&bytes::<i64>(&a)), Ok(a));
-        // A wider or narrower type reads the same bytes, if the number fits.
+        // A wider or narrower type reads the same bytes if the number fits.
         let narrow = i32::decode(&bytes::<i64>(&a));
         prop_assert_eq!(narrow, i32::try_from(a).map_err(|_| KeyError::Range));
     }
 
     #[test]
-    fn unsigned_ones_too(a: u64, b: u64) {
+    fn unsigned_integers_keep_their_order(a: u64, b: u64) {
         prop_assert_eq!(a.cmp(&b), bytes::<u64>(&a).cmp(&bytes::<u64>(&b)));
         prop_assert_eq!(u64::decode(&bytes::<u64>(&a)), Ok(a));
     }
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn so_do_tuples_of_each_length(
+    fn tuples_of_each_length_keep_their_order(
         a in (blobs(), wide(), proptest::option::of(texts()), any::<[u8; 2]>()),
         b in (blobs(), wide(), proptest::option::of(texts()), any::<[u8; 2]>()),
     ) {
@@ -136,7 +136,7 @@ proptest! {
         }
         prop_assert_eq!(a.cmp(&b), four(&a).cmp(&four(&b)), "{:?} {:?}", a, b);
         prop_assert_eq!(Four::decode(&four(&a)), Ok(a.clone()));
-        // Parts that differ in length alone, first and last.
+        // Parts that differ only in length, first and last.
         let (c, d) = ((&a.0[..], a.2.as_deref()), (&b.0[..], b.2.as_deref()));
         type Two = (&'static [u8], Option<&'static str>);
         prop_assert_eq!(c.cmp(&d), bytes::<Two>(&c).cmp(&bytes::<Two>(&d)));
@@ -145,9 +145,9 @@ proptest! {
         prop_assert_eq!(e.cmp(&f), bytes::<Three>(&e).cmp(&bytes::<Three>(&f)));
     }
 
-    /// As FoundationDB's tuple codes have it, of any length: they are escaped some at a time.
+    /// As in FoundationDB's tuple encoding, for any length: several bytes are escaped at a time.
     #[test]
-    fn bytes_are_escaped_one_by_one(
+    fn each_byte_is_escaped_separately(
         blob in vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..140),
     ) {
         let mut escaped = vec![1];
@@ -176,7 +176,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_a_key_in_one_way_or_an_error(found in vec(any::<u8>(), 0..24)) {
-        // What is read is written as it was: no two byte strings are the same key.
+        // A decoded key encodes to the same bytes: no two byte strings are one key.
         if let Ok(((text, number), blob, is)) = Wide::decode(&found) {
             let again = bytes::<Wide>(&((&text, number), blob.as_deref(), is));
             prop_assert_eq!(again, found.clone());
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_of_all_types_are_read_without_knowing_them(
+    fn keys_of_all_types_are_decoded_without_their_type(
         (text, number, blob) in (texts(), wide(), blobs()), is: Option<bool>, float: f64,
     ) {
         type Of = ((&'static str, i128, (Option<bool>,)), &'static [u8], f64);
@@ -226,7 +226,7 @@ proptest! {
 
 /// The examples of FoundationDB's specification.
 #[test]
-fn the_codes_are_foundationdbs() {
+fn codes_equal_those_of_foundationdb() {
     assert_eq!(bytes::<(Option<u8>,)>(&(None,)), b"\x00");
     assert_eq!(bytes::<&[u8]>(&b"foo\x00bar".as_slice()), b"\x01foo\x00\xffbar\x00");
     assert_eq!(bytes::<&str>(&"F\u{d4}O\0bar"), b"\x02F\xc3\x94O\x00\xffbar\x00");
@@ -245,7 +245,7 @@ fn the_codes_are_foundationdbs() {
 }
 
 #[test]
-fn keys_of_any_type_are_told_to_people() {
+fn keys_of_any_type_are_printed() {
     let told = |bytes: &[u8]| AnyKey::decode(bytes).unwrap().to_string();
     assert_eq!(told(&bytes::<&str>(&"pear")), "pear");
     assert_eq!(told(&bytes::<(&str, u64)>(&("ann", 8))), "(ann, 8)");
@@ -255,9 +255,9 @@ fn keys_of_any_type_are_told_to_people() {
     let uuid = "07070707-0707-0707-0707-070707070707";
     assert_eq!(told(&bytes::<Uuid>(&Uuid([7; 16]))), uuid);
     assert_eq!(told(b""), "()");
-    // Bytes of a file that would nest for ever.
+    // Bytes of a file that would nest without end.
     assert_eq!(AnyKey::decode(&[5; 4000]), Err(KeyError::Type { found: 5 }));
-    // What is deeper than what is read is longer than what is stored.
+    // A key that nests deeper than decoding allows is longer than the limit of a stored key.
     let mut part = KeyPart::Null;
     for levels in 1..300 {
         part = KeyPart::Tuple(vec![part]);
@@ -271,7 +271,7 @@ fn keys_of_any_type_are_told_to_people() {
 }
 
 #[test]
-fn wrong_bytes_are_told() {
+fn wrong_bytes_are_an_error() {
     assert_eq!(i64::decode(b""), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x16\x01"), Err(KeyError::Short));
     assert_eq!(i64::decode(b"\x16\x00\x01"), Err(KeyError::Unusual));

@@ -1,5 +1,5 @@
-//! Transactions that a crash of the machine found open: the store is there before they are undone,
-//! and nobody sees what they wrote.
+//! Transactions that were open at a crash of the machine: the store opens before they are undone,
+//! and their writes are never visible.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use latchwork_store::{Error, Mode, Sizes, Store, Table, Transaction, TxnOptions,
 use crate::stage::{TABLE, begin, begin_with, begin_within, sizes};
 use crate::stuck::{key, value};
 
-/// A store of `rows` records, whose log has no bound that matters.
+/// A store of `rows` records whose log is never too long.
 fn filled(disk: &Simulated, rows: u64) -> Store<Native> {
     let store = begin_with(disk, calm()).unwrap();
     store.write(|tx| (0..rows).try_for_each(|n| tx.put(&TABLE, &key(n), &value(n)))).unwrap();
@@ -24,7 +24,7 @@ fn calm() -> Sizes {
     Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::Full) }
 }
 
-/// The machine crashes when all that is in the log is on the disk, and starts again.
+/// Crashes the machine when the whole log is on disk, and starts it again.
 fn crash(disk: &Simulated, store: Store<Native>, open: Vec<Transaction<Native>>, seed: u64) {
     store.put(&TABLE, format!("z{seed}").as_bytes(), &value(seed)).unwrap();
     disk.crash();
@@ -32,7 +32,7 @@ fn crash(disk: &Simulated, store: Store<Native>, open: Vec<Transaction<Native>>,
     disk.restart(seed);
 }
 
-/// Changes every third of these records, removes those behind them, and puts others in between.
+/// Changes every third of these records, removes the next ones, and inserts others between them.
 fn change(open: &mut Transaction<Native>, rows: impl Iterator<Item = u64>) {
     for number in rows {
         match number % 3 {
@@ -58,23 +58,23 @@ fn is_as_before(store: &Store<Native>, rows: u64) {
     look(store.read(|tx| tx.range(&TABLE, range.clone())?.collect()).unwrap());
 }
 
-/// How many transactions have ended by being undone, and how many are open.
+/// Returns how many transactions were undone, and how many are open.
 fn undone(store: &Store<Native>) -> (u64, u64) {
     let counts = store.counts().unwrap();
     (counts.undone, counts.transactions)
 }
 
 #[test]
-fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
+fn a_store_opens_before_undo_and_hides_open_transactions() {
     let disk = Simulated::new();
     let store = filled(&disk, 900);
     let mut open = [store.begin().unwrap(), store.begin().unwrap(), store.begin().unwrap()];
     change(&mut open[0], 0..300);
-    // What lies behind a checkpoint is in the pages on the disk.
+    // Changes before a checkpoint are in the pages on disk.
     store.checkpoint().unwrap();
     change(&mut open[1], 300..600);
     open[2].put(&TABLE, &key(2000), &vec![7; 30_000]).unwrap();
-    // Another commits behind their first records, in a slot that has committed before.
+    // A commit after their first records, in a slot that has committed before.
     store.put(&TABLE, &key(800), &value(800)).unwrap();
     crash(&disk, store, open.into(), 1);
 
@@ -82,11 +82,11 @@ fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
     assert_eq!(undone(&store), (0, 3));
     is_as_before(&store, 900);
     let snapshot = store.snapshot().unwrap();
-    // Others go on.
+    // Other transactions continue.
     store.put(&TABLE, &key(700), &value(700)).unwrap();
-    assert_eq!(undone(&store), (0, 3), "nobody had to wait");
+    assert_eq!(undone(&store), (0, 3), "a write had to wait");
 
-    // A thread that wants one of their records has them undone first.
+    // A transaction that locks one of their records has them undone first.
     let patience = TxnOptions::default();
     let seen = store.write_with(&patience, |tx| tx.get_for_update(&TABLE, &key(303))).unwrap();
     assert_eq!(seen.value, Some(value(303)));
@@ -98,17 +98,17 @@ fn a_store_opens_before_they_are_undone_and_shows_nothing_of_them() {
     let counts = store.counts().unwrap();
     assert_eq!((counts.locks, store.space().unwrap().lost), (0, 0));
     store.verify().unwrap();
-    // They have their end: the next life finds none.
+    // Their ends are logged: the next open finds none.
     crash(&disk, store, Vec::new(), 2);
     let store = begin_with(&disk, calm()).unwrap();
     assert_eq!(undone(&store), (0, 0));
     is_as_before(&store, 900);
 }
 
-/// A serializable transaction that reads a range where such a one has written waits for its end,
-/// and so does one that asks for a key that it has put in.
+/// A serializable transaction that reads a range with their writes waits for the rollback, and so
+/// does a transaction that inserts a key which they inserted.
 #[test]
-fn ranges_and_new_keys_wait_for_them() {
+fn ranges_and_new_keys_wait_for_open_transactions() {
     let by: [fn(&mut WriteTxn<'_, '_, Native>) -> bool; 3] = [
         |tx| tx.range(&TABLE, &key(0)[..]..&key(100)[..]).unwrap().count() == 100,
         |tx| tx.insert(&TABLE, &[key(2), b"x".to_vec()].concat(), b"mine").is_ok(),
@@ -128,10 +128,10 @@ fn ranges_and_new_keys_wait_for_them() {
     }
 }
 
-/// Crashes again and again before the end of the undoing, which a small budget of log begins and a
-/// disk that fails breaks off.
+/// Repeated crashes before the rollback has ended, which a small log budget starts and a failing
+/// disk interrupts.
 #[test]
-fn crashes_one_after_the_other_leave_what_the_first_one_left() {
+fn repeated_crashes_leave_the_same_open_transactions() {
     for seed in 0..12 {
         let (disk, mut random) = (Simulated::new(), Random(seed));
         let mut store = filled(&disk, 600);
@@ -162,10 +162,10 @@ fn crashes_one_after_the_other_leave_what_the_first_one_left() {
     }
 }
 
-/// What cannot wait is undone at once: the slot is none of a thread's now, the locks have no room,
-/// a table was being made.
+/// Transactions that cannot wait are undone at open: their slot no longer exists, their locks have
+/// no room, or they were creating a table.
 #[test]
-fn what_cannot_wait_is_undone_at_once() {
+fn transactions_that_cannot_wait_are_undone_at_once() {
     let fewer = Sizes { threads: 4, ..calm() };
     for (seed, (next, room)) in [(fewer, 64 << 20), (calm(), 2 << 20)].into_iter().enumerate() {
         let disk = Simulated::new();
@@ -178,7 +178,7 @@ fn what_cannot_wait_is_undone_at_once() {
             store.write(put).unwrap();
         }
         let mut open: Vec<_> = (0..8).map(|_| store.begin().unwrap()).collect();
-        // The shortest has a slot that the next life does not have.
+        // The slot of the shortest does not exist after the next open.
         for (n, open) in (0..).zip(open.iter_mut()) {
             change(open, part(n).skip(n as usize * 9));
         }
@@ -197,7 +197,7 @@ fn what_cannot_wait_is_undone_at_once() {
         store.sweep().unwrap();
         assert_eq!(undone(&store), (left, 0));
         is_as_before(&store, 12_000);
-        // One that reads the newest finds no other.
+        // A read of the newest versions finds no other values.
         for n in 0..12_000 {
             let newest = store.write(|tx| tx.get(&TABLE, &key(n)));
             assert_eq!(newest.unwrap(), Some(value(n)), "{n}");
@@ -206,9 +206,9 @@ fn what_cannot_wait_is_undone_at_once() {
     }
 }
 
-/// The shortest are left, as many as leave slots and locks to those who come.
+/// The shortest transactions are left, as many as leave slots and locks for new ones.
 #[test]
-fn so_many_are_left_and_no_more() {
+fn only_as_many_are_left_as_slots_and_locks_allow() {
     let disk = Simulated::new();
     let store = filled(&disk, 1);
     let mut open: Vec<_> = (0..20).map(|_| store.begin().unwrap()).collect();
@@ -218,7 +218,7 @@ fn so_many_are_left_and_no_more() {
     crash(&disk, store, open, 1);
     let store = begin_with(&disk, calm()).unwrap();
     assert_eq!(undone(&store), (0, u64::from(calm().threads) / 4));
-    // They keep the log, so a checkpoint has them undone first.
+    // They keep the log, so a checkpoint undoes them first.
     store.checkpoint().unwrap();
     assert_eq!(undone(&store).1, 0);
 
@@ -240,9 +240,9 @@ fn so_many_are_left_and_no_more() {
     }
 }
 
-/// What is undone has a record of a long value before the pieces of that: a range waits for them.
+/// A record of a long value is restored before the value's pieces: a range read waits for them.
 #[test]
-fn a_range_waits_for_the_pieces_of_what_is_undone() {
+fn a_range_waits_for_the_pieces_of_an_undone_value() {
     const LONG: Table<u64, &[u8]> = Table::new("long");
     let large = Sizes { cache: 32 << 20, log_buffer: 1 << 20, ..calm() };
     let disk = Simulated::new();
@@ -278,7 +278,7 @@ fn a_range_waits_for_the_pieces_of_what_is_undone() {
     }
 }
 
-/// Does something when this thread has appended so many records more.
+/// Runs `then` after this thread has appended `number` more records.
 fn at_record(number: u32, then: Box<dyn FnOnce()>) {
     at("append: end", move || match number {
         0 => then(),
@@ -286,9 +286,9 @@ fn at_record(number: u32, then: Box<dyn FnOnce()>) {
     });
 }
 
-/// A table that was being made leaves no page behind, at whatever record the log ends.
+/// A table that was being created leaves no page behind, at whichever record the log ends.
 #[test]
-fn a_table_that_was_being_made_leaves_no_page() {
+fn an_unfinished_table_leaves_no_page() {
     latchwork_log::set_point_hook(at_step);
     let made = Table::<u64, u64>::new("made");
     let (mut lost, mut there) = (0, 0);
@@ -301,7 +301,7 @@ fn a_table_that_was_being_made_leaves_no_page() {
             crashes.crash();
         };
         at_record(record, Box::new(sync_and_crash));
-        // Its first record makes the table.
+        // The first record creates the table.
         let _ = store.put(&made, 1, 1);
         if is_waiting() {
             break;
@@ -321,10 +321,10 @@ fn a_table_that_was_being_made_leaves_no_page() {
     assert!(lost >= 3 && there > 0, "{lost} lost, {there} there");
 }
 
-/// A long value that was being removed is there again before anybody comes for it, at whatever
-/// record the log ends: only the last one names it.
+/// A long value that was being removed is restored before any read, at whichever record the log
+/// ends: only the last one names it.
 #[test]
-fn a_long_value_that_was_being_removed_is_whole() {
+fn a_long_value_whose_removal_is_undone_is_complete() {
     const LONG: Table<u64, &[u8]> = Table::new("long");
     latchwork_log::set_point_hook(at_step);
     let old = vec![1; 12_000];
@@ -357,7 +357,7 @@ fn a_long_value_that_was_being_removed_is_whole() {
                 Err(why) => assert!(matches!(why, Error::Deadline { .. }), "{record}: {why}"),
             }
         }
-        // No piece is anybody's that no record has.
+        // No piece without a record is left.
         store.put(&LONG, 0, b"other").unwrap();
         store.sweep().unwrap();
         assert_eq!(store.get(&LONG, 0).unwrap().as_deref(), Some(&b"other"[..]));

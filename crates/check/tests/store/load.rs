@@ -1,4 +1,4 @@
-//! Tables that are loaded: like those that are written, and there as a whole or not at all.
+//! Loaded tables equal written ones, and exist completely or not at all.
 
 use std::path::Path;
 use std::pin::Pin;
@@ -24,7 +24,7 @@ const AGAIN: Table<u64, &[u8]> = Table::new("again");
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Rows in order: keys that begin alike and others, some as long as they may be.
+/// Sorted rows: keys with and without common prefixes, some of the maximum length.
 fn rows(count: u64, seed: u64) -> Rows {
     let mut random = Random(seed);
     let mut all: Rows = (0..count)
@@ -61,9 +61,9 @@ fn bytes(disk: &Simulated) -> usize {
     disk.peek(Path::new("/home/store/data")).map_or(0, |data| data.len())
 }
 
-/// The last page of a level has no upper fence: nothing that its keys begin with is left out there.
+/// The last page of a level has no upper fence, so prefix truncation is not used there.
 #[test]
-fn keys_that_begin_alike_are_loaded_however_many_they_are() {
+fn any_number_of_keys_with_one_prefix_is_loaded() {
     for count in (100..1500).step_by(7).chain([9000, 20_000]) {
         let store = begin(&Simulated::new(), Mode::None).unwrap();
         let key = |n: u64| format!("a beginning that all of them have, and it is long:{n:012}");
@@ -74,10 +74,10 @@ fn keys_that_begin_alike_are_loaded_however_many_they_are() {
     }
 }
 
-/// A table is there for all that come later, however often its maker has committed since, and
-/// whatever is open.
+/// A loaded table is visible to all later transactions, whatever its session commits afterwards and
+/// whichever transactions are open.
 #[test]
-fn a_table_is_there_beside_what_is_open() {
+fn a_table_is_loaded_while_transactions_are_open() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     let mut open = store.begin().unwrap();
@@ -88,7 +88,7 @@ fn a_table_is_there_beside_what_is_open() {
     for _ in 0..200 {
         store.put(&PUT, b"a", b"1").unwrap();
     }
-    // One that knows no table's name yet.
+    // A store handle without cached table names.
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let folder = Path::new("/home/store");
     let other = Store::in_region(&region, &disk, folder, &sizes(Mode::None)).unwrap();
@@ -101,9 +101,9 @@ fn a_table_is_there_beside_what_is_open() {
     drop(open);
 }
 
-/// Of trees of one page to three levels.
+/// Trees of one page to three levels.
 #[test]
-fn pages_of_a_load_that_fails_are_used_again() {
+fn pages_of_a_failed_load_are_reused() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut pages = 0;
     for round in 0..12 {
@@ -126,7 +126,7 @@ fn pages_of_a_load_that_fails_are_used_again() {
     store.verify().unwrap();
 }
 
-/// Full at each few pages of a load: giving back what it has may fail, too, and is tried again.
+/// The disk is full at every few pages of a load. Freeing pages may fail as well, and is retried.
 #[test]
 fn a_full_disk_in_a_load_loses_no_page() {
     let rows = rows(3000, 12);
@@ -158,11 +158,11 @@ fn a_full_disk_in_a_load_loses_no_page() {
     assert!(refused > 10, "{refused}");
 }
 
-/// A page that was the root of a load that failed is a leaf of another table, and empty again. The
-/// disk has it as that root still, above a page that is a live leaf by now. A thread that takes it
-/// for a new table, and cannot write it, gives back this one page.
+/// The root page of a failed load is reused as a leaf and becomes empty. On disk it is still that
+/// root, above a page that is now a live leaf. A thread that allocates it for a new table and
+/// cannot write it must free this page alone.
 #[test]
-fn a_root_that_is_not_written_leads_to_no_page() {
+fn an_unwritten_root_refers_to_no_page() {
     let disk = Simulated::new();
     let calm = Sizes {
         cache: 4 << 20,
@@ -185,7 +185,7 @@ fn a_root_that_is_not_written_leads_to_no_page() {
     assert!(matches!(refused, Err(Error::OutOfOrder { .. })), "{refused:?}");
     let free = || store.free_pages().unwrap().0;
     assert!(before.0 == 0 && free() > 5, "{} pages are free", free());
-    // Its root is the first that is taken: the rows that come to it are all that go again.
+    // The root is allocated first, so it is the last of the pages to be reused.
     let mut rows = 100..;
     let mut fill = |to: u64| {
         rows.find(|row| {
@@ -216,7 +216,7 @@ fn a_root_that_is_not_written_leads_to_no_page() {
 }
 
 #[test]
-fn what_is_loaded_is_there() {
+fn loaded_rows_are_read() {
     for (count, seed) in [(0, 1), (1, 2), (2, 3), (3, 4), (40, 5), (300, 6), (9000, 7)] {
         let disk = Simulated::new();
         let store = begin(&disk, Mode::Full).unwrap();
@@ -226,14 +226,14 @@ fn what_is_loaded_is_there() {
                 let before = tx.at();
                 assert_eq!(load(&store, &rows), Ok(rows.len() as u64));
                 assert_eq!(before, tx.at());
-                assert_eq!(tx.range(&LOADED, ..)?.count(), 0, "seen by a snapshot from before");
+                assert_eq!(tx.range(&LOADED, ..)?.count(), 0, "an older snapshot sees the load");
                 Ok(())
             })
             .unwrap();
         assert!(found(&store) == rows, "{count}");
         store.verify().unwrap();
         assert!(matches!(load(&store, &rows), Err(Error::TableExists { .. })));
-        // It is a table like others.
+        // It can be used like any other table.
         let mut model: std::collections::BTreeMap<_, _> = rows.iter().cloned().collect();
         let mut random = Random(seed);
         for _ in 0..300 {
@@ -284,7 +284,7 @@ fn loaded_pages_are_full() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_not_there() {
+fn a_refused_load_leaves_no_rows() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let mut rows = rows(2000, 9);
@@ -338,9 +338,9 @@ fn a_crash_leaves_all_of_a_load_or_nothing() {
     assert!(whole > 0 && none > 0);
 }
 
-/// A table's name is as long as others may use it.
+/// The limit on a table's name is that of other calls.
 #[test]
-fn a_load_makes_no_table_that_nobody_could_use() {
+fn a_load_creates_no_unusable_table() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     for length in [900, 901] {
         let table: Table<u64, u64> = Table::named(&"n".repeat(length));
@@ -353,10 +353,10 @@ fn a_load_makes_no_table_that_nobody_could_use() {
     assert_eq!(store.tables().unwrap().len(), 1);
 }
 
-/// A table that is being loaded is a lock that is not free: for so long as the transaction waits
-/// for one, and with the error that a lock has.
+/// A table that is being loaded counts as locked: a transaction waits for it within its time, and
+/// gets the error of a lock.
 #[test]
-fn a_table_that_is_loaded_is_waited_for_as_a_lock_is() {
+fn waiting_for_a_load_equals_waiting_for_a_lock() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let rows = std::iter::from_fn({
         let (store, mut left) = (&store, 1);
@@ -383,8 +383,8 @@ fn a_table_that_is_loaded_is_waited_for_as_a_lock_is() {
     assert_eq!(store.get(&NUMBERS, 7), Ok(Some(7)));
 }
 
-/// Does something while a table is loaded, and ends the load when it is told to, which is to be
-/// soon; it may fail then.
+/// Runs `work` while a table is loaded. The load ends when `work` requests it, within 25 seconds,
+/// and fails if `fails`.
 fn beside_a_load(store: &Store<Native>, fails: bool, work: impl FnOnce(&dyn Fn())) {
     let ((begun, has_begun), (ends, is_to_end)) = (mpsc::channel(), mpsc::channel::<()>());
     thread::scope(|scope| {
@@ -392,7 +392,7 @@ fn beside_a_load(store: &Store<Native>, fails: bool, work: impl FnOnce(&dyn Fn()
             let row = (&b"k"[..], &b"loaded"[..]);
             let first = std::iter::once_with(|| {
                 begun.send(()).unwrap();
-                is_to_end.recv_timeout(Duration::from_secs(25)).expect("its thread is blocked");
+                is_to_end.recv_timeout(Duration::from_secs(25)).expect("the thread is blocked");
                 row
             });
             let loaded = store.load_sorted(&LOADED, first.chain(fails.then_some(row)));
@@ -407,9 +407,9 @@ fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A task waits for the name as for any lock: its thread is free meanwhile.
+/// A task waits for a table that is loaded without blocking its thread.
 #[test]
-fn a_task_waits_for_a_load_without_its_thread() {
+fn a_task_waits_for_a_load_without_blocking_its_thread() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     beside_a_load(&store, false, |end| {
         let held = &mut [store.begin_async(), store.begin_async()].map(|tx| block_on(tx).unwrap());
@@ -418,17 +418,17 @@ fn a_task_waits_for_a_load_without_its_thread() {
         let mut got = Box::pin(reader.with(|tx| tx.get(&LOADED, b"k")));
         assert!(poll(put.as_mut()).is_pending());
         assert!(poll(got.as_mut()).is_pending());
-        // It looks at its deadline.
+        // The deadline is observed.
         let short = TxnOptions { time: Duration::from_millis(1), ..TxnOptions::default() };
         let late = store.write_async_with(&short, async |mut tx| tx.get(&LOADED, b"k").await);
         let late = block_on(late).unwrap_err();
         assert!(matches!(&late, Error::Deadline { .. }), "{late:?}");
         assert!(late.to_string().contains("catalog"), "{late}");
         end();
-        // Each in its turn: it is the one that writes first.
+        // In queue order: the writer is first.
         assert!(poll(got.as_mut()).is_pending());
         assert_eq!(block_on(put), Ok(()));
-        assert!(poll(got.as_mut()).is_pending(), "the record is written");
+        assert!(poll(got.as_mut()).is_pending(), "the record is locked by its writer");
         drop(got);
     });
     assert_eq!(store.get(&LOADED, b"k"), Ok(Some(b"loaded".to_vec())));
@@ -436,9 +436,9 @@ fn a_task_waits_for_a_load_without_its_thread() {
     assert_eq!((counts.locks, counts.transactions), (0, 0));
 }
 
-/// Where the load fails, those that waited for it make the table.
+/// After a failed load the tasks that waited for it create the table.
 #[test]
-fn tasks_make_the_table_that_a_load_did_not() {
+fn tasks_create_the_table_after_a_failed_load() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     beside_a_load(&store, true, |end| {
         let store = &store;
@@ -457,7 +457,7 @@ fn tasks_make_the_table_that_a_load_did_not() {
     assert_eq!(store.read(|tx| tx.count(&LOADED, ..)), Ok(3));
 }
 
-/// Half of what it was to write is no change.
+/// A transaction that failed to get the table commits none of its writes.
 #[test]
 fn a_transaction_that_did_not_get_its_table_commits_nothing() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();

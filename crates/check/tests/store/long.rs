@@ -1,4 +1,4 @@
-//! Values that are too long for a page are values like others.
+//! Values that are too long for a page behave like other values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ const KEYS: Table<&[u8], &[u8]> = Table::new("keys");
 
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// What a value may have that is not long; all keys are from 1 to 255, and have two bytes.
+/// The size from which a value is long. All keys are from 1 to 255 and take two bytes.
 fn most() -> usize {
     Limits::of(4096 / 8).record - TABLE.key(&7).unwrap().len()
 }
 
-/// A value that says itself whether it is whole: its length first, and the rest follows from that.
+/// A value that can be checked: its length first, the rest derived from its number.
 fn value(number: u64, length: usize) -> Vec<u8> {
     let begin = number.to_le_bytes();
     (0..length).map(|at| begin[at % 8] ^ (at / 8) as u8).collect()
 }
 
-/// Lengths of all kinds, those around the one that makes a value long more often.
+/// Lengths of all kinds; those near the limit of long values more often.
 fn length(random: &mut Random) -> usize {
     match random.below(10) {
         0..3 => random.below(100) as usize,
@@ -40,21 +40,21 @@ fn length(random: &mut Random) -> usize {
     }
 }
 
-/// How many pieces there are, and that all pages are somebody's, but for so many.
+/// Returns the number of pieces; checks that at most `lost` pages belong to no table.
 fn pieces(store: &Store<Native>, lost: u64) -> u64 {
     let space = store.space().unwrap();
     assert!(space.lost <= lost, "{space:?}");
     store.pages().unwrap()[1].records
 }
 
-/// How many there should be.
+/// The expected number of pieces.
 fn wanted(model: &Model) -> u64 {
     let (most, piece) = (most(), Limits::of(4096 / 8).record - 40);
     let long = model.values().filter(|value| value.len() >= most);
     long.map(|value| (value.len() - (most - 16)).div_ceil(piece) as u64).sum()
 }
 
-/// Reads all that there is in each way that there is.
+/// Reads all records by each kind of call.
 fn agrees(store: &Store<Native>, model: &Model) {
     store
         .read(|tx| {
@@ -84,8 +84,8 @@ fn agrees(store: &Store<Native>, model: &Model) {
     assert_eq!(pieces(store, 0), wanted(model));
 }
 
-/// A transaction of some steps, done to the model, too; half of them are rolled back, or to a
-/// savepoint.
+/// A transaction of some steps, also applied to the model. Half of them are rolled back, in whole
+/// or to a savepoint.
 fn change(store: &Store<Native>, random: &mut Random, model: &mut Model) -> Result<(), Error> {
     let seed = random.below(1 << 40);
     let done = store.write(|tx| {
@@ -159,20 +159,20 @@ fn values_of_every_length_are_written_read_and_removed() {
         disk.restart(life);
     }
     let store = begin(&disk, Mode::Full).unwrap();
-    assert!(most > 20, "there were long values: {most} pieces");
+    assert!(most > 20, "no long values: {most} pieces");
     store.write(|tx| tx.remove_range(&TABLE, ..)).unwrap();
     agrees(&store, &Model::new());
-    // Leaves that were emptied in a life before are found first.
+    // Leaves emptied before the checkpoint are reused first.
     store.checkpoint().unwrap();
     store.checkpoint().unwrap();
     let space = store.space().unwrap();
-    // Of the pieces, whose tree has three levels, three leaves stay: the first child of each of two
-    // inner pages, and the last one.
-    assert!(space.used <= 10, "the pages of what is gone are used again: {space:?}");
+    // Three leaves of the tree of pieces remain, which has three levels: the first child of each
+    // of two inner pages, and the last leaf.
+    assert!(space.used <= 10, "pages of removed values were not reused: {space:?}");
 }
 
 #[test]
-fn the_length_that_makes_a_value_long_is_no_border_for_readers() {
+fn values_around_the_long_length_are_read_as_written() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut model = Model::new();
     for more in 1..80 {
@@ -185,7 +185,7 @@ fn the_length_that_makes_a_value_long_is_no_border_for_readers() {
 }
 
 #[test]
-fn a_snapshot_sees_the_long_values_of_its_time() {
+fn a_snapshot_reads_the_long_values_of_its_time() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let (mut random, mut model) = (Random(5), Model::new());
     for _ in 0..30 {
@@ -206,9 +206,9 @@ fn a_snapshot_sees_the_long_values_of_its_time() {
     }
 }
 
-/// Threads that write two values of one length in a transaction, beside those who read them.
+/// Threads write two values of one length in a transaction while others read them.
 #[test]
-fn nobody_sees_a_part_of_a_long_value() {
+fn no_reader_sees_a_part_of_a_long_value() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let write = |id: u64| {
         let mut random = Random(id + 1);
@@ -235,7 +235,7 @@ fn nobody_sees_a_part_of_a_long_value() {
             pairs(all.unwrap());
             let all = store.write(|tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
             pairs(all.unwrap());
-            // What changes between two records is seen at this level, and no half of one.
+            // At this level, a change between two records is visible, but no part of a record.
             let level = TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() };
             let all =
                 store.write_with(&level, |tx| tx.range(&TABLE, ..)?.collect::<Result<Vec<_>, _>>());
@@ -246,7 +246,7 @@ fn nobody_sees_a_part_of_a_long_value() {
     assert_eq!(pieces(&store, 0), wanted(&all));
 }
 
-/// A run that crashes at a call of the disk; what was answered for before, and what may be there.
+/// A run that crashes at a disk call. Returns the acknowledged state and the next one.
 fn run(disk: &Simulated) -> (Model, Model) {
     let (mut model, mut next) = (Model::new(), Model::new());
     let Ok(store) = begin(disk, Mode::Full) else { return (model, next) };
@@ -267,7 +267,7 @@ fn run(disk: &Simulated) -> (Model, Model) {
 }
 
 #[test]
-fn a_crash_leaves_a_long_value_whole_or_the_one_before() {
+fn a_crash_leaves_the_new_or_the_previous_long_value() {
     let disk = Simulated::new();
     run(&disk);
     let calls = disk.history().len() as u64;
@@ -281,14 +281,14 @@ fn a_crash_leaves_a_long_value_whole_or_the_one_before() {
         let found = store.read(|tx| tx.range(&TABLE, ..)?.collect::<Result<Model, _>>()).unwrap();
         assert!(found == before || found == after, "call {number}");
         store.sweep().unwrap();
-        // A page may be lost between its number and the record that tells of it.
+        // A page may be lost between its allocation and the record of it.
         assert_eq!(pieces(&store, 1), wanted(&found), "call {number}");
     }
 }
 
-/// Four long values have their records on one page, and the cache has no room for all.
+/// Four long values have their records on one page, and the cache is too small for all pieces.
 #[test]
-fn a_scan_reads_the_pieces_of_what_it_gives_out() {
+fn a_scan_reads_only_pieces_of_values_it_returns() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for row in 0..4 {
@@ -319,13 +319,13 @@ fn a_scan_reads_the_pieces_of_what_it_gives_out() {
 }
 
 #[test]
-fn what_cannot_be_a_long_value_is_refused() {
+fn too_long_values_are_refused() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let too_long = vec![1; VALUE_MAX + 1];
     let why = store.put(&TABLE, 1, &too_long).unwrap_err();
     assert_eq!(why, Error::ValueTooLong { length: VALUE_MAX + 1 });
     drop(too_long);
-    // A record of the greatest length would be taken for one that has a long value.
+    // A record of the maximum size would be mistaken for one with a long value.
     for length in [most(), most() + 500] {
         let rows = [(1, &value(1, 10)[..]), (2, &value(2, length)[..])];
         let why = store.load_sorted(&LOADED, rows).unwrap_err();
@@ -334,8 +334,8 @@ fn what_cannot_be_a_long_value_is_refused() {
     let value = value(2, most() - 1);
     assert_eq!(store.load_sorted(&LOADED, [(1, &value[..])]), Ok(1));
     assert_eq!(store.get(&LOADED, 1), Ok(Some(value)));
-    // Keys too long for these pages, one of which leaves room for a part of its value: what was
-    // written before this is found out is undone, though the transaction goes on.
+    // Keys too long for these pages; one leaves room for a part of its value. What was written
+    // before the error is undone, and the transaction continues.
     for length in [700, 950, 980] {
         let written = store.write(|tx| {
             let key = vec![1; length];

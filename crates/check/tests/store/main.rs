@@ -1,4 +1,4 @@
-//! Laws of transactions and of keys.
+//! Stores: transactions, isolation, keys and values, recovery.
 
 mod aborted;
 mod bytes;

@@ -1,4 +1,4 @@
-//! Tables that get other types.
+//! Migration of tables to other types.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -23,12 +23,12 @@ fn stage(rows: u64) -> Store<Native> {
     store
 }
 
-/// Some are too long for a record.
+/// Some values are too long for a record.
 fn value(row: u64) -> Vec<u8> {
     row.to_le_bytes().repeat(if row.is_multiple_of(100) { 400 } else { 1 })
 }
 
-/// The rows come in another order.
+/// The new keys sort in another order.
 fn convert(row: u64, value: Vec<u8>) -> Result<((String, u64), u64), Error> {
     assert_eq!(value, self::value(row));
     Ok(((if row.is_multiple_of(2) { "even" } else { "odd" }.to_owned(), row), value.len() as u64))
@@ -56,10 +56,10 @@ fn a_migrated_table_has_all_rows_in_the_new_types() {
     let info = &store.table_infos().unwrap()[..];
     let [info] = info else { panic!("{info:?}") };
     assert_eq!((info.value.as_deref(), info.version, info.migrating), (Some("u64"), 1, false));
-    // Every process calls it when it starts.
+    // Every process may call it at its start.
     let again = store.migrate(&OLD, &NEW, |_, _| panic!("it is done"), &mut |_| {});
     assert_eq!(again, Ok(0));
-    // And the next one has the room of the first.
+    // A second migration reuses the pages of the first table.
     let next: Table<u64, u64> = Table::new("rows").with_version(2);
     let back = |(_, row): (String, u64), length| Ok((row, length));
     assert_eq!(store.migrate(&NEW, &next, back, &mut |_| {}), Ok(2300));
@@ -75,7 +75,7 @@ fn wrong_versions_and_types_are_refused() {
     options(store.migrate(&OLD, &NEW.with_version(0), convert, &mut |_| {}));
     let other: Table<(&str, u64), u64> = Table::new("other").with_version(1);
     options(store.migrate(&OLD, &other, convert, &mut |_| {}));
-    // Of other types than the table has.
+    // Other types than the table has.
     let wrong: Table<u64, u64> = Table::new("rows");
     let never = |_, _| panic!("it is not of these types");
     let done = store.migrate(&wrong, &NEW, never, &mut |_| {});
@@ -83,14 +83,14 @@ fn wrong_versions_and_types_are_refused() {
     let done = store.migrate(&OLD.with_version(1), &NEW.with_version(2), convert, &mut |_| {});
     assert!(matches!(done, Err(Error::TableType { .. })), "{done:?}");
     assert_eq!(store.get(&OLD, 1), Ok(Some(value(1))));
-    // A table that is not there needs no migration.
+    // A missing table needs no migration.
     let none: Table<u64, u64> = Table::new("none");
     let never = |_, _| panic!("there is no row");
     assert_eq!(store.migrate(&none, &none.with_version(1), never, &mut |_| {}), Ok(0));
 }
 
 #[test]
-fn a_migration_that_fails_is_gone_on_with() {
+fn a_failed_migration_is_continued() {
     let store = stage(2300);
     let failed = store.migrate(
         &OLD,
@@ -115,7 +115,7 @@ fn a_migration_that_fails_is_gone_on_with() {
     assert!(store.dump(Vec::new(), None, &mut |_| {}).is_err());
     assert!(store.table_infos().unwrap()[0].migrating);
     assert_eq!(store.space().unwrap().lost, 0);
-    // To other types than it had begun with.
+    // To other types than it has begun with.
     let other: Table<u64, u8> = Table::new("rows").with_version(1);
     let done = store.migrate(&OLD, &other, |row, _| Ok((row, 0)), &mut |_| {});
     assert!(matches!(done, Err(Error::TableType { .. })), "{done:?}");
@@ -125,7 +125,7 @@ fn a_migration_that_fails_is_gone_on_with() {
 }
 
 #[test]
-fn two_rows_of_one_new_key_are_told() {
+fn two_rows_with_one_new_key_are_an_error() {
     let store = stage(3);
     let one: Table<u64, u64> = Table::new("rows").with_version(1);
     let done = store.migrate(&OLD, &one, |row, _| Ok((row / 2, 0)), &mut |_| {});
@@ -135,7 +135,7 @@ fn two_rows_of_one_new_key_are_told() {
 }
 
 #[test]
-fn a_crash_leaves_a_migration_that_is_gone_on_with() {
+fn a_migration_is_continued_after_a_crash() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     let put = |row| store.put(&OLD, row, &value(row));
@@ -165,10 +165,10 @@ fn a_crash_leaves_a_migration_that_is_gone_on_with() {
     all_are_new(&store, 1500);
 }
 
-/// Threads read and write the old table until they are told that it is another one: what they have
-/// written is migrated, and they never see a part.
+/// Threads read and write the old table until they get an error. All that they have written is
+/// migrated, and they never see a part of it.
 #[test]
-fn what_others_write_until_it_begins_is_migrated() {
+fn rows_written_until_a_migration_begins_are_migrated() {
     for _ in 0..4 {
         let store = stage(1200);
         let (begun, written) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -207,7 +207,7 @@ fn what_others_write_until_it_begins_is_migrated() {
                 while !begun.load(Relaxed) {
                     thread::yield_now();
                 }
-                // Twice at once, as of two processes that start.
+                // Called twice concurrently, as by two processes that start.
                 let (one, other) = thread::scope(|scope| {
                     let one = scope.spawn(|| store.migrate(&OLD, &NEW, convert, &mut |_| {}));
                     let other = store.migrate(&OLD, &NEW, convert, &mut |_| {});
@@ -220,9 +220,9 @@ fn what_others_write_until_it_begins_is_migrated() {
     }
 }
 
-/// A transaction that has looked up the table, and comes to write when the migration is over.
+/// A transaction has looked up the table before the migration and writes after it.
 #[test]
-fn a_transaction_from_before_does_not_write_to_the_old_tree() {
+fn an_earlier_transaction_does_not_write_to_the_old_tree() {
     let store = stage(3);
     let mut by_hand = store.begin().unwrap();
     assert_eq!(by_hand.get(&Table::<u64, u64>::new("others"), 1), Ok(None));
@@ -233,7 +233,7 @@ fn a_transaction_from_before_does_not_write_to_the_old_tree() {
     assert!(matches!(by_hand.put(&OLD, 9, b"nine"), Err(Error::TableType { .. })));
     by_hand.put(&NEW, ("odd", 9), 9).unwrap();
     by_hand.commit().unwrap();
-    // The snapshot has neither.
+    // The snapshot has neither table.
     assert!(matches!(kept.get(&OLD, 2), Err(Error::TableType { .. })));
     assert!(matches!(kept.get(&NEW, ("even", 2)), Err(Error::SnapshotTooOld { .. })));
     assert!(matches!(kept.get(&NEW, ("even", 2)), Err(Error::SnapshotTooOld { .. })));
@@ -241,7 +241,7 @@ fn a_transaction_from_before_does_not_write_to_the_old_tree() {
     assert_eq!(store.read(|tx| tx.count(&NEW, ..)), Ok(4));
 }
 
-/// A session that no transaction has used since a migration of some table is of use at once.
+/// A session that was idle during a migration can be used at once.
 #[test]
 fn a_transaction_may_begin_with_a_savepoint() {
     let store = stage(3);
@@ -262,10 +262,10 @@ fn a_transaction_may_begin_with_a_savepoint() {
     assert_eq!(done, Ok(()));
 }
 
-/// The last write of a transaction is put off to its commit. What it calls meanwhile looks up the
-/// tables again, and the write is still one to the table as it was.
+/// A transaction's last write is deferred to its commit. A call in between looks up the tables
+/// again, and the write is still to the old table.
 #[test]
-fn a_write_that_is_put_off_is_not_lost() {
+fn a_deferred_write_is_not_lost() {
     let others: Table<u64, u64> = Table::new("others");
     let store = stage(3);
     store.put(&others, 1, 1).unwrap();
@@ -273,10 +273,10 @@ fn a_write_that_is_put_off_is_not_lost() {
     late.with(|tx| tx.put_final(&OLD, 9, b"nine")).unwrap();
     assert_eq!(store.migrate(&OLD, &NEW, convert, &mut |_| {}), Ok(3));
     assert_eq!(late.get(&others, 1), Err(Error::Migrated));
-    // It has ended by that, and may be run again.
+    // The transaction has ended and may be retried.
     assert!(late.commit().is_err_and(|why| why.is_retryable()));
     all_are_new(&store, 3);
-    // And without another call.
+    // The same without the call in between.
     let last: Table<u64, u64> = Table::new("rows").with_version(2);
     let mut late = store.begin().unwrap();
     late.with(|tx| tx.put_final(&NEW, ("odd", 9), 9)).unwrap();

@@ -1,4 +1,4 @@
-//! Tables whose names are made at run time.
+//! Tables whose names are created at run time.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -12,14 +12,14 @@ use crate::stage::begin;
 const ROWS: Table<u64, u64> = Table::new("rows");
 
 #[test]
-fn ten_thousand_tables_of_one_name_are_one() {
+fn ten_thousand_handles_of_one_name_are_one_table() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ROWS, 0, 0).unwrap();
     for number in 1..10_000u64 {
         let name = ["ro", "ws"].concat();
         let table: Table<u64, u64> = match number % 2 {
             0 => Table::named(&name),
-            // Each is another string.
+            // A new string each time.
             _ => Table::new(name.leak()),
         };
         let found = store.write(|tx| {
@@ -34,9 +34,9 @@ fn ten_thousand_tables_of_one_name_are_one() {
     assert!(core::ptr::eq(one.name(), Table::<&str, ()>::named(&["ro", "ws"].concat()).name()));
 }
 
-/// A child of a fork makes names, whatever threads of its parent were just at it.
+/// The child of a fork creates names, whatever the parent's threads were doing at the fork.
 #[test]
-fn the_child_of_a_fork_makes_names() {
+fn the_child_of_a_fork_creates_names() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -48,7 +48,7 @@ fn the_child_of_a_fork_makes_names() {
         }
         for _ in 0..300 {
             let status = in_child(|| {
-                // SAFETY: has this process killed should it wait.
+                // SAFETY: kills this process if it waits.
                 unsafe { libc::alarm(20) };
                 let (one, two) = (Table::<u64, u64>::named("a"), Table::<u64, u64>::named("a"));
                 assert!(core::ptr::eq(one.name(), two.name()));
@@ -63,7 +63,7 @@ fn the_child_of_a_fork_makes_names() {
 }
 
 #[test]
-fn names_and_keys_that_are_too_long_are_told() {
+fn too_long_names_and_keys_are_an_error() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let longest: Table<u64, u64> = Table::named(&"n".repeat(NAME_MAX));
     store.put(&longest, 1, 2).unwrap();
@@ -75,7 +75,7 @@ fn names_and_keys_that_are_too_long_are_told() {
     assert_eq!(store.tables(), Ok(vec![longest.name().to_owned()]));
     assert!(error.to_string().contains("901 bytes") && !error.is_retryable(), "{error}");
 
-    // All that begins with a key that cannot be.
+    // All values of a key that is too long.
     const TAGS: Multi<&str, u64> = Multi::new("tags");
     let key = "k".repeat(KEY_MAX + 1);
     let is_it = |error: Error| matches!(error, Error::KeyTooLong { .. });
@@ -112,7 +112,7 @@ fn many_tables_of_many_threads_are_kept_apart() {
 }
 
 #[test]
-fn multimaps_and_kept_transactions_have_them() {
+fn multimaps_and_owned_transactions_take_computed_names() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let tags: Multi<&str, u64> = Multi::named(&["ta", "gs"].concat());
     let mut txn = store.begin().unwrap();

@@ -1,4 +1,4 @@
-//! Transactions of many threads, judged by the serial replay oracle; and bugs that it must find.
+//! Transactions of many threads, checked by the serial replay oracle; deliberate bugs are detected.
 
 use std::ops::Bound;
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ fn key(random: &mut Random, keys: u64) -> Vec<u8> {
     vec![b'a' + random.below(keys) as u8]
 }
 
-/// One step of a transaction, chosen by chance.
+/// A random step of a transaction.
 fn step(
     txn: &mut Txn<'_, Memory>,
     random: &mut Random,
@@ -66,7 +66,7 @@ fn step(
             steps.push(Step::Scan(TREE, key, to, found));
         }
         7 => {
-            // Written, and taken back: its reads stay, its writes do not.
+            // Rolled back to a savepoint: the reads stay, the writes do not.
             let here = txn.savepoint()?;
             let before = steps.len();
             step(txn, random, keys, steps)?;
@@ -80,7 +80,7 @@ fn step(
         _ => {
             match random.below(2) {
                 0 => txn.write_raw(TREE, &key, Some(&value))?,
-                // What comes next does it, or the commit.
+                // The write is deferred to the next call or to the commit.
                 _ => txn.write_last(TREE, &key, Some(&value))?,
             }
             steps.push(Step::Write((TREE, key), Some(value)));
@@ -92,7 +92,7 @@ fn step(
     Ok(())
 }
 
-/// What became of many transactions.
+/// The results of many transactions.
 struct Outcome {
     done: Vec<Done>,
     again: u32,
@@ -127,7 +127,7 @@ fn crowd(bug: Bug, level: Level, threads: u16, transactions: u64, seed: u64) -> 
                         if rejected {
                             return Err(Error::Rejected("on purpose".to_owned()));
                         }
-                        // The locks are still held: all that it saw is before this.
+                        // The locks are still held: everything it read is before this position.
                         Ok((steps, memory.end()))
                     });
                     match ended {
@@ -171,7 +171,7 @@ fn look(memory: &Memory, slot: u16, random: &mut Random, keys: u64) -> Done {
 }
 
 #[test]
-fn every_read_is_that_of_a_serial_run() {
+fn every_read_equals_that_of_a_serial_run() {
     let mut again = 0;
     for seed in 1..=4 * scale() {
         let outcome = crowd(Bug::None, Level::Serializable, 4, 400, seed);
@@ -180,22 +180,22 @@ fn every_read_is_that_of_a_serial_run() {
         let reads = replay(outcome.done).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
         assert!(reads > 1000, "only {reads} reads were compared");
     }
-    assert!(again > 0, "no transaction was ever run again: nothing was contended");
+    assert!(again > 0, "no transaction was retried, so nothing was contended");
 }
 
-/// Runs until the oracle objects; a build with this bug must not pass for long.
+/// Runs until the oracle detects an error. A build with this bug must not pass for long.
 fn found(bug: Bug, level: Level) -> bool {
     (1..=200).any(|seed| replay(crowd(bug, level, 4, 200, seed).done).is_err())
 }
 
 #[test]
-fn planted_bugs_are_found() {
+fn planted_bugs_are_detected() {
     for bug in [Bug::UndoKeepsValue, Bug::ClaimsIgnored, Bug::LowTooHigh, Bug::NoOldVersions] {
         assert!(found(bug, Level::Serializable), "{bug:?} passed");
     }
 }
 
 #[test]
-fn a_lower_level_is_found() {
+fn a_lower_level_is_detected() {
     assert!(found(Bug::None, Level::ReadCommitted), "read committed looks serializable");
 }

@@ -35,8 +35,8 @@ fn is_own<R: core::fmt::Debug>(call: Result<R, Error>, label: &str) {
     assert!(!error.is_retryable());
 }
 
-/// The calls that want row 1 while another transaction of the thread has it. Each of them would
-/// wait for 20 seconds.
+/// The calls that request row 1 while another transaction of the thread holds it. Each of them
+/// would wait for 20 seconds.
 fn calls(store: &Store<Native>, label: &str) {
     let long = labelled("inner", 20);
     is_own(store.write_with(&long, |tx| tx.put(&ROWS, 1, 2)), label);
@@ -76,7 +76,7 @@ fn a_call_in_a_closure_does_not_wait_for_the_closures_transaction() {
     })
     .unwrap();
     txn.commit().unwrap();
-    // One that reads a range stops a writer in it.
+    // A transaction that reads a range blocks a writer in it.
     let read = store.write_with(&labelled("reads", 20), |tx| {
         assert_eq!(tx.range(&ROWS, ..)?.count(), 2);
         is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 7, 7)), "reads");
@@ -94,7 +94,7 @@ fn a_call_in_a_tasks_closure_does_not_wait_for_the_closures_transaction() {
         let inner = |mut tx: TransactionGuard<Native>| async move { tx.put(&ROWS, 1, 2).await };
         is_own(store.write_async_with(&labelled("inner", 20), inner).await, "outer");
         is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 1, 2)), "outer");
-        // Also behind a closure of its own.
+        // Also after a closure of its own.
         tx.with(|tx| tx.put(&ROWS, 3, 3)).await?;
         is_own(store.write_with(&labelled("inner", 20), |tx| tx.put(&ROWS, 1, 2)), "outer");
         Ok(())
@@ -146,7 +146,7 @@ fn a_transaction_that_another_thread_called_last_is_waited_for() {
 /// A transaction with a time limit waits, because another thread may end the first transaction;
 /// the error says whose the lock was.
 #[test]
-fn a_timeout_says_that_the_lock_was_the_threads_own() {
+fn a_timeout_reports_that_the_thread_held_the_lock_itself() {
     let store = store();
     let mut first = store.begin_with(&labelled("first", 20)).unwrap();
     first.put(&ROWS, 1, 1).unwrap();
@@ -160,12 +160,12 @@ fn a_timeout_says_that_the_lock_was_the_threads_own() {
     let named = "held by another transaction of this thread, label \"first\"";
     assert!(error.to_string().ends_with(named), "{error}");
     drop(second);
-    // A transaction that has ended is not in the way.
+    // A transaction that has ended blocks no other.
     first.commit().unwrap();
     store.put(&ROWS, 1, 3).unwrap();
 }
 
-/// As a binding runs a task: its parts, and between them other tasks of the loop.
+/// As a binding runs a task: in parts, with other tasks of the loop in between.
 #[test]
 fn a_call_that_blocks_a_loop_does_not_wait_for_a_task_of_that_loop() {
     let store = store();
@@ -176,7 +176,7 @@ fn a_call_that_blocks_a_loop_does_not_wait_for_a_task_of_that_loop() {
     is_own(store.write_with(&inner, |tx| tx.put(&ROWS, 1, 2)), "task");
     is_own(store.begin_with(&inner).unwrap().get(&ROWS, 1), "task");
     closure.run(|| calls(&store, "task"));
-    // A task that waits lets the loop go on, and so it waits for its time.
+    // A waiting task lets the loop continue, so it waits for its time limit.
     let soon = labelled("other", 0);
     let written = |mut tx: TransactionGuard<Native>| async move { tx.put(&ROWS, 1, 2).await };
     let why = block_on(store.write_async_with(&soon, written)).unwrap_err();

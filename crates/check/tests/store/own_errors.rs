@@ -1,4 +1,4 @@
-//! Closures whose errors are the caller's own: these come back, deadlocks do not.
+//! Closures with an error type of the caller: such errors are returned, deadlocks are retried.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::stage::begin;
 
 const ROWS: Table<u64, u64> = Table::new("rows");
 
-/// Errors that have nothing of the store's.
+/// Errors without any part of the store's.
 #[derive(Debug, PartialEq)]
 enum Mine {
     Refused(Box<u64>),
@@ -38,19 +38,19 @@ fn add(tx: &mut WriteTxn<'_, '_, Native>, row: u64) -> Result<(), Error> {
     tx.update(&ROWS, row, |old| Some(old.unwrap_or(0) + 1)).map(drop)
 }
 
-/// What a closure makes of the error that it met.
+/// How a closure returns an error of the store.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Makes {
-    /// Its own, by `?`.
+    /// Converts it by `?`.
     Mine,
-    /// Another one.
+    /// Returns a different error.
     Refused,
-    /// Nothing: it goes on as if it had succeeded.
+    /// Ignores it, as if the call had succeeded.
     Nothing,
 }
 
-/// Two threads that meet in a deadlock, the first time. Returns how often both were run, and what
-/// the victim was told.
+/// Two threads meet in a deadlock in their first attempt. Returns how often both ran, and the
+/// victim's error.
 fn deadlock(makes: Makes) -> (u32, String) {
     let store = filled();
     let (both, runs, told) = (Barrier::new(2), AtomicU32::new(0), Mutex::new(String::new()));
@@ -88,7 +88,7 @@ fn deadlock(makes: Makes) -> (u32, String) {
 }
 
 #[test]
-fn of_a_deadlock_the_caller_sees_nothing() {
+fn a_deadlock_is_retried_without_an_error() {
     for makes in [Makes::Mine, Makes::Refused, Makes::Nothing] {
         let (runs, told) = deadlock(makes);
         assert_eq!(runs, 3, "{makes:?}");
@@ -101,7 +101,7 @@ fn of_a_deadlock_the_caller_sees_nothing() {
 }
 
 #[test]
-fn the_callers_own_error_rolls_back_and_comes_back_as_it_is() {
+fn the_callers_error_rolls_back_and_is_returned_unchanged() {
     let store = filled();
     let boxed = Box::new(7);
     let place: *const u64 = &raw const *boxed;
@@ -112,7 +112,7 @@ fn the_callers_own_error_rolls_back_and_comes_back_as_it_is() {
         Err::<(), _>(Mine::Refused(own.take().unwrap()))
     });
     let Err(Mine::Refused(back)) = ended else { panic!("{ended:?}") };
-    assert_eq!(&raw const *back, place, "it is the same one");
+    assert_eq!(&raw const *back, place, "the error was copied");
     let found = store.read_as(|tx| Ok::<_, Mine>((tx.get(&ROWS, 0)?, tx.get(&ROWS, 9)?)));
     assert_eq!(found, Ok((Some(0), None)));
     let ended = store.read_as(|_| Err::<(), _>(Mine::Refused(Box::new(1))));
@@ -121,7 +121,7 @@ fn the_callers_own_error_rolls_back_and_comes_back_as_it_is() {
 }
 
 #[test]
-fn what_is_not_retryable_becomes_the_callers() {
+fn other_errors_are_converted_to_the_callers_type() {
     let store = filled();
     let mut runs = 0;
     let ended = store.write_as(|tx| {
@@ -130,7 +130,7 @@ fn what_is_not_retryable_becomes_the_callers() {
         Ok::<_, Mine>(())
     });
     assert_eq!((ended, runs), (Err(Mine::Store), 1));
-    // The deadline, too: another transaction has the row.
+    // A deadline as well: another transaction holds the row.
     let mut other = store.begin().unwrap();
     other.put(&ROWS, 0, 5).unwrap();
     let short = TxnOptions { time: Duration::from_millis(5), ..TxnOptions::default() };
@@ -141,10 +141,10 @@ fn what_is_not_retryable_becomes_the_callers() {
 }
 
 #[test]
-fn tasks_have_it_too() {
+fn tasks_return_their_own_errors() {
     let store = filled();
     let mut runs = 0;
-    // Its first run meets a lock, until its deadline; all of them come back as the caller's.
+    // Its first attempts meet a lock, until the deadline; each error is returned as the caller's.
     let refused = block_on(store.write_async_as(|mut tx| async move {
         tx.put(&ROWS, 0, 9).await?;
         Err::<(), _>(Mine::Refused(Box::new(3)))

@@ -1,4 +1,4 @@
-//! Closures that panic: half of what they write is committed by nobody, and nothing stays locked.
+//! Closures that panic: no part of their writes is committed, and no lock is left.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,35 +27,35 @@ fn rows(store: &Store<Native>) -> Vec<(u64, u64)> {
 
 const BEFORE: [(u64, u64); 2] = [(0, 100), (1, 100)];
 
-/// What the next call of a transaction says in which something has panicked.
+/// The error of later calls of a transaction in which a closure has panicked.
 fn panicked() -> Error {
     Error::Aborted { why: Box::new(Error::Panicked) }
 }
 
 fn panics<R>(work: impl FnOnce() -> R) {
-    assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "it did not panic");
+    assert!(catch_unwind(AssertUnwindSafe(work)).is_err(), "no panic");
 }
 
-/// Takes from one row, and dies before it gives to the other.
+/// Writes one row and panics before it writes the other.
 fn half(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     tx.put(&ROWS, 0, 90)?;
     panic!("between two writes")
 }
 
-/// The last write, which the commit would do.
+/// A last write, which the commit would perform, followed by a panic.
 fn half_last(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     tx.put_final(&ROWS, 0, 90)?;
     panic!("behind a last write")
 }
 
 thread_local! {
-    /// How many more pages this thread changes until it panics; 0 if it does not.
+    /// After how many changes of pages this thread panics. 0: never.
     static CHANGES: Cell<u32> = const { Cell::new(0) };
     /// At which step of that change.
     static STEP: Cell<&'static str> = const { Cell::new(DONE) };
 }
 
-/// Steps of a change: before its record is in the log, and behind all of it.
+/// Steps of a change: before its record is logged, and after the change.
 const INTENDED: &str = "change.intended";
 const DONE: &str = "change.done";
 
@@ -66,7 +66,7 @@ fn at_step(step: &'static str) {
     }
 }
 
-/// Whether it panicked in its `change`th change of a page.
+/// Returns whether `work` panicked in its `change`th change of a page.
 fn panics_in(change: u32, work: impl FnOnce()) -> bool {
     latchwork_pool::set_point_hook(at_step);
     CHANGES.set(change);
@@ -75,10 +75,10 @@ fn panics_in(change: u32, work: impl FnOnce()) -> bool {
     ended.is_err()
 }
 
-/// A write that is in the log when something panics is undone with the others, be it the first, and
-/// has committed the transaction if it was the last.
+/// A write whose record is logged before the panic is undone with the others. If it was the last
+/// write, it has committed the transaction.
 #[test]
-fn a_write_that_panics_behind_its_record_is_no_half() {
+fn a_write_that_panics_after_its_record_is_undone() {
     for (first, last) in [(true, false), (false, false), (false, true)] {
         let store = filled();
         let panicked = panics_in(if first { 1 } else { 2 }, || {
@@ -92,7 +92,7 @@ fn a_write_that_panics_behind_its_record_is_no_half() {
         assert!(panicked);
         let is_whole = if last { [(0, 90), (1, 110)] } else { BEFORE };
         assert_eq!(rows(&store), is_whole, "first: {first}, last: {last}");
-        // By the same thread, whose next commit commits nothing else.
+        // The next commit of this thread commits nothing else.
         store.write(|tx| tx.put(&ROWS, 2, 1)).unwrap();
         assert_eq!(rows(&store)[..2], is_whole, "first: {first}, last: {last}");
         assert_eq!(store.counts().unwrap().locks, 0);
@@ -100,10 +100,10 @@ fn a_write_that_panics_behind_its_record_is_no_half() {
     }
 }
 
-/// What a thread that panics has not undone of another's transaction, which keeps too much of the
-/// log, that one undoes.
+/// A thread undoes another's transaction that keeps too much of the log, and panics. The owner of
+/// the transaction undoes the rest.
 #[test]
-fn a_panic_in_undoing_for_another_leaves_the_rest_to_it() {
+fn a_panic_in_undoing_for_another_leaves_the_rest_to_that_thread() {
     for change in 1.. {
         let store = filled();
         let mut old = store.begin().unwrap();
@@ -124,7 +124,7 @@ fn a_panic_in_undoing_for_another_leaves_the_rest_to_it() {
     }
 }
 
-/// A prepared transaction of which a thread that panicked has undone a part is a sweep's.
+/// A thread panics while it rolls back a prepared transaction; a sweep completes the rollback.
 #[test]
 fn a_panic_in_rolling_back_a_prepared_transaction_leaves_it_to_a_sweep() {
     for change in 1..3 {
@@ -140,18 +140,18 @@ fn a_panic_in_rolling_back_a_prepared_transaction_leaves_it_to_a_sweep() {
 }
 
 #[test]
-fn half_of_a_closure_is_not_committed() {
+fn a_panicking_closure_commits_nothing() {
     for half in [half, half_last] {
         let store = filled();
         let mut txn = store.begin().unwrap();
         txn.put(&ROWS, 2, 1).unwrap();
         let here = txn.savepoint().unwrap();
         panics(|| txn.with(half));
-        // It can be rolled back, as a whole, and nothing else.
+        // The transaction can only be rolled back as a whole.
         assert_eq!(txn.get(&ROWS, 0), Err(panicked()));
         assert_eq!(txn.put(&ROWS, 1, 110), Err(panicked()));
         assert_eq!(txn.roll_back_to(here), Err(panicked()));
-        assert!(!panicked().is_retryable(), "run again, it would panic again");
+        assert!(!panicked().is_retryable(), "a retry would panic again");
         assert_eq!(txn.commit(), Err(panicked()));
         assert_eq!(rows(&store), BEFORE);
         assert_eq!(store.counts().unwrap().locks, 0);
@@ -159,7 +159,7 @@ fn half_of_a_closure_is_not_committed() {
 }
 
 #[test]
-fn begun_anew_it_goes_on() {
+fn a_transaction_restarted_after_a_panic_commits() {
     let store = filled();
     let mut txn = store.begin().unwrap();
     panics(|| txn.with(half));
@@ -167,7 +167,7 @@ fn begun_anew_it_goes_on() {
     txn.put(&ROWS, 0, 95).unwrap();
     assert!(txn.commit().unwrap().is_some());
     assert_eq!(rows(&store), [(0, 95), (1, 100)]);
-    // One that is prepared would be committed by others.
+    // A prepared transaction could be committed by other threads.
     let mut txn = store.begin().unwrap();
     panics(|| txn.with(half));
     assert_eq!(txn.prepare(b"half"), Err(panicked()));
@@ -175,7 +175,7 @@ fn begun_anew_it_goes_on() {
 }
 
 #[test]
-fn a_task_commits_no_half_either() {
+fn a_panicking_task_commits_nothing() {
     let store = filled();
     let mut txn = block_on(store.begin_async()).unwrap();
     block_on(txn.put(&ROWS, 2, 1)).unwrap();
@@ -187,13 +187,14 @@ fn a_task_commits_no_half_either() {
 }
 
 #[test]
-fn closures_of_the_store_and_of_a_record_change_nothing() {
+fn panicking_closures_of_a_store_or_a_record_change_nothing() {
     let store = filled();
     panics(|| store.write(half));
     panics(|| store.write_as(half));
     panics(|| store.write(|tx| tx.update(&ROWS, 0, |_| panic!("no new value"))));
     assert_eq!(rows(&store), BEFORE);
-    // A closure of one record panics before the record is written: who catches that inside goes on.
+    // The closure of one record panics before the record is written: if the panic is caught inside
+    // the transaction, the transaction continues.
     let caught = store.write(|tx| {
         tx.put(&ROWS, 1, 101)?;
         panics(|| tx.update(&ROWS, 0, |_| panic!("no new value")));
@@ -205,7 +206,7 @@ fn closures_of_the_store_and_of_a_record_change_nothing() {
     store.verify().unwrap();
 }
 
-/// What is one call to its caller, and several writes to the log.
+/// A single call that writes several records to the log.
 type Call = fn(&mut WriteTxn<'_, '_, Native>) -> Result<(), Error>;
 
 fn rolls_back(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
@@ -216,8 +217,8 @@ fn rolls_back(tx: &mut WriteTxn<'_, '_, Native>) -> Result<(), Error> {
     tx.roll_back_to(here)
 }
 
-/// How a transaction ends that catches the panic of such a call at a change; none if there was no
-/// such change. It has written a row before.
+/// Returns how a transaction ends that catches the panic of such a call at a change, or None if the
+/// call makes fewer changes. The transaction has written a row before.
 fn ends(store: &Store<Native>, call: Call, change: u32) -> Option<Result<(), Error>> {
     let mut panicked = false;
     let ended = store.write(|tx| {
@@ -228,9 +229,9 @@ fn ends(store: &Store<Native>, call: Call, change: u32) -> Option<Result<(), Err
     panicked.then_some(ended)
 }
 
-/// A closure that catches the panic of such a call, and returns, commits no part of it.
+/// A closure that catches the panic of such a call and returns commits no part of the call.
 #[test]
-fn half_of_a_call_is_not_committed() {
+fn a_panicking_call_commits_nothing() {
     let calls: [(Call, &[(u64, u64)]); 3] = [
         (|tx| tx.put(&LONG, 0, &[1; 100_000]), &BEFORE),
         (|tx| tx.remove_range(&ROWS, ..2).map(drop), &BEFORE),
@@ -243,7 +244,7 @@ fn half_of_a_call_is_not_committed() {
             loop {
                 let store = filled();
                 let Some(ended) = ends(&store, call, change) else { break };
-                // Nothing of the call was written, or nothing of all.
+                // Either nothing of the call was written, or the transaction failed.
                 let left = match ended {
                     Ok(()) => [untouched, &[(2, 1)]].concat(),
                     Err(why) if why == panicked() => BEFORE.to_vec(),
@@ -256,12 +257,12 @@ fn half_of_a_call_is_not_committed() {
                 change += 1;
             }
             STEP.set(DONE);
-            assert!(refused > 0 && change > 2, "nothing was half done at {step}");
+            assert!(refused > 0 && change > 2, "no call was interrupted at {step}");
         }
     }
 }
 
-/// Rows of a load that panic: as one that fails.
+/// A panic in the iterator of a load has the effect of an error.
 #[test]
 fn a_load_that_panics_keeps_no_page() {
     const LOADED: Table<u64, &[u8]> = Table::new("loaded");
@@ -277,7 +278,7 @@ fn a_load_that_panics_keeps_no_page() {
     assert_eq!((loaded, rows(&store)), (Ok(4000), BEFORE.to_vec()));
 }
 
-/// What a thread has at its end, and uses the store once more.
+/// A thread-local value that uses the store when the thread ends.
 struct AtEnd(Store<Native>, Sender<Result<(), Error>>);
 
 impl Drop for AtEnd {
@@ -291,8 +292,8 @@ thread_local! {
     static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
 }
 
-/// A store that is used where the values of a thread are dropped says that it is too late, and ends
-/// no process: those that came last go first.
+/// A store that is used while thread-local values are dropped returns an error and does not end the
+/// process. Values are dropped in reverse order of creation.
 #[test]
 fn a_store_used_at_a_threads_end_is_no_panic() {
     for early in [true, false] {

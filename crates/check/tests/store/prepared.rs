@@ -1,5 +1,5 @@
-//! Prepared transactions: they wait for their decision, over the end of threads and a crash at
-//! each call of the disk.
+//! Prepared transactions keep their locks until they are decided, after their thread has ended and
+//! after a crash at any disk call.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn gids(store: &Store<Native>) -> Vec<String> {
     all.map(|one| String::from_utf8(one.gid).unwrap()).collect()
 }
 
-/// Whether another transaction can write a record within a moment.
+/// Returns whether another transaction can write a record within 20 ms.
 fn is_free(store: &Store<Native>, key: &str) -> bool {
     let patience = TxnOptions { time: Duration::from_millis(20), ..TxnOptions::default() };
     let mut tx = store.begin_with(&patience).unwrap();
@@ -44,7 +44,7 @@ fn is_free(store: &Store<Native>, key: &str) -> bool {
     }
 }
 
-/// The same store after a crash of the machine, or in the same life.
+/// Crashes the machine and opens the store again.
 fn crashed(disk: &Simulated, store: Store<Native>, mode: Mode) -> Store<Native> {
     disk.crash();
     drop(store);
@@ -52,8 +52,8 @@ fn crashed(disk: &Simulated, store: Store<Native>, mode: Mode) -> Store<Native> 
     begin(disk, mode).unwrap()
 }
 
-/// A store with three records, and two prepared transactions: what they have written, one of them
-/// a long value, is not seen.
+/// A store with three records and two prepared transactions, whose writes, one of them a long
+/// value, are not visible.
 fn two_prepared(disk: &Simulated, mode: Mode) -> Store<Native> {
     let store = begin(disk, mode).unwrap();
     for key in ["a", "b", "c"] {
@@ -73,10 +73,10 @@ fn two_prepared(disk: &Simulated, mode: Mode) -> Store<Native> {
     store
 }
 
-/// A handle that has seen where transactions are prepared decides about those that are prepared
-/// now: another may have decided, and prepared others under the same ids.
+/// A handle remembers where transactions are prepared, and another handle has decided these and
+/// prepared others under the same ids. The first handle decides the transactions that exist now.
 #[test]
-fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
+fn the_slot_of_a_prepared_transaction_may_be_reused() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     let same: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -91,7 +91,7 @@ fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
         }
     };
     prepare(&["a", "b", "c", "d"], b"first");
-    // It walks through all, and remembers the others.
+    // This call searches all slots and remembers the other transactions.
     other.commit_prepared(b"d").unwrap();
     for gid in ["a", "b", "c"] {
         store.commit_prepared(gid.as_bytes()).unwrap();
@@ -108,10 +108,10 @@ fn where_a_transaction_was_prepared_may_be_anothers_by_now() {
     assert!(gids(&other).is_empty());
 }
 
-/// A thread that takes what a dead one left, and dies before it has looked whether that is
-/// prepared, has decided nothing.
+/// A thread takes over the transaction of a dead thread and dies before it has checked whether that
+/// is prepared. Nothing is decided.
 #[test]
-fn what_is_prepared_is_not_undone_for_a_dead_thread_that_had_taken_it() {
+fn a_prepared_transaction_is_not_undone_with_its_dead_decider() {
     let (region, store) = begin_in(&Simulated::new(), sizes(Mode::None)).unwrap();
     let mut tx = store.begin().unwrap();
     put(&mut tx, "a", b"new");
@@ -130,7 +130,7 @@ fn what_is_prepared_is_not_undone_for_a_dead_thread_that_had_taken_it() {
 }
 
 #[test]
-fn prepared_ones_are_not_seen_and_hold_their_locks_until_they_are_decided() {
+fn prepared_transactions_are_invisible_and_locked_until_decided() {
     for crash in [false, true] {
         let disk = Simulated::new();
         let mut store = two_prepared(&disk, Mode::Full);
@@ -146,11 +146,11 @@ fn prepared_ones_are_not_seen_and_hold_their_locks_until_they_are_decided() {
             assert_eq!(get(&store, key), old.then(|| b"old".to_vec()), "{key}");
             assert!(!is_free(&store, key), "{key} is not locked");
         }
-        // What it has read, and what it had taken back.
+        // Its reads and its writes before a savepoint rollback are locked.
         assert!(!is_free(&store, "c") && !is_free(&store, "taken back") && is_free(&store, "d"));
         assert_eq!(store.sweep(), Ok(0));
 
-        // Any thread decides. Commits of others lie between.
+        // Any thread may decide, after commits of others.
         for number in 0..100_u64 {
             store.put(&TABLE, &number.to_be_bytes(), b"more").unwrap();
         }
@@ -175,7 +175,7 @@ fn prepared_ones_are_not_seen_and_hold_their_locks_until_they_are_decided() {
     }
 }
 
-/// A range that was read stays as it was read.
+/// A range that was read stays locked.
 #[test]
 fn a_range_is_held_over_a_crash() {
     for crash in [false, true] {
@@ -198,7 +198,7 @@ fn a_range_is_held_over_a_crash() {
 }
 
 #[test]
-fn an_id_is_of_one_and_is_decided_once() {
+fn an_id_names_one_transaction_and_is_decided_once() {
     let disk = Simulated::new();
     let mut store = two_prepared(&disk, Mode::Full);
     for _ in 0..2 {
@@ -219,7 +219,7 @@ fn an_id_is_of_one_and_is_decided_once() {
     store.commit_prepared(b"one").unwrap();
     assert!(matches!(store.commit_prepared(b"one"), Err(Error::NotPrepared { .. })));
     assert!(matches!(store.roll_back_prepared(b"one"), Err(Error::NotPrepared { .. })));
-    // The id is free again, and one that wrote nothing has it, too.
+    // The id is free again, also for a transaction without writes.
     let longest = [b'1'; 128];
     store.begin().unwrap().prepare(b"one").unwrap();
     store.begin().unwrap().prepare(&longest).unwrap();
@@ -232,7 +232,7 @@ fn an_id_is_of_one_and_is_decided_once() {
 }
 
 #[test]
-fn of_two_that_decide_one_does() {
+fn one_of_two_concurrent_decisions_succeeds() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     store.put(&TABLE, b"k", b"old").unwrap();
@@ -265,10 +265,10 @@ fn of_two_that_decide_one_does() {
     assert_eq!(store.counts().unwrap().transactions, 0);
 }
 
-/// A thread that decides stops where its slot names a record that is not in the log yet: another
-/// that would decide waits for it, and one that asks what is prepared does not.
+/// A thread that decides a transaction is stopped while its slot names a record that is not in the
+/// log yet. A second thread that decides waits for it; a listing of prepared transactions does not.
 #[test]
-fn one_that_is_just_being_decided_is_waited_for() {
+fn a_decision_waits_for_a_concurrent_one() {
     latchwork_log::set_point_hook(at_step);
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
@@ -303,9 +303,9 @@ fn one_that_is_just_being_decided_is_waited_for() {
     }
 }
 
-/// All thread slots but one are of prepared ones, then all: that is an error, and no end.
+/// All thread slots but one, then all, have prepared transactions: the next one gets an error.
 #[test]
-fn a_hundred_are_prepared_and_slots_run_out() {
+fn preparing_fails_when_slots_run_out() {
     let disk = Simulated::new();
     let many = Sizes { threads: 100, ..sizes(Mode::None) };
     let store = begin_with(&disk, many).unwrap();
@@ -323,7 +323,8 @@ fn a_hundred_are_prepared_and_slots_run_out() {
     assert!(full.to_string().contains("thread slots"), "{full}");
     assert!((96..=100).contains(&count), "{count}");
     assert_eq!(store.prepared().unwrap().len() as u32, count);
-    // A life with fewer threads is refused; one with as many has them all, and all slots are taken.
+    // Opening with fewer threads is refused. With as many, all transactions return and fill all
+    // slots.
     let end = store.log_end();
     store.commit_prepared(&0_u32.to_be_bytes()).unwrap();
     assert!(store.log_end() > end);
@@ -351,9 +352,9 @@ fn a_hundred_are_prepared_and_slots_run_out() {
     store.verify().unwrap();
 }
 
-/// It keeps the log beyond the bound on history, and is not undone for that.
+/// A prepared transaction keeps the log beyond the bound on history and is not undone for that.
 #[test]
-fn one_that_waits_for_long_is_not_too_old() {
+fn a_prepared_transaction_is_never_too_old() {
     let disk = Simulated::new();
     let small = Sizes { history: 1 << 20, ..sizes(Mode::None) };
     let store = begin_with(&disk, small).unwrap();
@@ -381,7 +382,7 @@ fn one_that_waits_for_long_is_not_too_old() {
     assert!(store.activity().unwrap().redo > since + (4 << 20));
 }
 
-/// On a full disk both decisions can be made, before a crash and after it.
+/// On a full disk both decisions can be made, before and after a crash.
 #[test]
 fn a_full_disk_stops_no_decision() {
     for crash in [false, true] {
@@ -391,7 +392,7 @@ fn a_full_disk_stops_no_decision() {
             store = crashed(&disk, store, Mode::Full);
         }
         disk.set_capacity(Some(0));
-        // Until the log has no room for the least.
+        // Until even the smallest record has no room in the log.
         let mut written = 0;
         while store.put(&TABLE, b"base", b"").is_ok() {
             written += 1;
@@ -407,7 +408,7 @@ fn a_full_disk_stops_no_decision() {
     }
 }
 
-/// What an attempt at the script has answered for.
+/// The calls of the script that have succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Answered {
     prepared: [bool; 2],
@@ -417,7 +418,7 @@ struct Answered {
 
 const SCRIPT: [(&str, &str, bool); 2] = [("one", "a", true), ("two", "b", false)];
 
-/// Two are prepared, others commit, one is committed and one is rolled back.
+/// Two transactions are prepared; others commit; one is committed and one is rolled back.
 fn script(disk: &Simulated, mode: Mode, answered: &mut Answered) -> Result<(), Error> {
     let store = begin(disk, mode)?;
     if get_or(&store, "base")?.is_none() {
@@ -448,7 +449,7 @@ fn get_or(store: &Store<Native>, key: &str) -> Result<Option<Vec<u8>>, Error> {
     store.read(|tx| tx.get(&TABLE, key.as_bytes()))
 }
 
-/// What is there of one of the two after a crash, and whether that may be.
+/// Checks the state of one of the two transactions after a crash.
 fn judge(
     store: &Store<Native>,
     index: usize,
@@ -471,23 +472,23 @@ fn judge(
         return Err(format!("{told}: lost"));
     }
     if full && decided && (listed || seen != commits) {
-        return Err(format!("{told}: the decision is lost"));
+        return Err(format!("{told}: the decision was lost"));
     }
-    // One that was to be committed is there, or waits.
+    // A transaction that is to commit must be visible or still be prepared.
     if full && prepared && commits && !listed && !seen {
-        return Err(format!("{told}: undone"));
+        return Err(format!("{told}: it was undone"));
     }
     if listed {
         store.commit_prepared(gid.as_bytes()).map_err(|why| why.to_string())?;
         if get(store, key) != Some(vec![9; 900]) {
-            return Err(format!("{told}: committed, and not there"));
+            return Err(format!("{told}: committed, but not visible"));
         }
     }
     Ok(())
 }
 
 #[test]
-fn a_crash_at_each_call_loses_none_that_is_prepared() {
+fn a_crash_at_each_call_loses_no_prepared_transaction() {
     let mut listed = 0;
     for mode in MODES {
         let calm = Simulated::new();
@@ -502,7 +503,7 @@ fn a_crash_at_each_call_loses_none_that_is_prepared() {
             disk.crash();
             disk.restart(number);
             if number % 2 == 0 {
-                // And again, in recovery.
+                // A second crash, in recovery.
                 disk.plan(disk.calls().total() + number % 40, Fault::Crash);
                 drop(begin(&disk, mode));
                 disk.crash();
@@ -521,14 +522,14 @@ fn a_crash_at_each_call_loses_none_that_is_prepared() {
     assert!(listed > 20, "{listed}");
 }
 
-/// A transaction that only reads takes locks, and the log is full when it is prepared: it is rolled
-/// back, and nothing of it is left. How many of these had logged some of their locks.
+/// A reading transaction takes locks, and the log is full when it is prepared: it is rolled back
+/// and leaves nothing behind. Returns how many of these had logged some of their locks.
 fn refused_on_a_full_disk(names: u64) -> u32 {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     store.write(|tx| (0..60_u64).try_for_each(|n| tx.put(&TABLE, &n.to_be_bytes(), b"v"))).unwrap();
     disk.set_capacity(Some(0));
-    // By a thread that leaves what it has reserved of the log to others.
+    // In another thread, which returns its reserved part of the log when it ends.
     let fill = || while store.put(&TABLE, &0_u64.to_be_bytes(), b"").is_ok() {};
     thread::scope(|scope| scope.spawn(fill).join().unwrap());
     let (mut logged, mut refused, mut round) = (0, 0, 0_u64);
@@ -556,25 +557,26 @@ fn refused_on_a_full_disk(names: u64) -> u32 {
 }
 
 #[test]
-fn one_that_cannot_be_prepared_leaves_nothing_on_a_full_disk() {
+fn failing_to_prepare_on_a_full_disk_leaves_nothing() {
     let logged = (0..50).map(refused_on_a_full_disk).sum::<u32>();
     assert!(logged > 4, "{logged}");
 }
 
-/// Some are prepared with savepoints behind them, some are decided, and the machine crashes.
+/// Random transactions are prepared after savepoint rollbacks, some are decided, and the machine
+/// crashes.
 #[test]
-fn what_is_prepared_is_decided_right_in_a_random_life() {
-    // Each part takes each fourth seed.
+fn random_runs_decide_prepared_transactions_correctly() {
+    // Each part runs every fourth seed.
     let lives = |first: u64| (first..40).step_by(4).map(random_life).sum::<usize>();
     let recovered: usize = side_by_side(1..5, lives).into_iter().sum();
     assert!(recovered > 50, "{recovered}");
 }
 
-/// The records of a prepared transaction by their keys: none is one that was removed.
+/// The records of a prepared transaction by key. None: the record is removed.
 type Wrote = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// What a transaction has written, some of it rolled back to savepoints; none if a lock that it
-/// needs is one of those that wait for a decision.
+/// Returns what a transaction has written, with some savepoint rollbacks, or None if it needs a
+/// lock of a prepared transaction.
 fn writes(tx: &mut Transaction<Native>, random: &mut Random, round: u8) -> Option<Wrote> {
     let mut wrote = Wrote::new();
     for _ in 0..1 + random.below(5) {
@@ -600,7 +602,7 @@ fn writes(tx: &mut Transaction<Native>, random: &mut Random, round: u8) -> Optio
     Some(wrote)
 }
 
-/// Whether a store has these rows, and keeps those locked that wait for a decision.
+/// Checks the rows of a store, and that the records of prepared transactions are locked.
 fn agrees(
     store: &Store<Native>,
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
@@ -698,9 +700,9 @@ fn take(rows: &mut BTreeMap<Vec<u8>, Vec<u8>>, wrote: Wrote) {
     }
 }
 
-/// What it had rolled back before takes no room behind a crash: that is undone.
+/// Writes that a prepared transaction had rolled back are not undone again after a crash.
 #[test]
-fn what_is_undone_takes_no_room_again() {
+fn undoing_twice_takes_no_additional_room() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     let mut tx = store.begin().unwrap();
@@ -718,7 +720,7 @@ fn what_is_undone_takes_no_room_again() {
     disk.restart(7);
     let before = segments();
     let store = begin(&disk, Mode::Full).unwrap();
-    // The next one is made, but none for what would be undone a second time.
+    // The next segment is created, but none for a second undo.
     assert!(segments() <= before + 1, "{} of {before}", segments());
     store.roll_back_prepared(b"one").unwrap();
     assert_eq!(["a", "b", "c"].map(|key| get(&store, key)), [None, None, None]);

@@ -1,6 +1,6 @@
-//! A reader stores nothing but its own slot's line: a process takes away its own right to write to
-//! all that it shares with others, but for that line's page, and reads in snapshots: what others
-//! wrote since, and what they have not written to; and while others write.
+//! A reader stores nothing in shared memory except in its own slot's line. A process removes its
+//! write permission from all shared memory except that line's page, and reads in snapshots: records
+//! that others have changed since, records that they have not changed, and while others write.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -21,12 +21,12 @@ const ROWS: Table<u64, u64> = Table::new("rows");
 const COUNT: u64 = 2000;
 const EACH: u64 = 100;
 const PAGE: usize = 4096;
-/// Bytes of an area before its first word, and of a slot's line.
+/// Bytes of an area before its first word; bytes of a slot's line.
 const HEAD: usize = 1 << 16;
 const LINE: usize = 64;
-/// Thread slots: 200, and 16 of sweepers.
+/// Thread slots: 200, and 16 for sweepers.
 const SLOTS: usize = 216;
-/// Where a line has the word of a thread that writes.
+/// Offset in a line of the word that belongs to writers.
 const TURN: usize = 16;
 
 static FAULTS: AtomicUsize = AtomicUsize::new(0);
@@ -34,22 +34,22 @@ static WHERE: [AtomicUsize; 8] = [const { AtomicUsize::new(0) }; 8];
 
 fn sizes() -> Options {
     let mut options = options();
-    // All pages stay in memory.
+    // All pages fit into memory.
     options.sizes.cache = 8 << 20;
     options.sizes.threads = 200;
     options.sizes.mode = Mode::None;
     options
 }
 
-/// A store to what may not be written to: it is counted, and let pass.
+/// The handler of a store to protected memory: counts it and lets it pass.
 extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // SAFETY: the system gives a description of the signal ...
+    // SAFETY: the system passes a description of the signal ...
     let info = unsafe { &*info };
     // SAFETY: ... which has an address.
     let at = unsafe { info.si_addr() }.addr();
     WHERE[FAULTS.fetch_add(1, Relaxed) % WHERE.len()].store(at, Relaxed);
     let page = core::ptr::without_provenance_mut(at & !(PAGE - 1));
-    // SAFETY: it changes the rights to a page, which is mapped or not: then this process ends.
+    // SAFETY: it changes the protection of a page. If the page is not mapped, the process ends.
     if unsafe { libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_WRITE) } != 0 {
         // SAFETY: ends the process.
         unsafe { libc::_exit(9) };
@@ -57,16 +57,15 @@ extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void)
 }
 
 fn count_faults() {
-    // SAFETY: all zero is a value of it.
+    // SAFETY: all zero is a valid value.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
     action.sa_sigaction = on_fault as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO;
-    // SAFETY: the handler does what a handler may.
+    // SAFETY: the handler makes only calls that are allowed in a signal handler.
     assert_eq!(unsafe { libc::sigaction(libc::SIGSEGV, &action, core::ptr::null_mut()) }, 0);
 }
 
-/// Memory of this process that it shares with others, and may write to: from, to, where in which
-/// file.
+/// Writable shared memory of this process: its bounds, offset and file.
 struct Mapping {
     from: usize,
     to: usize,
@@ -90,7 +89,7 @@ fn shared_memory(folder: &Path) -> Vec<Mapping> {
     found
 }
 
-/// A word's place: in which file, and where behind its beginning.
+/// Describes an address: the file, and the offset in it.
 fn place(mappings: &[Mapping], at: usize) -> String {
     let of = mappings.iter().find(|one| (one.from..one.to).contains(&at));
     of.map_or("elsewhere".to_owned(), |one| {
@@ -98,13 +97,13 @@ fn place(mappings: &[Mapping], at: usize) -> String {
     })
 }
 
-/// The lines of the slots in the store's own area, those that say something.
+/// The nonzero lines of slots in the store's area.
 fn told(area: &Mapping) -> Vec<usize> {
     let first = area.from + HEAD - area.offset + 512;
-    // What threads count lies behind the lines, of which each slot has two.
+    // Each slot has two lines; the threads' counters follow them.
     let lines = (first..first + SLOTS * 2 * LINE).step_by(LINE);
     let says = |at: &usize| {
-        // SAFETY: it lies in the mapping, and is a word that is read as one.
+        // SAFETY: it lies in the mapping and is read as an atomic word.
         let word =
             unsafe { &*core::ptr::with_exposed_provenance::<core::sync::atomic::AtomicU64>(*at) };
         word.load(Relaxed) != 0
@@ -112,19 +111,19 @@ fn told(area: &Mapping) -> Vec<usize> {
     lines.filter(says).collect()
 }
 
-/// What is on a page, but for one line of it, and for what threads that write say in theirs.
+/// The words of a page without one line, and without the words of writers in other lines.
 fn others_on(page: usize, line: usize) -> Vec<u64> {
     let words = (page..page + PAGE).step_by(8).filter(|at| !(line..line + LINE).contains(at));
     words
         .filter(|at| at % LINE != TURN)
-        // SAFETY: the page is mapped, and made of words.
+        // SAFETY: the page is mapped and consists of words.
         .map(|at| unsafe {
             (*core::ptr::with_exposed_provenance::<core::sync::atomic::AtomicU64>(at)).load(Relaxed)
         })
         .collect()
 }
 
-/// Reads some rows and then all, whose sum does not change.
+/// Reads some rows, and then all rows, whose sum never changes.
 fn look(tx: &ReadTxn<'_, latchwork_machine::Shared>, random: &mut Random) -> Result<(), Error> {
     for _ in 0..10 {
         assert!(tx.get(&ROWS, random.below(COUNT))?.is_some());
@@ -134,13 +133,13 @@ fn look(tx: &ReadTxn<'_, latchwork_machine::Shared>, random: &mut Random) -> Res
     Ok(())
 }
 
-/// Waits for a line.
+/// Waits for a line on standard input.
 fn listen() {
     let mut line = String::new();
     assert!(std::io::stdin().read_line(&mut line).unwrap() > 0);
 }
 
-/// What the reading process does; nothing, as a test.
+/// The reading process. Does nothing when run as a test.
 #[test]
 fn reader() {
     let Some(path) = std::env::var_os("LATCHWORK_READER") else { return };
@@ -152,12 +151,12 @@ fn reader() {
     let mappings = shared_memory(&folder);
     assert!(mappings.len() >= 4, "region, log, pool and store");
     let area = mappings.iter().find(|one| one.file.ends_with("store")).unwrap();
-    // Nobody else reads yet.
+    // No other thread reads yet.
     let line = store.read(|_| Ok(told(area))).unwrap();
     assert!(line.len() == 1 && told(area).is_empty(), "{line:x?}");
     let (line, page) = (line[0], line[0] & !(PAGE - 1));
     let words = area.from + HEAD - area.offset;
-    assert!(page > words, "the line is beside the words that all read");
+    assert!(page > words, "the line is on the page of the words that all threads read");
     count_faults();
     let mut bytes = 0;
     for one in &mappings {
@@ -166,7 +165,7 @@ fn reader() {
             ((page + PAGE).clamp(one.from, one.to), one.to),
         ] {
             let at = core::ptr::without_provenance_mut(from);
-            // SAFETY: it takes rights away; where they are missed the handler says so.
+            // SAFETY: it removes a permission; the handler counts the writes that need it.
             assert_eq!(unsafe { libc::mprotect(at, to - from, libc::PROT_READ) }, 0);
             bytes += to - from;
         }
@@ -182,7 +181,7 @@ fn reader() {
             .collect();
         println!("> {what}: {faults} faults {places:?}; {bytes} bytes");
     };
-    // Versions that are in the log alone: all records were written to since.
+    // Older versions must be read from the log, because all records have changed since.
     let aged = store.read(|tx| {
         println!("> snapshot");
         listen();
@@ -195,20 +194,20 @@ fn reader() {
     for _ in 0..200 {
         store.read(|tx| look(tx, &mut random)).unwrap();
     }
-    assert_eq!(others_on(page, line), before, "beside its line");
+    assert_eq!(others_on(page, line), before, "a word outside the line has changed");
     faults("beside a writer");
-    // The control: one that writes is noticed.
+    // The control: a write is detected.
     store.write(|tx| tx.put(&ROWS, 0, EACH)).unwrap();
     println!("> {}", FAULTS.load(Relaxed));
 }
 
 #[test]
-fn snapshots_store_nothing_but_their_own_line() {
+fn snapshots_write_only_their_own_cache_line() {
     let path = std::env::temp_dir().join(format!("latchwork-readonly-{}", std::process::id()));
     let _ = fs::remove_dir_all(&path);
     let store = Store::open_with(&path, &sizes()).unwrap();
     store.write(|tx| (0..COUNT).try_for_each(|row| tx.put(&ROWS, row, EACH))).unwrap();
-    // Other threads have the slots whose lines are beside the words that all read.
+    // Other threads take the slots whose lines are on the page of the shared words.
     let (taken, over) = (Barrier::new(101), Barrier::new(101));
     let told = thread::scope(|scope| {
         for _ in 0..100 {
@@ -226,18 +225,18 @@ fn snapshots_store_nothing_but_their_own_line() {
     println!("{told:#?}");
     let [_, quiet, busy, written] = &told[..] else { panic!("the reader ended early") };
     assert!(quiet.starts_with("old and new: 0 faults"));
-    // A read that a writer has disturbed three times takes the page's latch, as said: that is in
-    // the pool's descriptors, and perhaps it waits there, in the region.
+    // After three disturbances by a writer a read takes the page's latch, as documented. The latch
+    // is in the pool's descriptors; waiting for it uses the region.
     let places = busy.split('"').skip(1).step_by(2);
     assert!(
         places.into_iter().all(|place| place.contains("pool-desc") || place.contains("/region "))
     );
-    assert!(written != "0", "a writer was not noticed");
+    assert!(written != "0", "a write was not detected");
     drop(store);
     fs::remove_dir_all(&path).unwrap();
 }
 
-/// Moves something from one row to another.
+/// Moves an amount from one row to another.
 fn transfer(store: &Store, (from, to): (u64, u64)) {
     let moved = store.write(|tx| {
         let has = tx.get_for_update(&ROWS, from)?.unwrap();
@@ -248,7 +247,7 @@ fn transfer(store: &Store, (from, to): (u64, u64)) {
     moved.unwrap();
 }
 
-/// Has the reader read what this process wrote, and then while it writes; what it says.
+/// Lets the reader read what this process wrote, then read while it writes. Returns its output.
 fn converse(store: &Store, path: &Path) -> Vec<String> {
     let mut child = again(module_path!(), "reader")
         .env("LATCHWORK_READER", path)

@@ -1,5 +1,5 @@
-//! What a transaction that may write reads: the same as a snapshot would of what it has written,
-//! and held until it ends.
+//! Reads of a writing transaction: they equal those of a snapshot with its writes, and stay locked
+//! until it ends.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ fn bytes(key: &[u8], value: &[u8]) -> Result<((String, u64), u64), Error> {
     Ok((ROWS.key_of(key)?, ROWS.value_of(value)?))
 }
 
-/// One call of a snapshot or of a transaction, with the same answer.
+/// One call of a snapshot or of a transaction, with comparable results.
 macro_rules! answer {
     ($name:ident, $txn:ty) => {
         fn $name(
@@ -57,7 +57,7 @@ answer!(of_snapshot, &ReadTxn<'_, Native>);
 answer!(of_transaction, &mut WriteTxn<'_, '_, Native>);
 
 #[test]
-fn a_transaction_reads_what_a_snapshot_of_it_would() {
+fn a_transaction_reads_like_its_snapshot() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut random = Random(5);
     for _ in 0..60 {
@@ -89,7 +89,7 @@ fn a_transaction_reads_what_a_snapshot_of_it_would() {
     }
 }
 
-/// Whether another transaction may write a row now.
+/// Returns whether another transaction may write a row now.
 fn may_write(store: &Store<Native>, row: Key) -> bool {
     let short = TxnOptions { time: Duration::ZERO, ..TxnOptions::default() };
     let mut other = store.begin_with(&short).unwrap();
@@ -97,7 +97,7 @@ fn may_write(store: &Store<Native>, row: Key) -> bool {
 }
 
 #[test]
-fn what_was_read_is_held_and_nothing_else() {
+fn a_read_locks_its_records_and_no_others() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.write(|tx| NAMES.iter().try_for_each(|name| tx.put(&ROWS, (name, 5), 0))).unwrap();
     store
@@ -114,13 +114,13 @@ fn what_was_read_is_held_and_nothing_else() {
             assert_eq!(tx.get_with(&ROWS, ("a", 6), <[u8]>::len)?, None);
             assert!(!may_write(&store, ("a", 5)) && !may_write(&store, ("a", 6)));
             assert!(may_write(&store, ("a", 7)));
-            // It ends with the first record, and the range is held all the same.
+            // The scan ends with the first record, but the whole range is locked.
             tx.scan(&ROWS, ("b", 0).., &mut |_, _| Ok(false))?;
             assert!(!may_write(&store, ("b", 8)));
             Ok(())
         })
         .unwrap();
-    // What the closure returns ends the scan, and not the transaction.
+    // An error of the closure ends the scan, and not the transaction.
     let ended = store.write(|tx| {
         let mut refuse = |_: &[u8], _: &[u8]| Err(Error::Rejected("enough".to_owned()));
         let refused = tx.scan(&ROWS, .., &mut refuse);
@@ -132,7 +132,7 @@ fn what_was_read_is_held_and_nothing_else() {
 
 type Mixed = Table<&'static [u8], &'static [u8]>;
 
-/// What lies between two keys, as a range gives it and as a scan does that is stopped somewhere.
+/// Compares the records between two keys, read by a range and by a scan that stops somewhere.
 fn agrees(
     tx: &ReadTxn<'_, Native>,
     table: &Mixed,
@@ -158,10 +158,10 @@ fn agrees(
     }
 }
 
-/// Rows that a scan passes as they lie on the page, and others among them: removed, written since,
-/// long; with keys that begin alike for no byte, and for more than any other.
+/// A scan of records as they lie on the page, with others among them: removed, changed since, long;
+/// and with keys that share prefixes of all lengths.
 #[test]
-fn a_scan_gives_what_a_range_does() {
+fn a_scan_returns_the_rows_of_a_range() {
     const TABLES: [(Mixed, usize); 4] = [
         (Table::new("none"), 0),
         (Table::new("few"), 5),
@@ -184,7 +184,7 @@ fn a_scan_gives_what_a_range_does() {
         for round in 0..60 {
             let read = store.read(|tx| {
                 agrees(tx, &table, &mut random, &key);
-                // Some rows are newer than this snapshot then.
+                // Some rows are newer than this snapshot from here on.
                 (0..round % 7).for_each(|_| change(&mut random));
                 agrees(tx, &table, &mut random, &key);
                 Ok(())
@@ -194,10 +194,10 @@ fn a_scan_gives_what_a_range_does() {
     }
 }
 
-/// Turned round after any number of records, there are the others, each once. Of a page that has
-/// no more than some three times what is read at once, all records are in the batch.
+/// Reversed after any number of records, an iterator returns the others, each once. A page with at
+/// most about three times the batch size is read in one batch.
 #[test]
-fn rows_are_turned_round_in_the_middle() {
+fn a_scan_changes_direction_in_the_middle() {
     let turned = |rows: Rows<'_, Key, u64>, (all, taken, few): (u64, usize, usize), back: bool| {
         let mut rows = if back { rows.rev() } else { rows };
         let numbers = |rows: &mut Rows<'_, Key, u64>, count: usize| {
@@ -212,7 +212,7 @@ fn rows_are_turned_round_in_the_middle() {
         let mut rows = rows.rev();
         let others: Vec<_> = expected[taken..].iter().rev().copied().collect();
         assert_eq!(numbers(&mut rows, few), others[..few], "{taken} of {all} taken, {back}");
-        // And again, to where the first ones were taken.
+        // Reversed again, up to where the first ones were taken.
         let mut rows = rows.rev();
         let rest = numbers(&mut rows, expected.len());
         let told = format!("{taken} of {all} taken, {few} back, {back}");

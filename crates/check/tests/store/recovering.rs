@@ -1,5 +1,5 @@
-//! What recovery itself writes, and what it believes: a crash at each of its calls, and a life that
-//! follows on a sync that failed while the machine ran on.
+//! The writes of recovery: a crash at each of its disk calls, and a recovery after a sync that
+//! failed while the machine continued.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use latchwork_store::{Error, Mode, Store, Table, TxnOptions, WriteTxn};
 
 use crate::stage::{TABLE, begin};
 
-/// How a sync fails: what it was to make durable is still read, or is not.
+/// Ways in which a sync fails: the data can still be read afterwards, or not.
 const FAILS: [Fault; 3] = [Fault::Device, Fault::NoSpace, Fault::Dropped];
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A table whose pages nobody changes behind the checkpoint.
+/// A table without changes since the checkpoint.
 const QUIET: Table<u64, &[u8]> = Table::new("quiet");
 
 fn key(number: u64) -> [u8; 8] {
@@ -45,8 +45,8 @@ fn found(store: &Store<Native>) -> Result<(Rows, u64), Error> {
     })
 }
 
-/// A store that a crash of the machine leaves: rows that are behind the last checkpoint, and a
-/// transaction that was open over it, which is undone at once if it has made a table.
+/// A store after a crash of the machine: rows changed since the last checkpoint, and an open
+/// transaction, which is undone at once if it has created a table.
 fn left(open: bool, makes: bool, seed: u64) -> (Simulated, Rows) {
     let (disk, mut rows) = (Simulated::new(), Rows::new());
     let store = begin(&disk, Mode::None).unwrap();
@@ -68,17 +68,17 @@ fn left(open: bool, makes: bool, seed: u64) -> (Simulated, Rows) {
     (disk, rows)
 }
 
-/// Each page that recovery changes can be written in part, were it one of which the log had nothing
-/// since the last checkpoint.
+/// A write of a page by recovery may be torn, also if the log had nothing of the page since the
+/// last checkpoint.
 #[test]
-fn a_crash_at_each_call_of_recovery_leaves_what_there_was() {
+fn a_crash_at_each_call_of_recovery_changes_no_data() {
     for (open, makes) in [(false, false), (true, false), (true, true)] {
         let (disk, rows) = left(open, makes, 1);
         let before = disk.calls().total() as usize;
         drop(begin(&disk, Mode::None).unwrap());
         let history = disk.history().split_off(before);
         println!("{open}, {makes}: {history:?}");
-        // What is written and not yet durable can be torn in many ways.
+        // Data that is written and not yet durable can be torn in many ways.
         let seeds =
             |at| if matches!(at, Operation::Write | Operation::Sync) { 2..42 } else { 2..4 };
         let all = (0..).zip(history).flat_map(|(call, at)| seeds(at).map(move |seed| (call, seed)));
@@ -97,10 +97,10 @@ fn a_crash_at_each_call_of_recovery_leaves_what_there_was() {
     }
 }
 
-/// A sync that fails in recovery fails it, and the machine runs on: what the next one reads is
-/// perhaps not on the disk.
+/// A failed sync makes recovery fail, and the machine continues: what the next recovery reads may
+/// not be on disk.
 #[test]
-fn a_sync_of_recovery_that_fails_is_not_believed_by_the_next_one() {
+fn a_failed_sync_of_recovery_is_repeated_by_the_next() {
     let mut failed = 0;
     for (seed, fault) in (0..6).flat_map(|seed| FAILS.map(|fault| (seed, fault))) {
         let (open, makes) = (seed % 3 > 0, seed % 3 > 1);
@@ -112,7 +112,7 @@ fn a_sync_of_recovery_that_fails_is_not_believed_by_the_next_one() {
             let case = format!("{open}, {makes}: {fault:?} at call {call}, seed {seed}");
             let (disk, mut rows) = (left(open, makes, seed).0, rows.clone());
             disk.plan(disk.calls().total() + call, fault);
-            // A checkpoint that is not due fails nothing.
+            // A checkpoint that is not due causes no error.
             failed += u32::from(begin(&disk, Mode::None).is_err());
             assert_eq!(disk.fired(), 1, "{case}");
             let store = begin(&disk, Mode::None).unwrap_or_else(|why| panic!("{case}: {why}"));
@@ -133,10 +133,10 @@ fn a_sync_of_recovery_that_fails_is_not_believed_by_the_next_one() {
     assert!(failed > 30, "{failed} recoveries failed");
 }
 
-/// The system keeps what it could not write for readers, and counts it as written. So what the
-/// next life finds, and answers for, may not be on the disk; it is written once more.
+/// The system keeps what it could not write and reports it as written. So what the next open reads
+/// and acknowledges may not be on disk; it is written again.
 #[test]
-fn what_is_read_after_a_failed_sync_is_made_durable() {
+fn data_read_after_a_failed_sync_is_made_durable() {
     let mut failed = 0;
     for call in 0..60 {
         for (seed, fault) in (0..4).flat_map(|seed| FAILS.map(|fault| (seed, fault))) {
@@ -155,12 +155,12 @@ fn what_is_read_after_a_failed_sync_is_made_durable() {
             }
             let case = format!("{fault:?} at call {call}, seed {seed}: {made:?}");
             failed += 1;
-            // The processes end; the machine runs on.
+            // The processes end; the machine continues.
             drop(store);
             let store = begin(&disk, Mode::None).unwrap_or_else(|why| panic!("{case}: {why}"));
             assert_eq!(found(&store).unwrap(), (rows.clone(), 1), "{case}");
             disk.drop_cache();
-            // Into other pages: those that were changed before are written for their own sake.
+            // To other pages: pages changed before are written for their own sake.
             let patience = TxnOptions { mode: Some(Mode::Full), ..TxnOptions::default() };
             store.write_with(&patience, |tx| tx.put(&QUIET, 1, &[1; 30])).unwrap();
             store.checkpoint().unwrap();

@@ -1,4 +1,4 @@
-//! Where redo begins: behind no transaction whose end is not durable; and what it finds there.
+//! The start of redo, which is never after a transaction whose end is not durable; and redo itself.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +12,11 @@ use latchwork_store::{Error, Mode, Refusal, Sizes, Store, Table, TxnOptions, Wri
 use crate::stage::{LANES, TABLE, begin, begin_with, sizes};
 use crate::stuck::{key, value};
 
-/// A transaction has written before a checkpoint's mark. It writes once more and commits while the
-/// checkpoint writes pages, and the machine crashes when that has come to its end: all of the
-/// transaction is there, or nothing.
+/// A transaction has written before a checkpoint begins. While the checkpoint writes pages, it
+/// writes again and commits. The machine crashes at the checkpoint's end: the transaction must be
+/// complete or absent.
 #[test]
-fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
+fn a_commit_during_a_checkpoint_is_complete_after_a_crash() {
     latchwork_log::set_point_hook(at_step);
     const LAST: u64 = 300;
     for seed in 0..8 {
@@ -27,12 +27,12 @@ fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
         let mut open = store.begin().unwrap();
         open.put(&TABLE, &key(0), &value(1000)).unwrap();
         at("flush: unclaimed", move || {
-            // On a page that the checkpoint does not write.
+            // To a page that the checkpoint does not write.
             open.put(&TABLE, &key(LAST), &value(1001)).unwrap();
             open.commit().unwrap();
         });
         store.checkpoint().unwrap();
-        assert!(!is_waiting(), "it flushed the log");
+        assert!(!is_waiting(), "the checkpoint has flushed the log");
         disk.crash();
         drop(store);
         disk.restart(seed);
@@ -41,7 +41,7 @@ fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
         let (first, last) = both.unwrap();
         let (new, old) = ((value(1000), value(1001)), (value(0), value(LAST)));
         let found = (first.unwrap(), last.unwrap());
-        assert!(found == new || found == old, "seed {seed}: a part of a transaction");
+        assert!(found == new || found == old, "seed {seed}: part of a transaction is missing");
         store.verify().unwrap();
     }
 }
@@ -49,9 +49,9 @@ fn a_commit_while_a_checkpoint_is_made_is_whole_after_a_crash() {
 const OTHER: Table<u64, u64> = Table::new("other");
 const ROWS: u64 = 600;
 
-/// A store whose pages are on disk, and each of its leaves has a record of another.
+/// A store whose pages are on disk, and whose leaves each contain a record of another transaction.
 fn filled(disk: &Simulated) -> Store<Native> {
-    // No checkpoint is made but those that are asked for.
+    // Checkpoints are made only on request.
     let calm = Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::None) };
     let store = begin_with(disk, calm).unwrap();
     store.put(&OTHER, 0, 0).unwrap();
@@ -68,11 +68,11 @@ fn crashed(disk: &Simulated, store: Store<Native>, seed: u64) -> Result<Store<Na
     begin(disk, Mode::None)
 }
 
-/// Leaves are logged whole before the first record of an open transaction, from which redo begins,
-/// are changed behind it, and are nobody's when the checkpoint writes pages: on disk they are as
-/// they were before.
+/// Leaves are logged in full before the first record of an open transaction, where redo begins.
+/// They are changed after it, and are free when the checkpoint writes pages. On disk they are still
+/// as before.
 #[test]
-fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
+fn a_free_page_may_be_older_than_redo_expects() {
     for (seed, written) in (0..8).zip([false, true].into_iter().cycle()) {
         let disk = Simulated::new();
         let store = filled(&disk);
@@ -91,7 +91,7 @@ fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
         let after = store.space().unwrap();
         assert!(after.free > before.free + 5, "nothing was unlinked: {before:?}, {after:?}");
         if written {
-            // And some of them are used again.
+            // Some of them are reused.
             let again = (ROWS..ROWS + 40).try_for_each(|n| store.put(&TABLE, &key(n), &value(n)));
             again.unwrap();
         }
@@ -105,9 +105,9 @@ fn a_page_that_is_nobodys_may_be_older_than_redo_expects() {
     }
 }
 
-/// A disk that has lost the write of a page which is linked is found out.
+/// A lost write of a linked page is detected.
 #[test]
-fn a_lost_write_of_a_linked_page_is_told() {
+fn a_lost_write_of_a_linked_page_is_an_error() {
     let disk = Simulated::new();
     let store = filled(&disk);
     let data = || disk.peek(Path::new("/home/store/data")).unwrap();
@@ -118,7 +118,7 @@ fn a_lost_write_of_a_linked_page_is_told() {
     open.put(&OTHER, 1, 1).unwrap();
     store.put(&TABLE, &key(ROWS / 2), &value(2)).unwrap();
     store.checkpoint().unwrap();
-    assert!(data()[at..at + 4096] != old[at..at + 4096], "the page was written");
+    assert!(data()[at..at + 4096] != old[at..at + 4096], "the page was not written");
     drop(open.commit());
     disk.crash();
     drop(store);
@@ -129,9 +129,9 @@ fn a_lost_write_of_a_linked_page_is_told() {
     assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
 }
 
-/// Pages are redone apart from each other: several threads make of the log what one makes.
+/// Pages are redone independently: several threads produce the same result as one.
 #[test]
-fn several_threads_redo_all_that_was_committed() {
+fn several_threads_redo_all_commits() {
     for lanes in [1, 2, 5, 8] {
         let disk = Simulated::new();
         let calm = Sizes { log_budget: 16 << 20, history: 64 << 20, ..sizes(Mode::Full) };
@@ -143,7 +143,7 @@ fn several_threads_redo_all_that_was_committed() {
             }
             let numbers: Vec<_> = (0..30).map(|_| random.below(3 * ROWS)).collect();
             let written = store.write(|tx| {
-                // Some rounds empty what others filled.
+                // In some rounds records of others are removed.
                 numbers.iter().try_for_each(|number| match round / 20 % 3 {
                     2 => tx.remove(&TABLE, &key(*number)).map(drop),
                     _ => tx.put(&TABLE, &key(*number), &value(round)),
@@ -166,10 +166,10 @@ fn several_threads_redo_all_that_was_committed() {
     }
 }
 
-/// Transactions of thread slots that the next life would not have: it is refused by its number of
-/// threads, and one with enough of them undoes what was open.
+/// Open transactions whose thread slots exceed the thread count of the next open: it is refused,
+/// and an open with enough threads undoes them.
 #[test]
-fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
+fn too_few_threads_for_the_open_transactions_are_refused() {
     let disk = Simulated::new();
     let with = |threads| begin_with(&disk, Sizes { threads, ..sizes(Mode::Full) });
     let store = with(200).unwrap();
@@ -181,7 +181,7 @@ fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
             open
         })
         .collect();
-    // The records of all of them are in the log's files.
+    // The records of all of them are on disk.
     store.put(&OTHER, 0, 0).unwrap();
     disk.crash();
     drop((all, store));
@@ -200,20 +200,20 @@ fn a_life_with_too_few_threads_for_what_was_open_is_refused() {
     assert_eq!(store.read(|tx| tx.count(&TABLE, ..)).unwrap(), 1);
     store.verify().unwrap();
     store.sweep().unwrap();
-    // Their ends are on the disk.
+    // Their ends are on disk.
     store.put(&OTHER, 0, 0).unwrap();
     drop(store);
     disk.crash();
-    // They have their end.
+    // They have ended.
     disk.restart(10);
     assert_eq!(with(4).unwrap().read(|tx| tx.count(&TABLE, ..)).unwrap(), 1);
 }
 
-/// More log than one piece, more pages than the cache has, and a disk that fails at some call of
-/// recovery: that is an error, and the next attempt makes of the log what it says.
+/// More log than one piece, more pages than the cache holds, and a disk that fails at a call of
+/// recovery: recovery returns an error, and the next attempt succeeds.
 #[test]
-fn redo_by_several_threads_that_fails_is_told_and_begun_again() {
-    // Of one thread, to know how many calls there are.
+fn a_failed_redo_by_several_threads_is_an_error_and_is_repeated() {
+    // First with one thread, to count the calls.
     let disk = written_and_crashed();
     let before = disk.calls().total();
     LANES.set(1);
@@ -245,7 +245,7 @@ fn redo_by_several_threads_that_fails_is_told_and_begun_again() {
 
 const COUNT: u64 = 2400;
 
-/// A disk with three pieces of log that its pages do not have.
+/// A disk with three pieces of log that are not in its pages.
 fn written_and_crashed() -> Simulated {
     let disk = Simulated::new();
     let calm = Sizes { log_budget: 64 << 20, history: 64 << 20, ..sizes(Mode::None) };

@@ -1,7 +1,7 @@
-//! Roles of dialogues: what a thread or a process does in a transaction when it is told to.
+//! Roles of dialogues: the steps that a thread or a process can run in a transaction.
 //!
-//! On files a transaction that writes is an object, for only that can be prepared; in memory it is
-//! a closure that is run until it commits.
+//! On files a writing transaction is an object, because only objects can be prepared. In memory it
+//! is a closure, which is run until it commits.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -17,19 +17,19 @@ use crate::dialogue::Level;
 
 type Rows = Vec<(u64, i64)>;
 
-/// Which record of a table, and whether it is removed.
+/// An end of a table, and whether its record is removed.
 #[derive(Clone, Copy)]
 struct End {
     last: bool,
     take: bool,
 }
 
-/// What a step can do, whatever it does it to. Rows from 100 on are in a table of their own.
+/// The steps of a transaction in any engine. Rows from 100 on are in a second table.
 trait Hand {
     fn get(&mut self, row: u64) -> Result<Option<i64>, Error>;
     fn range(&mut self, from: u64, to: u64) -> Result<Rows, Error>;
 
-    /// What comes from here on writes, and a snapshot has none of it.
+    /// This step and those below write; a snapshot has none of them.
     fn get_for_update(&mut self, _row: u64) -> Result<Option<i64>, Error> {
         panic!("it only reads")
     }
@@ -54,7 +54,7 @@ trait Hand {
         panic!("it only reads")
     }
 
-    /// The first row of the first table, or the last one.
+    /// The first or last row of the first table.
     fn end(&mut self, _which: End) -> Result<Option<(u64, i64)>, Error> {
         panic!("only a store has it: {STORES_ALONE:?}")
     }
@@ -68,10 +68,10 @@ trait Hand {
     }
 }
 
-/// Steps that the engine in memory has not.
+/// Steps that the engine in memory does not have.
 const STORES_ALONE: [&str; 5] = ["first", "last", "pop-first", "pop-last", "prepare"];
 
-/// Whether a step is one of a store on files alone.
+/// Returns whether only a store on files has this step.
 pub(crate) fn is_of_stores_alone(step: &str) -> bool {
     STORES_ALONE.contains(&step.split(' ').next().unwrap_or_default())
 }
@@ -93,14 +93,14 @@ fn rows(rows: &[(u64, i64)]) -> String {
     if rows.is_empty() { "none".to_owned() } else { rows }
 }
 
-/// Does a step, and says what came of it.
+/// Runs a step and returns its answer.
 fn step(hand: &mut dyn Hand, text: &str, savepoints: &mut Savepoints) -> Result<String, Error> {
     let value = |found: Option<i64>| found.map_or("none".to_owned(), |value| value.to_string());
     let done = |_: ()| "done".to_owned();
     let end = |found: Option<(u64, i64)>| rows(found.as_slice());
     let words: Vec<_> = text.split_whitespace().collect();
     let said = match words.as_slice() {
-        // The first step begins the transaction, whatever it is.
+        // The first step begins the transaction in any case.
         ["begin" | "begin-no-wait"] => Ok("done".to_owned()),
         ["get", at] => hand.get(row(at)).map(value),
         ["get-for-update", at] => hand.get_for_update(row(at)).map(value),
@@ -133,13 +133,13 @@ fn step(hand: &mut dyn Hand, text: &str, savepoints: &mut Savepoints) -> Result<
     }
 }
 
-/// What a role is told, one line after the other, and where it answers.
+/// The source of a role's steps, and the sink of its answers.
 pub(crate) struct Lines<'l> {
     pub(crate) next: &'l mut dyn FnMut() -> String,
     pub(crate) say: &'l mut dyn FnMut(&str),
 }
 
-/// What comes of a transaction whose steps all went well.
+/// The call after a transaction whose steps all succeeded.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     Commit,
@@ -151,11 +151,11 @@ enum Next {
 enum Ended {
     Well(Next),
     RollBack,
-    /// It was the victim of a deadlock.
+    /// As the victim of a deadlock.
     Deadlock,
-    /// It did not get a lock in its time.
+    /// With a lock timeout.
     TimedOut,
-    /// With the role.
+    /// Together with the role.
     Exit,
 }
 
@@ -163,7 +163,7 @@ fn rejected() -> Error {
     Error::Rejected("as told".to_owned())
 }
 
-/// A transaction, from its first step on.
+/// Runs a transaction, beginning with its first step.
 fn play(hand: &mut dyn Hand, first: &str, lines: &mut Lines<'_>) -> Result<Ended, Error> {
     let (mut text, mut savepoints) = (first.to_owned(), Savepoints::new());
     loop {
@@ -178,21 +178,21 @@ fn play(hand: &mut dyn Hand, first: &str, lines: &mut Lines<'_>) -> Result<Ended
     }
 }
 
-/// What a transaction does with what it has in hand.
+/// The steps of a transaction, run on an engine.
 type Body<'b> = dyn FnMut(&mut dyn Hand) -> Result<Next, Error> + 'b;
 
-/// Where a role's transactions run.
+/// An engine in which a role's transactions run.
 trait Place {
-    /// Runs one, for so long, until it is committed, or prepared.
+    /// Runs a transaction with this time limit until it is committed or prepared.
     fn transaction(&self, time: Duration, body: &mut Body<'_>) -> Result<(), Error>;
 
-    /// Decides a prepared one.
+    /// Commits or rolls back a prepared transaction.
     fn decide(&self, _commit: bool, _gid: &str) -> Result<(), Error> {
         panic!("only a store has it")
     }
 }
 
-/// Transactions, one after the other, until the role ends.
+/// Runs transactions one after another until the role ends.
 fn perform(lines: &mut Lines<'_>, place: &impl Place) {
     loop {
         let first = (lines.next)();
@@ -215,13 +215,13 @@ fn perform(lines: &mut Lines<'_>, place: &impl Place) {
     }
 }
 
-/// A transaction, and how it ended; none if the role is to end.
+/// Runs a transaction and returns its result, or None if the role ends.
 fn transaction(first: &str, lines: &mut Lines<'_>, place: &impl Place) -> Option<&'static str> {
     let patient = first != "begin-no-wait";
     let (mut ended, mut run) = (Ended::Exit, false);
     let time = if patient { TIME } else { Duration::ZERO };
     let result = place.transaction(time, &mut |hand| {
-        // It was told to fail, and is not run again.
+        // A retry after a failure is refused.
         if std::mem::replace(&mut run, true) {
             return Err(rejected());
         }
@@ -239,7 +239,7 @@ fn transaction(first: &str, lines: &mut Lines<'_>, place: &impl Place) -> Option
     });
     match (ended, result) {
         (Ended::Well(_), Ok(())) | (Ended::RollBack, Err(Error::Rejected(_))) => Some("done"),
-        // The last write comes with the commit; a closure was to be run again.
+        // A last write is done by the commit; a closure would be retried.
         (Ended::Well(_), Err(Error::Lock { why: Lock::Deadlock(_), .. } | Error::Rejected(_)))
         | (Ended::Deadlock, Err(_)) => Some("deadlock"),
         (Ended::TimedOut, Err(_)) if patient => Some("waits too long"),
@@ -249,7 +249,7 @@ fn transaction(first: &str, lines: &mut Lines<'_>, place: &impl Place) -> Option
     }
 }
 
-/// How long a transaction waits for locks: a dialogue that is wrong ends after a while.
+/// Time limit of a transaction for locks, so that a wrong dialogue ends.
 const TIME: Duration = Duration::from_secs(5);
 
 fn patience(role: &'static str, level: Level, time: Duration) -> TxnOptions {
@@ -331,7 +331,7 @@ impl Hand for Reads<'_, '_> {
     }
 }
 
-/// A store on files, for one role.
+/// The access of a role to a store on files.
 struct InStore<'s> {
     store: &'s Store,
     role: &'static str,
@@ -359,7 +359,7 @@ impl Place for InStore<'_> {
     }
 }
 
-/// What a role does in a store until it ends.
+/// Runs a role in a store until it ends.
 pub(crate) fn act_in(store: &Store, role: &'static str, level: Level, lines: &mut Lines<'_>) {
     perform(lines, &InStore { store, role, level });
 }
@@ -372,7 +372,7 @@ fn value(bytes: Option<Vec<u8>>) -> Option<i64> {
     bytes.map(|bytes| i64::from_le_bytes(bytes.try_into().expect("8 bytes")))
 }
 
-/// All rows of a range, with a scan.
+/// Returns all rows of a range, read by a scan.
 fn scanned(
     (from, to): (u64, u64),
     scan: impl FnOnce(
@@ -451,7 +451,7 @@ impl Hand for Snapshot<'_, Memory> {
     }
 }
 
-/// The engine in memory, for one role with a session of its own.
+/// The access of a role to the engine in memory. Each role has its own session.
 struct InEngine<'e> {
     memory: &'e Memory,
     session: &'e Session,
@@ -473,7 +473,7 @@ impl Place for InEngine<'_> {
     }
 }
 
-/// What a role does in the engine in memory until it ends.
+/// Runs a role in the engine in memory to its end.
 pub(crate) fn act_in_memory(
     (memory, session, slot): (&Memory, &Session, u16),
     role: &'static str,

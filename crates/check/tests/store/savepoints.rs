@@ -1,4 +1,4 @@
-//! Savepoints: which are gone, and what undoing to one leaves in the log.
+//! Savepoints: which are void, and the log records of rolling back to one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use latchwork_store::{Error, Mode, Sizes};
 use crate::stage::{TABLE, begin, begin_with, sizes};
 
 #[test]
-fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
+fn a_savepoint_after_a_rolled_back_one_is_invalid() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store
         .write(|tx| {
@@ -45,12 +45,12 @@ fn a_savepoint_that_was_rolled_back_over_is_none_any_more() {
         .unwrap();
 }
 
-/// What was said to be written, and cannot be, is not left out of what commits.
+/// A deferred write that fails must not be missing from a committed transaction.
 #[test]
-fn a_last_write_that_cannot_be_done_fails_its_transaction() {
+fn a_failing_deferred_write_fails_its_transaction() {
     let small = Sizes { page: 4096, ..sizes(Mode::None) };
     let store = begin_with(&Simulated::new(), small).unwrap();
-    // Fits on a page of 8 KiB.
+    // Fits on a page of 8 KiB, but not on these.
     let long = [7; 1000];
     for how in 0..3 {
         let mut tx = store.begin().unwrap();
@@ -68,9 +68,9 @@ fn a_last_write_that_cannot_be_done_fails_its_transaction() {
     }
 }
 
-/// A transaction that was undone because it kept too much of the log is told so by each call.
+/// Each call of a transaction that was undone because it kept too much of the log says so.
 #[test]
-fn a_savepoint_of_what_was_undone_is_none() {
+fn a_savepoint_of_an_undone_transaction_is_an_error() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut tx = store.begin().unwrap();
     tx.put(&TABLE, b"a", b"1").unwrap();
@@ -84,17 +84,17 @@ fn a_savepoint_of_what_was_undone_is_none() {
     assert_eq!(store.get(&TABLE, b"a"), Ok(None));
 }
 
-/// The record of each undo leads to what was written before the savepoint, over what was undone to
-/// it already: else each would walk over all of that.
+/// The record of each undo links to the write before the savepoint and skips what was already
+/// undone; otherwise each rollback would walk over all of that.
 #[test]
-fn undoing_to_one_savepoint_again_and_again_is_no_walk() {
+fn repeated_rollbacks_to_a_savepoint_take_constant_time() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     store.put(&TABLE, b"a", b"0").unwrap();
     let from = store.log_end();
     let mut tx = store.begin().unwrap();
     tx.put(&TABLE, b"a", b"1").unwrap();
-    // What is read next goes into the log, and is no transaction's last.
+    // A record of the same transaction that is not undone.
     tx.put(&TABLE, b"b", b"1").unwrap();
     let here = tx.savepoint().unwrap();
     for round in 0..20u8 {
@@ -112,7 +112,7 @@ fn undoing_to_one_savepoint_again_and_again_is_no_walk() {
         }
     }
     assert_eq!(undone.len(), 60);
-    // Of three, the last leads to what was written before the savepoint.
+    // Of three records, the last links to the write before the savepoint.
     let before = undone[2].1;
     let led: Vec<_> = undone.chunks(3).map(|round| round[2].1).collect();
     assert!(before.0 >= from && before < undone[0].0);

@@ -1,4 +1,4 @@
-//! Thread slots: what holds them, what of it is given up for others, and what is said where none is
+//! Thread slots: which objects hold them, which are released for others, and the error when none is
 //! left.
 
 use std::path::Path;
@@ -18,13 +18,13 @@ fn nested(store: &Store<Native>, depth: u32) -> Result<u32, Error> {
     }
 }
 
-/// Slots that a thread, or waiting sessions, do not need any more are there for others.
+/// Slots that a thread or a pooled session no longer needs are available to others.
 #[test]
-fn thread_slots_are_there_for_those_that_need_them() {
+fn unneeded_thread_slots_are_available_to_others() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&TABLE, b"a", b"1").unwrap();
     assert_eq!(nested(&store, 40), Ok(40));
-    assert!(nested(&store, 60).is_err(), "there are 48");
+    assert!(nested(&store, 60).is_err(), "the store has 48 slots");
     drop((0..40).map(|_| store.snapshot().unwrap()).collect::<Vec<_>>());
     let all = Barrier::new(44);
     thread::scope(|scope| {
@@ -39,9 +39,9 @@ fn thread_slots_are_there_for_those_that_need_them() {
     });
 }
 
-/// Sessions that wait for the next object in processes that do nothing leave slots for others.
+/// Pooled sessions of idle processes leave slots to others.
 #[test]
-fn idle_processes_leave_slots() {
+fn idle_processes_leave_slots_to_others() {
     let disk = Simulated::new();
     let (region, first) = begin_in(&disk, sizes(Mode::None)).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
@@ -55,14 +55,14 @@ fn idle_processes_leave_slots() {
     let all: Vec<_> = (0..12).map(join).collect();
     let held = region.threads().count();
     assert!((12..=40).contains(&held), "{held} slots of 48 are held");
-    // The next object has the session that waits.
+    // The next object uses the pooled session.
     drop(all[0].snapshot().unwrap());
     assert_eq!(region.threads().count(), held);
     drop((all, first));
 }
 
 #[test]
-fn it_is_told_that_no_slot_is_left() {
+fn a_missing_slot_is_an_error() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     let mut held = Vec::new();
     let full = loop {
@@ -73,13 +73,12 @@ fn it_is_told_that_no_slot_is_left() {
     };
     assert_eq!(full, Error::Threads { limit: 48, here: 48 });
     assert!(full.to_string().contains("thread slots are held, 48 by this process"), "{full}");
-    assert_eq!(store.read(|_| Ok(())), Err(full), "and to any other call");
+    assert_eq!(store.read(|_| Ok(())), Err(full), "other calls return the same error");
     held.pop();
     store.read(|_| Ok(())).unwrap();
 }
 
-/// A tool has its session as long as it runs, whatever the thread does in the closure that is told
-/// how far it is.
+/// A tool keeps its session while it runs, whatever its progress closure does with the store.
 #[test]
 fn a_tool_keeps_its_session() {
     let disk = Simulated::new();
@@ -94,14 +93,14 @@ fn a_tool_keeps_its_session() {
         let copied = store.backup_on(&own, Path::new(&folder), &mut |_| {
             let before = held();
             store.put(&TABLE, &[depth as u8], b"2").unwrap();
-            assert!(held() >= before, "{depth}: the session of the copy is gone");
+            assert!(held() >= before, "{depth}: the copy has lost its session");
             told += 1;
         });
         assert!(copied.unwrap().pages > 0 && told > 0);
         Ok(())
     };
     copies(0).unwrap();
-    // No more than these are kept by a thread that needs no more.
+    // A thread that needs no more sessions keeps no more than these.
     store.write(|_| copies(1)).unwrap();
     store.write(|_| store.write(|_| copies(2))).unwrap();
     store.write(|_| store.write(|_| store.write(|_| copies(3)))).unwrap();

@@ -1,4 +1,4 @@
-//! Pages that become empty are used again: the file of a queue stays as large as the queue.
+//! Pages that become empty are reused: the file of a queue stays as large as the queue.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn pages(disk: &Simulated) -> usize {
     disk.peek(Path::new("/home/store/data")).unwrap().len() / 4096
 }
 
-/// Every page is of a table or free.
+/// Checks that every page belongs to a table or is free.
 fn check(store: &Store<Native>) -> Result<(), String> {
     let space = store.space().map_err(|why| why.to_string())?;
     if space.lost == 0 { Ok(()) } else { Err(format!("{space:?}")) }
@@ -46,7 +46,7 @@ fn turn(store: &Store<Native>, next: u64, count: u64, bytes: usize) -> Result<()
 
 const ALIVE: u64 = 500;
 
-/// A queue through which `count` records go; how many pages the file had on the way, and at last.
+/// Moves `count` records through a queue; returns the pages of the file halfway and at the end.
 fn queue(disk: &Simulated, store: &Store<Native>, count: u64) -> (usize, usize) {
     let filled = (0..ALIVE).collect::<Vec<_>>();
     for some in filled.chunks(50) {
@@ -72,14 +72,14 @@ fn the_file_of_a_queue_is_bounded() {
     let count = std::env::var("LATCHWORK_QUEUE").ok().and_then(|n| n.parse().ok());
     let (half, all) = queue(&disk, &store, count.unwrap_or(20_000));
     println!("{half} pages, then {all}; {:?}", store.space());
-    // 500 records fill 15 pages or so.
+    // 500 records fill about 15 pages.
     assert!(all <= half + 2 && all < 150, "{half} pages, then {all}");
     check(&store).unwrap();
     let alive = store.read(|tx| tx.count(&QUEUE, ..)).unwrap();
     assert_eq!(alive, ALIVE);
 }
 
-/// The longest pages that a buffer of the log is large enough for.
+/// The longest pages for which the log's buffer is large enough.
 #[test]
 fn the_file_of_a_queue_is_bounded_where_pages_are_long() {
     let disk = Simulated::new();
@@ -87,13 +87,13 @@ fn the_file_of_a_queue_is_bounded_where_pages_are_long() {
     let store = begin_with(&disk, sizes).unwrap();
     queue(&disk, &store, 20_000);
     let space = store.space().unwrap();
-    // 20,000 records fill 60 pages or so.
+    // 20,000 records fill about 60 pages.
     assert!(space.pages < 30, "{space:?}");
     check(&store).unwrap();
 }
 
 #[test]
-fn what_ranges_had_that_were_removed_is_used_again() {
+fn pages_of_removed_ranges_are_reused() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let fill = |round: u64| {
@@ -123,10 +123,10 @@ fn what_ranges_had_that_were_removed_is_used_again() {
     check(&store).unwrap();
 }
 
-/// A thread whose slot says that it has pages in hand, or that it had some, though it does nothing:
-/// as one that could not give them back, or died on the way, leaves it. It keeps the log.
+/// A slot says that its idle thread holds pages, or has held some, as after a failure to free them
+/// or a death. It keeps the log.
 #[test]
-fn what_is_left_in_hand_is_given_back_later() {
+fn unused_reserved_pages_are_returned_later() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     for row in 0..100 {
@@ -139,12 +139,12 @@ fn what_is_left_in_hand_is_given_back_later() {
     let options = AreaOptions { first: bytes, limit: bytes, huge: false };
     let area = region.area("store", &options).unwrap();
     let word = |slot: u64, word: u64| area.word(64 + slot * LINES + word).unwrap();
-    // The slot of this thread: the one that has a snapshot while it reads.
+    // This thread's slot is the one with a snapshot during a read.
     let mine = store.read(|_| Ok((0..slots).find(|slot| word(*slot, 0).load(Relaxed) != 0)));
     let mine = mine.unwrap().unwrap();
     let redo =
         || LogFiles::open(Arc::new(disk.clone()), Path::new("/home/store/log")).unwrap().redo();
-    // No page, or the root of the pieces, of which it is to find that a tree leads there.
+    // No page, or the root of the pieces, which turns out to be in use by a tree.
     for in_hand in [0, 1 << 32 | 1 << 1 | 1] {
         let before = store.log_end();
         word(mine, SINCE).store(before, Relaxed);
@@ -160,10 +160,10 @@ fn what_is_left_in_hand_is_given_back_later() {
     check(&store).unwrap();
 }
 
-/// Names so long that the catalog's pages hold four: it is split all the time, while each page that
-/// it takes is one that it says to be free.
+/// Names so long that a page of the catalog holds four: the catalog is split repeatedly, and each
+/// page that it takes is one that it lists as free.
 #[test]
-fn the_catalog_grows_by_pages_that_were_used() {
+fn the_catalog_grows_into_reused_pages() {
     for seed in 0..6 {
         let (disk, mut random) = (Simulated::new(), Random(seed + 1));
         let store = begin(&disk, Mode::None).unwrap();
@@ -180,12 +180,12 @@ fn the_catalog_grows_by_pages_that_were_used() {
             let table: Table<u64, u64> = Table::new(name.leak());
             store.put(&table, 1, number).unwrap_or_else(|why| panic!("{seed}, {number}: {why}"));
         }
-        assert!(store.free_pages().unwrap().0 < free, "those pages were taken");
+        assert!(store.free_pages().unwrap().0 < free, "no free page was used");
         check(&store).unwrap();
     }
 }
 
-/// Threads that fill and empty their own parts of one table, beside snapshots.
+/// Threads fill and empty their own parts of one table while others read snapshots.
 fn crowd(store: &Store<Native>, seed: u64, rounds: u64) {
     thread::scope(|scope| {
         for id in 0..4 {
@@ -202,7 +202,7 @@ fn crowd(store: &Store<Native>, seed: u64, rounds: u64) {
                         let count = tx.count(&ROWS, (id, 0)..(id + 1, 0))?;
                         if kept {
                             store.write(|tx| tx.remove_range(&ROWS, (id, 0)..(id + 1, 0)))?;
-                            // The snapshot sees them still.
+                            // The snapshot still sees the records.
                             assert_eq!(tx.count(&ROWS, (id, 0)..(id + 1, 0))?, count);
                         }
                         Ok(count)
@@ -218,7 +218,7 @@ fn crowd(store: &Store<Native>, seed: u64, rounds: u64) {
 }
 
 #[test]
-fn threads_that_unlink_and_split_meet() {
+fn threads_unlink_and_split_neighbouring_pages() {
     for seed in 0..6 {
         let disk = Simulated::new();
         let store = begin(&disk, Mode::None).unwrap();
@@ -236,7 +236,7 @@ fn threads_that_unlink_and_split_meet() {
     }
 }
 
-/// A queue of long records in small steps, until something fails.
+/// Moves long records through a queue in small steps, until an error.
 fn script(store: &Store<Native>, upto: u64) -> Result<(), Error> {
     let mut next = store.read(|tx| Ok(tx.last(&QUEUE)?.map_or(0, |row| row.0 + 1)))?;
     while next < upto {
@@ -255,7 +255,7 @@ fn script(store: &Store<Native>, upto: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is there is what was there after some transaction.
+/// Checks that the records are those after some transaction.
 fn is_a_queue(store: &Store<Native>) -> Result<(), String> {
     let rows = store.read(|tx| tx.range(&QUEUE, ..)?.collect::<Result<Vec<_>, _>>());
     let rows = rows.map_err(|why| why.to_string())?;
@@ -265,8 +265,8 @@ fn is_a_queue(store: &Store<Native>) -> Result<(), String> {
     if sound && long { Ok(()) } else { Err(format!("{} rows, {first} to {last}", rows.len())) }
 }
 
-/// Fills pages and frees most of them: they are punched at the last checkpoint, before which the
-/// disk had so many calls.
+/// Fills pages and frees most of them. They are punched at the last checkpoint; returns the number
+/// of disk calls before it.
 fn fill_and_free(store: &Store<Native>, disk: &Simulated, round: u64) -> Result<u64, Error> {
     for some in 0..10 {
         store.write(|tx| {
@@ -281,18 +281,18 @@ fn fill_and_free(store: &Store<Native>, disk: &Simulated, round: u64) -> Result<
     Ok(calls)
 }
 
-/// All records of a round, or the first of it.
+/// Checks that all records have the value of their round.
 fn is_filled(store: &Store<Native>) -> Result<(), String> {
     let rows = store.read(|tx| tx.range(&ROWS, ..)?.collect::<Result<Vec<_>, _>>());
     for ((round, row), found) in rows.map_err(|why| why.to_string())? {
         if found != value(round + row, 900) {
-            return Err(format!("row {row} of round {round} is another's"));
+            return Err(format!("row {row} of round {round} has a wrong value"));
         }
     }
     Ok(())
 }
 
-/// Punching is one more call to the disk that a crash may come at, and leaves any part of a page.
+/// A crash may interrupt the punching of pages, which then leaves any part of a page.
 #[test]
 fn a_crash_while_pages_are_punched_loses_nothing() {
     let disk = Simulated::new();
@@ -311,7 +311,7 @@ fn a_crash_while_pages_are_punched_loses_nothing() {
         let sound = check(&store).and_then(|()| is_filled(&store));
         sound.unwrap_or_else(|why| panic!("call {number}: {why}"));
         if number % 4 == 0 {
-            // The pages are used again.
+            // The pages are reused.
             fill_and_free(&store, &disk, 1).unwrap();
             let sound = check(&store).and_then(|()| is_filled(&store));
             sound.unwrap_or_else(|why| panic!("call {number}, then filled: {why}"));
@@ -332,7 +332,7 @@ fn trial(mode: Mode, number: u64, seed: u64) -> Result<(), String> {
     disk.crash();
     disk.restart(seed);
     if seed % 2 == 1 {
-        // Recovery dies, too.
+        // A crash in recovery.
         disk.plan(disk.calls().total() + seed % 40, Fault::Crash);
         drop(begin(&disk, mode));
         disk.crash();
@@ -347,7 +347,7 @@ fn trial(mode: Mode, number: u64, seed: u64) -> Result<(), String> {
 }
 
 #[test]
-fn a_crash_at_each_call_gives_each_page_back() {
+fn a_crash_at_each_call_returns_each_page() {
     let (mut count, mut failures) = (0, Vec::new());
     for mode in [Mode::Full, Mode::Write, Mode::None] {
         let disk = Simulated::new();

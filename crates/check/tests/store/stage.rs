@@ -1,4 +1,4 @@
-//! A store on a simulated disk, in ordinary memory, and what transactions do in it.
+//! A store on a simulated disk in ordinary memory, and random transactions.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -11,7 +11,7 @@ use latchwork_machine::Native;
 use latchwork_region::Region;
 use latchwork_store::{Error, Mode, ReadTxn, Sizes, Store, Table, WriteTxn};
 
-/// A name for the oracle.
+/// The oracle's number of the table.
 pub(crate) const TREE: u32 = 1;
 pub(crate) const TABLE: Table<&[u8], &[u8]> = Table::new("table");
 
@@ -31,11 +31,11 @@ pub(crate) fn sizes(mode: Mode) -> Sizes {
 }
 
 thread_local! {
-    /// How many threads redo the log in lives that this thread begins.
+    /// Number of redo threads of recoveries that this thread starts.
     pub(crate) static LANES: Cell<usize> = const { Cell::new(1) };
 }
 
-/// One life of a machine: new memory, and the disk as it is.
+/// Opens a store with new memory on the disk as it is.
 pub(crate) fn begin(disk: &Simulated, mode: Mode) -> Result<Store<Native>, Error> {
     begin_with(disk, sizes(mode))
 }
@@ -44,7 +44,7 @@ pub(crate) fn begin_with(disk: &Simulated, sizes: Sizes) -> Result<Store<Native>
     Ok(begin_in(disk, sizes)?.1)
 }
 
-/// The memory, too.
+/// Also returns the memory.
 pub(crate) fn begin_in(
     disk: &Simulated,
     sizes: Sizes,
@@ -52,7 +52,7 @@ pub(crate) fn begin_in(
     begin_within(disk, sizes, 64 << 20)
 }
 
-/// Memory of so many bytes for locks.
+/// With this limit of memory for locks.
 pub(crate) fn begin_within(
     disk: &Simulated,
     sizes: Sizes,
@@ -75,7 +75,7 @@ pub(crate) fn begin_within(
     Ok((region, store))
 }
 
-/// How keys and values are chosen.
+/// The distribution of keys and values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) keys: u64,
@@ -95,7 +95,7 @@ impl Shape {
     }
 }
 
-/// One step of a transaction, chosen by chance.
+/// A random step of a transaction.
 pub(crate) fn step(
     txn: &mut WriteTxn<'_, '_, Native>,
     random: &mut Random,
@@ -142,7 +142,7 @@ pub(crate) fn step(
             steps.push(Step::Scan(TREE, from, to, found));
         }
         6 => {
-            // Written, and taken back: its reads stay, its writes do not.
+            // Rolled back to a savepoint: the reads stay, the writes do not.
             let here = txn.savepoint()?;
             txn.put(&TABLE, &key, &value)?;
             txn.remove(&TABLE, &shape.key(random))?;
@@ -151,7 +151,7 @@ pub(crate) fn step(
         _ => {
             match random.below(2) {
                 0 => txn.put(&TABLE, &key, &value)?,
-                // What comes next does it, or the commit.
+                // The write is deferred to the next call or to the commit.
                 _ => txn.put_final(&TABLE, &key, &value)?,
             }
             steps.push(Step::Write((TREE, key), Some(value)));

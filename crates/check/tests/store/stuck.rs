@@ -1,4 +1,4 @@
-//! What cannot be undone: it keeps its locks, stops nobody else, and is tried again.
+//! Transactions that cannot be undone keep their locks, block no other, and are retried.
 
 use core::time::Duration;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) fn data(disk: &Simulated) -> Vec<u8> {
     disk.peek(Path::new("/home/store/data")).unwrap()
 }
 
-/// Reads others until the damaged page of this record is in the pool no more.
+/// Reads other records until the damaged page of this record has left the pool.
 fn read_others(store: &Store<Native>, number: u64) {
     let others = |tx: &ReadTxn<'_, Native>| Ok(tx.range(&TABLE, &key(200)[..]..)?.count());
     for _ in 0..100 {
@@ -34,8 +34,8 @@ fn read_others(store: &Store<Native>, number: u64) {
     panic!("the page of {number} stays in the pool");
 }
 
-/// The bytes of the page that has this record, before it is zeros: a damage for which the log is
-/// not asked, since pages are so that nobody has written.
+/// Overwrites the page with this record by zeros and returns its place and old bytes. The log is
+/// not read for a page of zeros, because an unwritten page looks the same.
 fn damage(disk: &Simulated, of: &[u8]) -> (u64, Vec<u8>) {
     let all = data(disk);
     let at = all.windows(of.len()).position(|bytes| bytes == of).unwrap() / PAGE * PAGE;
@@ -48,12 +48,12 @@ pub(crate) fn restore(disk: &Simulated, (at, page): &(u64, Vec<u8>)) {
     assert!(disk.damage(Path::new("/home/store/data"), *at, page));
 }
 
-/// Whether a record can be had within a moment. If it can not, a thread of the store may sweep.
+/// Returns whether a record can be locked within 60 ms. After a refusal the store may sweep.
 fn is_free(store: &Store<Native>, number: u64) -> bool {
     let patience = TxnOptions { time: Duration::from_millis(60), ..TxnOptions::default() };
     match store.write_with(&patience, |tx| tx.get_for_update(&TABLE, &key(number))) {
         Ok(done) => {
-            assert_eq!(done.value.unwrap()[..9], value(number)[..9], "what was not undone is seen");
+            assert_eq!(done.value.unwrap()[..9], value(number)[..9], "a change was not undone");
             true
         }
         Err(Error::Deadline { .. } | Error::Lock { .. }) => false,
@@ -67,8 +67,8 @@ pub(crate) fn value(number: u64) -> Vec<u8> {
     value
 }
 
-/// A thread that writes three records, the second of which is on a page that it cannot read when it
-/// is to roll back. Ends when the thread has.
+/// A thread writes three records and cannot read the page of the second one when it rolls back.
+/// Returns when the thread has ended.
 pub(crate) fn fails(
     store: &Store<Native>,
     disk: &Simulated,
@@ -87,13 +87,13 @@ pub(crate) fn fails(
             read_others(&store, first);
             Err::<(), _>(Error::Rejected(String::new()))
         });
-        assert!(!matches!(ended, Err(Error::Rejected(_))), "it was rolled back");
+        assert!(!matches!(ended, Err(Error::Rejected(_))), "the transaction was rolled back");
         damaged.unwrap()
     };
     thread::spawn(work).join().unwrap()
 }
 
-/// A store of 3,000 records, which its pool does not hold.
+/// A store of 3,000 records, more than its pool holds.
 pub(crate) fn filled() -> (Simulated, Store<Native>) {
     filled_with(sizes(Mode::None))
 }
@@ -115,14 +115,14 @@ fn fill(store: &Store<Native>) {
 }
 
 #[test]
-fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
+fn a_failed_rollback_blocks_no_other_and_keeps_its_locks() {
     let (disk, store) = filled();
     let one = fails(&store, &disk, 10, 2500);
     let two = fails(&store, &disk, 50, 2600);
     let three = fails(&store, &disk, 90, 2700);
     assert_ne!(one.0, two.0);
 
-    // All of what the three had written is locked, on pages that can be read, too.
+    // All records that the three have written are locked, including those on readable pages.
     let told = store.sweep().unwrap_err();
     let Error::NotUndone { table, page, key: at, why } = &told else { panic!("{told}") };
     assert!(
@@ -139,7 +139,7 @@ fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
     }
     assert!(is_free(&store, 2800));
 
-    // Trying again logs nothing: what was written last is undone, and is not undone again.
+    // Another attempt logs nothing: the last write is undone once.
     let end = store.log_end();
     (0..10).for_each(|_| drop(store.sweep().unwrap_err()));
     assert_eq!(store.log_end(), end);
@@ -161,9 +161,10 @@ fn what_cannot_be_undone_stops_nobody_and_keeps_its_locks() {
     store.verify().unwrap();
 }
 
-/// A sweep goes on behind what one before has undone, and does not log that once more.
+/// A sweep continues after the changes that an earlier sweep has undone, and does not log them
+/// again.
 #[test]
-fn a_sweep_goes_on_where_one_has_failed() {
+fn a_sweep_continues_after_a_failed_rollback() {
     let (disk, store) = filled();
     let one = fails(&store, &disk, 10, 150);
     store.checkpoint().unwrap();
@@ -180,10 +181,10 @@ fn a_sweep_goes_on_where_one_has_failed() {
     store.verify().unwrap();
 }
 
-/// What fails to commit and cannot be undone is told as that: run again, it would be a second
-/// transaction of a slot that has the first one still.
+/// A transaction that can neither commit nor be undone is not retried: a retry would be a second
+/// transaction in a slot that still has the first one.
 #[test]
-fn what_cannot_commit_nor_be_undone_is_not_run_again() {
+fn a_transaction_whose_rollback_failed_is_not_retried() {
     let (disk, store) = filled();
     let (held, over) = (Barrier::new(2), Barrier::new(2));
     let damaged = thread::scope(|scope| {
@@ -206,7 +207,7 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
                 store.checkpoint()?;
                 damaged = Some(damage(&disk, b"changed, on the page 10"));
                 read_others(&store, 10);
-                // Another transaction holds a range around it, which the commit meets.
+                // Another transaction holds a range with this key, which the commit meets.
                 tx.put_final(&TABLE, &key(2500), &b"changed last"[..])
             });
             over.wait();
@@ -223,10 +224,10 @@ fn what_cannot_commit_nor_be_undone_is_not_run_again() {
     assert!(is_free(&store, 10) && is_free(&store, 2500));
 }
 
-/// An old transaction that the thread of a checkpoint could not undo is tried again by that of the
-/// next one: its own may never call again, and it keeps the log.
+/// The rollback of an old transaction that failed in a checkpoint is retried by the next one: its
+/// own thread may never return, and it keeps the log.
 #[test]
-fn an_old_one_that_could_not_be_undone_is_tried_again() {
+fn a_failed_rollback_of_an_old_transaction_is_retried() {
     let (disk, store) = filled_with(Sizes { history: 1 << 20, ..sizes(Mode::None) });
     let mut old = store.begin().unwrap();
     let first = store.log_end();
@@ -238,22 +239,22 @@ fn an_old_one_that_could_not_be_undone_is_tried_again() {
     let put = |row: u64| store.put(&TABLE, &key(2800 + row % 100), &value(row));
     (0..).take_while(|_| store.log_end() < first + (2 << 20)).try_for_each(put).unwrap();
     store.checkpoint().unwrap();
-    // Its pages are logged whole before its own first record.
+    // Its pages are logged in full before its own first record.
     let keeps_log = || store.activity().unwrap().redo < first + (1 << 16);
-    assert!(keeps_log(), "it was undone");
+    assert!(keeps_log(), "the transaction was undone");
 
     restore(&disk, &page);
     (0..2).try_for_each(|_| put(0).and_then(|()| store.checkpoint())).unwrap();
-    assert!(!keeps_log(), "it was not tried again");
+    assert!(!keeps_log(), "the transaction was not retried");
     assert_eq!(old.put(&TABLE, &key(11), b""), Err(Error::TransactionTooOld));
     old.roll_back().unwrap();
     assert!([10, 2500].into_iter().all(|number| is_free(&store, number)));
     store.verify().unwrap();
 }
 
-/// What another process has undone since is not told any more.
+/// A transaction that another process has undone in the meantime is no longer reported.
 #[test]
-fn what_another_process_undid_is_not_stuck() {
+fn a_transaction_undone_by_another_process_is_not_stuck() {
     let disk = Simulated::new();
     let (region, store) = begin_in(&disk, sizes(Mode::None)).unwrap();
     fill(&store);
@@ -269,9 +270,9 @@ fn what_another_process_undid_is_not_stuck() {
     assert_eq!(store.not_undone(), []);
 }
 
-/// One of them has a thread slot, and it is told that no other is left.
+/// A stuck transaction keeps its thread slot; the error says that no other slot is free.
 #[test]
-fn a_transaction_that_is_stuck_changes_no_error() {
+fn a_stuck_transaction_changes_no_error() {
     let (disk, store) = filled();
     let page = fails(&store, &disk, 10, 2500);
     let mut held = Vec::new();
@@ -287,11 +288,11 @@ fn a_transaction_that_is_stuck_changes_no_error() {
     store.sweep().unwrap();
 }
 
-/// A record that the log's buffer has no more, and that cannot be read: nobody knows whether its
-/// transaction is prepared. It is told as one that cannot be undone, and keeps nobody from deciding
-/// about another.
+/// A record that has left the log's buffer and cannot be read: it is unknown whether its
+/// transaction is prepared. The transaction is reported as not undone, and other transactions can
+/// be decided.
 #[test]
-fn a_last_record_that_cannot_be_read_stops_no_other() {
+fn an_unreadable_last_record_blocks_no_other() {
     let (disk, store) = filled_with(Sizes { log_segment: 4 << 20, ..sizes(Mode::None) });
     let mut prepared = store.begin().unwrap();
     prepared.put(&TABLE, &key(500), b"prepared").unwrap();

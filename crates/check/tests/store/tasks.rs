@@ -1,4 +1,4 @@
-//! Transactions of tasks: many on one thread, which is never blocked by a lock or by a sync.
+//! Transactions of tasks: many on one thread, which no lock and no sync blocks.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -30,7 +30,7 @@ fn poll<T>(future: Pin<&mut (impl Future<Output = T> + ?Sized)>) -> Poll<T> {
 
 async fn transfer(tx: Tx<'_>, from: u64, to: u64) -> Result<(), Error> {
     let has = tx.get_for_update(&ACCOUNTS, from).await?.unwrap_or(0);
-    // Others of the thread come between.
+    // Other tasks of the thread run here.
     pause().await;
     let other = tx.get_for_update(&ACCOUNTS, to).await?.unwrap_or(0);
     tx.put(&ACCOUNTS, from, has - 1).await?;
@@ -63,7 +63,7 @@ fn a_thousand_tasks_of_one_thread_move_money() {
         Some(task)
     };
     join((0..1000).map(task).collect());
-    // A quarter of the thread slots, and some deadlocks.
+    // At most a quarter of the thread slots, and some deadlocks.
     assert_eq!(most.get(), 12);
     assert!(runs.get() > 3000, "{}", runs.get());
     let all = store.read(|tx| tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
@@ -72,9 +72,9 @@ fn a_thousand_tasks_of_one_thread_move_money() {
     nothing_is_left(&store);
 }
 
-/// A call whose future is forgotten waits no more: the transaction goes on, commits and says so.
+/// A call whose future is leaked stops waiting: the transaction continues and commits.
 #[test]
-fn a_call_that_is_forgotten_keeps_nothing() {
+fn a_leaked_call_leaves_nothing() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
     store.put(&ACCOUNTS, 0, 100).unwrap();
     for (commits, again) in [(true, false), (true, true), (false, false)] {
@@ -98,7 +98,7 @@ fn a_call_that_is_forgotten_keeps_nothing() {
     assert_eq!(store.get(&ACCOUNTS, 1), Ok(Some(100)));
 }
 
-/// What a task may wait in: each call, against a lock of another transaction.
+/// Each call that can wait, against a lock of another transaction.
 async fn all_calls(tx: Tx<'_>, call: u32) -> Result<(), Error> {
     let (k, l) = (&b"k"[..], &b"l"[..]);
     match call {
@@ -119,8 +119,8 @@ async fn all_calls(tx: Tx<'_>, call: u32) -> Result<(), Error> {
     }
 }
 
-/// Each call waits, without blocking the thread: dropped there it leaves nothing, and the
-/// transaction goes on as if it had not been made; waited for it does its work once.
+/// Each call waits without blocking the thread. Dropped while it waits, it has no effect and the
+/// transaction continues; awaited, it takes effect once.
 #[test]
 fn each_call_waits_and_may_be_dropped() {
     let disk = Simulated::new();
@@ -171,7 +171,7 @@ fn each_call_waits_and_may_be_dropped() {
     }
 }
 
-/// A savepoint has a last write from before it in the tree: it waits for that one's range.
+/// A savepoint performs the deferred last write before it, and waits for that write's range.
 #[test]
 fn a_savepoint_waits_for_the_write_before_it() {
     let disk = Simulated::new();
@@ -193,7 +193,7 @@ fn a_savepoint_waits_for_the_write_before_it() {
     nothing_is_left(&store);
 }
 
-/// A last write meets a range only when the transaction commits: it waits there, and is not lost.
+/// A last write meets a range only when the transaction commits: it waits there and is not lost.
 #[test]
 fn a_last_write_waits_with_its_commit() {
     let disk = Simulated::new();
@@ -228,7 +228,7 @@ impl RemoveAll for Store<Native> {
     }
 }
 
-/// A call that is dropped while it waits is as if it had not been made: the transaction commits.
+/// A call that is dropped while it waits has no effect: the transaction commits.
 #[test]
 fn a_transaction_outlives_a_call_that_was_dropped() {
     let disk = Simulated::new();
@@ -254,7 +254,7 @@ fn a_transaction_outlives_a_call_that_was_dropped() {
 }
 
 #[test]
-fn one_that_waits_too_long_says_so() {
+fn a_call_that_waits_too_long_times_out() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let mut holder = store.begin().unwrap();
@@ -275,9 +275,9 @@ fn one_that_waits_too_long_says_so() {
     nothing_is_left(&store);
 }
 
-/// A read that has waited holds nothing afterwards, at the level that holds nothing.
+/// At read committed, a read that has waited keeps no lock.
 #[test]
-fn read_committed_lets_go_of_what_it_waited_for() {
+fn read_committed_releases_a_lock_it_waited_for() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for level in [Level::ReadCommitted, Level::Serializable] {
@@ -299,9 +299,9 @@ fn read_committed_lets_go_of_what_it_waited_for() {
     }
 }
 
-/// A sync that fails is told to each task that waited for it, and to those that come.
+/// A failed sync is reported to each task that waited for it, and to later ones.
 #[test]
-fn a_sync_that_fails_is_told() {
+fn a_failed_sync_is_an_error() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::Full).unwrap();
     store.put(&ACCOUNTS, 0, 0).unwrap();
@@ -323,7 +323,7 @@ fn a_sync_that_fails_is_told() {
     assert!(told.get() > 0);
 }
 
-/// Tasks that are dropped while they wait for their turn, or when they have it, pass it on.
+/// Tasks that are dropped while they wait for admission, or after it, pass it on.
 #[test]
 fn a_turn_is_never_lost() {
     let disk = Simulated::new();
@@ -347,11 +347,11 @@ fn a_turn_is_never_lost() {
             assert!(begun.len() <= 12);
         }
         drop(begun);
-        // All of them are there.
+        // All twelve admissions are available.
         let twelve: Vec<_> = (0..12)
             .map(|_| match poll(Box::pin(store.begin_async()).as_mut()) {
                 Poll::Ready(tx) => tx.unwrap(),
-                Poll::Pending => panic!("a turn is lost"),
+                Poll::Pending => panic!("an admission was lost"),
             })
             .collect();
         assert!(poll(Box::pin(store.begin_async()).as_mut()).is_pending());
@@ -359,9 +359,9 @@ fn a_turn_is_never_lost() {
     }
 }
 
-/// A transaction that is not given back is the error of its task alone.
+/// Keeping a transaction beyond its closure is an error of that task alone.
 #[test]
-fn a_closure_cannot_keep_its_transaction() {
+fn a_closure_cannot_return_its_transaction() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let keeps = std::cell::RefCell::new(None);
@@ -376,7 +376,7 @@ fn a_closure_cannot_keep_its_transaction() {
     nothing_is_left(&store);
 }
 
-/// A task may go from thread to thread between any two polls.
+/// A task may move between threads between any two polls.
 #[test]
 fn a_task_moves_between_threads() {
     fn sent<T: Send>(task: T) -> T {
@@ -404,7 +404,7 @@ fn a_task_moves_between_threads() {
                     }
                 }
                 tx.commit().await.unwrap();
-                // It borrows, and may be sent all the same.
+                // The future borrows and is still `Send`.
                 let (store, number) = (&store, &number);
                 let nothing = store.write_async(|mut tx| async move {
                     tx.get(&ACCOUNTS, *number).await.map(drop)
@@ -415,7 +415,7 @@ fn a_task_moves_between_threads() {
     };
     let mut tasks: Vec<Pin<Box<dyn Future<Output = ()> + Send>>> = Vec::new();
     (0..8).for_each(|number| tasks.push(Box::pin(of(number))));
-    // Each thread polls each of them for a while, one after the other.
+    // A new thread polls all tasks in each round.
     while !tasks.is_empty() {
         let round = std::thread::spawn(move || {
             tasks.retain_mut(|task| poll(task.as_mut()).is_pending());
@@ -429,10 +429,10 @@ fn a_task_moves_between_threads() {
     nothing_is_left(&store);
 }
 
-/// What a closure had written is undone when it meets a lock, and written again; what it undoes of
-/// before could not be, so it is refused whether there is such a lock or not.
+/// A closure that meets a lock is undone to its start and run again. It must not roll back to a
+/// savepoint from before it; that is refused whether a lock is met or not.
 #[test]
-fn a_closure_undoes_nothing_from_before_it() {
+fn a_closure_undoes_only_its_own_changes() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for waits in [true, false] {
@@ -463,9 +463,9 @@ fn a_closure_undoes_nothing_from_before_it() {
     }
 }
 
-/// The same of a closure, and of a call whose second lock is not had, or that is dropped there.
+/// The same for a closure, and for a call that fails or is dropped at its second lock.
 #[test]
-fn read_committed_lets_go_whatever_the_call_comes_to() {
+fn read_committed_releases_locks_on_success_and_error() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     for how in 0..3 {
@@ -501,9 +501,9 @@ fn read_committed_lets_go_whatever_the_call_comes_to() {
     }
 }
 
-/// A closure that fails without having waited, because of a task of the same thread.
+/// A closure that fails without waiting, because of a task of the same thread.
 #[test]
-fn a_task_that_runs_again_lets_others_go_on() {
+fn a_retried_task_lets_others_run() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let held = Cell::new(false);
@@ -534,7 +534,7 @@ fn a_task_that_runs_again_lets_others_go_on() {
     assert_eq!(store.get(&ACCOUNTS, 1).unwrap(), Some(2));
 }
 
-/// The last slot is of the dead, and another thread is just putting right what they left.
+/// The last slot belongs to a dead thread, and another thread is sweeping it.
 #[test]
 fn a_slot_that_is_swept_is_waited_for() {
     let disk = Simulated::new();
@@ -558,9 +558,9 @@ fn a_slot_that_is_swept_is_waited_for() {
     });
 }
 
-/// In a child of a fork a transaction is not begun, and none waits for a turn of the parent's.
+/// In the child of a fork no transaction begins, and none waits for an admission of the parent.
 #[test]
-fn the_child_of_a_fork_has_no_turn() {
+fn the_child_of_a_fork_commits_nothing() {
     let disk = Simulated::new();
     let store = begin(&disk, Mode::None).unwrap();
     let mut all: Vec<_> = (0..12).map(|_| block_on(store.begin_async()).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! The threads that a store has for its tasks, a flusher and one for checkpoints; and that it does
-//! without them.
+//! The threads of a store for its tasks, a flusher and a checkpoint thread; and a store without
+//! them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -19,11 +19,11 @@ use crate::stage::{begin, begin_with, sizes};
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 
-/// Bytes of log from one checkpoint to the next, and more than a new store has.
+/// Bytes of log between two checkpoints, more than a new store has.
 const LOG_BUDGET: u64 = 32 << 10;
 
-/// Twenty tasks commit a thousand records, which a crash leaves there. Says whether there was a new
-/// checkpoint before it.
+/// Twenty tasks commit a thousand records, which survive a crash. Returns whether a checkpoint was
+/// made before the crash.
 fn tasks_commit(threads: u32) -> bool {
     let few = Sizes { threads, log_budget: LOG_BUDGET, ..sizes(Mode::Full) };
     let disk = Simulated::new();
@@ -52,7 +52,7 @@ fn tasks_commit(threads: u32) -> bool {
     redo > LOG_BUDGET
 }
 
-/// With the least number of thread slots nothing is left for threads of the store.
+/// With the minimum of thread slots, none is left for the store's threads.
 #[test]
 fn few_slots_are_enough() {
     for threads in [2, 3, 4, 8] {
@@ -60,9 +60,9 @@ fn few_slots_are_enough() {
     }
 }
 
-/// A process for which the system begins no thread: each would have a stack of 2^50 bytes.
+/// A process in which no thread can be started, because each would need a stack of 2^50 bytes.
 #[test]
-fn no_thread_is_needed() {
+fn tasks_commit_without_a_thread() {
     let mut child = again(module_path!(), "tasks_commit_where_no_thread_begins");
     assert!(child.env(NO_THREAD, "1").env("RUST_MIN_STACK", STACK).status().unwrap().success());
 }
@@ -79,7 +79,7 @@ fn tasks_commit_where_no_thread_begins() {
     assert!(tasks_commit(64), "no checkpoint");
 }
 
-/// As long as commits come, no more than the period is between two syncs.
+/// While commits arrive, at most one period passes between two syncs.
 #[test]
 fn a_periodic_store_syncs_in_time() {
     let disk = Simulated::new();
@@ -95,12 +95,12 @@ fn a_periodic_store_syncs_in_time() {
             (seen, at) = (syncs(), Instant::now());
         }
     }
-    // Half of them: others may have the processor.
+    // The median of ten: other programs may use the processor.
     longest.sort();
     assert!(longest[4] < period * 3 / 2, "{longest:?}");
 }
 
-/// Holds up the flusher, which calls it, until its other side is dropped.
+/// A waker that blocks the flusher until the channel's other end is dropped.
 struct Holds {
     is_called: Sender<()>,
     goes_on: Mutex<Receiver<()>>,
@@ -113,7 +113,7 @@ impl Wake for Holds {
     }
 }
 
-/// Commits that come while the flusher has no time for them are durable by its next sync.
+/// Commits that arrive while the flusher is busy share its next sync.
 #[test]
 fn many_tasks_share_a_sync() {
     let disk = Simulated::new();
@@ -129,7 +129,7 @@ fn many_tasks_share_a_sync() {
     let ((is_called, called), (go_on, goes_on)) = (channel(), channel::<()>());
     let holds = Waker::from(Arc::new(Holds { is_called, goes_on: Mutex::new(goes_on) }));
     let mut first = put(0);
-    // A sync may come before the waker is there.
+    // The sync may end before the waker is registered.
     while first.as_mut().poll(&mut Context::from_waker(&holds)).is_ready() {
         first = put(0);
     }
@@ -142,7 +142,7 @@ fn many_tasks_share_a_sync() {
     assert_eq!(disk.calls()[Operation::Sync], before);
     drop(go_on);
     join(tasks.into_iter().map(Some).collect());
-    // The log is synced once; there may be a checkpoint, too.
+    // The log is synced once; there may be a checkpoint as well.
     let made = disk.calls()[Operation::Sync] - before;
     assert!((1..10).contains(&made), "{made} syncs");
     drop(first);
@@ -154,8 +154,8 @@ fn many_tasks_share_a_sync() {
     assert_eq!(all, 501);
 }
 
-/// A child of a fork begins nothing and waits for nobody, whatever threads of its parent were just
-/// at it.
+/// In the child of a fork, calls fail at once and never wait, whatever the parent's threads were
+/// doing at the fork.
 #[test]
 fn the_child_of_a_fork_waits_for_no_thread() {
     let store = begin(&Simulated::new(), Mode::None).unwrap();
@@ -170,7 +170,7 @@ fn the_child_of_a_fork_waits_for_no_thread() {
         }
         let ended = |_: &u32| {
             let status = in_child(|| {
-                // SAFETY: has this process killed should it wait.
+                // SAFETY: kills this process if it waits.
                 unsafe { libc::alarm(20) };
                 assert!(store.begin().is_err() && store.snapshot().is_err());
                 assert!(store.put(&ACCOUNTS, 1, 1).is_err());
@@ -179,6 +179,6 @@ fn the_child_of_a_fork_waits_for_no_thread() {
         };
         let all = (0..300).take_while(ended).count();
         stop.store(true, Relaxed);
-        assert_eq!(all, 300, "one waits, or goes on");
+        assert_eq!(all, 300, "a child waits, or its calls succeed");
     });
 }

@@ -1,5 +1,5 @@
-//! Wakers that do more than to note that they were called: an executor that polls a task at once,
-//! one that is over and drops it, and one that panics. Nothing of the store may be locked then.
+//! Wakers that do more than set a flag: they poll a task at once, drop it, or panic. The store must
+//! hold no lock when it calls them.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ const ACCOUNTS: Table<u64, u64> = Table::new("accounts");
 
 type Sent = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What is not done after ten seconds is never done.
+/// Fails if `work` takes more than ten seconds.
 fn ends(work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
     let thread = std::thread::spawn(move || {
@@ -51,11 +51,11 @@ impl Wake for Panics {
 }
 
 #[test]
-fn one_that_panics_stops_no_other_task() {
+fn a_panicking_waker_stops_no_other_task() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::Full).unwrap();
         let panics = Arc::new(Panics(AtomicBool::new(false)));
-        // A sync may come before the waker is there.
+        // The sync may end before the waker is registered.
         while !panics.0.load(SeqCst) {
             let mut waits: Sent = Box::pin(puts(store.clone(), 1));
             let _ = poll(&mut waits, &Waker::from(panics.clone()));
@@ -68,7 +68,7 @@ fn one_that_panics_stops_no_other_task() {
     });
 }
 
-/// A task of an executor that is over: the call of its waker drops it.
+/// A task of an executor that has ended: calling its waker drops it.
 #[derive(Default)]
 struct Over {
     task: Mutex<Option<Sent>>,
@@ -84,7 +84,7 @@ impl Wake for Over {
 }
 
 impl Over {
-    /// Polls a task once; nothing but its wakers keeps it then. None if it has ended.
+    /// Polls a task once; after that only its wakers keep it. Returns None if it has ended.
     fn polled(mut task: Sent) -> Option<Arc<Self>> {
         let over = Arc::new(Self::default());
         if poll(&mut task, &Waker::from(over.clone())).is_ready() {
@@ -96,7 +96,7 @@ impl Over {
 }
 
 #[test]
-fn one_that_drops_its_task_in_the_flusher() {
+fn a_waker_may_drop_its_task_in_the_flusher() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::Full).unwrap();
         loop {
@@ -111,9 +111,10 @@ fn one_that_drops_its_task_in_the_flusher() {
     });
 }
 
-/// Each gives its turn to the next, which gives it to the next: so many must not fill the stack.
+/// Each dropped task passes its admission to the next one, 20,000 times: recursion would overflow
+/// the stack.
 #[test]
-fn ones_that_drop_their_tasks_pass_turns_on() {
+fn wakers_that_drop_their_tasks_pass_turns_on() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::None).unwrap();
         let all = || (0..12).map(|_| block_on(store.begin_async()).unwrap()).collect::<Vec<_>>();
@@ -127,7 +128,7 @@ fn ones_that_drop_their_tasks_pass_turns_on() {
     });
 }
 
-/// A task that is polled by who wakes it.
+/// A task that its waker polls.
 struct Inline(Mutex<Option<Sent>>);
 
 impl Wake for Inline {
@@ -140,7 +141,7 @@ impl Wake for Inline {
 }
 
 #[test]
-fn the_last_handle_of_a_store_goes_in_its_flusher() {
+fn the_flusher_may_drop_the_last_handle_of_a_store() {
     ends(|| {
         for _ in 0..20 {
             let store = begin(&Simulated::new(), Mode::Full).unwrap();
@@ -153,7 +154,7 @@ fn the_last_handle_of_a_store_goes_in_its_flusher() {
                 done.send(()).unwrap();
             });
             let task = Arc::new(Inline(Mutex::new(Some(task))));
-            // It may be called while it is being polled, and is called again then.
+            // It may be called while it is polled, so it is called again.
             while is_done.try_recv().is_err() {
                 task.clone().wake();
                 std::thread::sleep(Duration::from_millis(1));
@@ -162,9 +163,9 @@ fn the_last_handle_of_a_store_goes_in_its_flusher() {
     });
 }
 
-/// The waker that a lock's wait has is the last that keeps a task, in which another waits.
+/// The waker of a waiting lock request is the last owner of a task in which another request waits.
 #[test]
-fn one_that_keeps_a_task_is_dropped() {
+fn a_waker_that_keeps_a_task_is_dropped() {
     ends(|| {
         let store = begin(&Simulated::new(), Mode::None).unwrap();
         let mut holder = store.begin().unwrap();

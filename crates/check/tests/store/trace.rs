@@ -1,4 +1,4 @@
-//! What a subscriber of the store's spans and events hears.
+//! Spans and events of the store for a `tracing` subscriber.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
@@ -16,7 +16,7 @@ use tracing::{Event, Metadata, Subscriber, span};
 use crate::stage::{TABLE, begin, sizes};
 
 thread_local! {
-    /// Lines of this thread's events and spans; none if it does not listen.
+    /// Lines of this thread's events and spans, or None if they are not collected.
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
@@ -63,7 +63,7 @@ impl Subscriber for Ear {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// What this thread's events are while `work` runs.
+/// Collects this thread's events while `work` runs.
 fn heard<R>(work: impl FnOnce() -> R) -> (R, Vec<String>) {
     static EAR: Once = Once::new();
     EAR.call_once(|| tracing::subscriber::set_global_default(Ear).unwrap());
@@ -82,7 +82,7 @@ fn recoveries_and_checkpoints_are_spans_with_an_event() {
     let (_, lines) = heard(|| store.checkpoint().unwrap());
     assert!(lines.contains(&"span checkpoint".to_owned()), "{lines:?}");
     assert_eq!(lines.last().unwrap(), "INFO [checkpoint made] bytes ns punched", "{lines:?}");
-    // A quick commit says nothing.
+    // A quick commit produces no event.
     let (_, lines) = heard(|| store.put(&TABLE, b"key", b"other").unwrap());
     assert_eq!(lines, Vec::<String>::new());
 }
@@ -111,7 +111,7 @@ fn a_slow_lock_names_table_and_key() {
     });
 }
 
-/// A disk whose syncs take long.
+/// A disk with slow syncs.
 #[derive(Debug)]
 struct SlowSync;
 
@@ -123,11 +123,11 @@ impl Between for SlowSync {
 }
 
 #[test]
-fn a_slow_commit_and_a_failed_sync_are_told() {
+fn a_slow_commit_and_a_failed_sync_are_events() {
     let simulated = Simulated::new();
     let store = begin(&simulated, Mode::Full).unwrap();
     store.put(&TABLE, b"key", b"value").unwrap();
-    // The next sync fails, whichever call it is.
+    // The next sync fails, whichever disk call it is.
     let calls = simulated.calls().total();
     (calls..calls + 40).for_each(|call| simulated.plan(call, Fault::Dropped));
     let (failed, lines) = heard(|| store.put(&TABLE, b"key", b"lost"));

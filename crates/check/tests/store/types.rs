@@ -1,4 +1,4 @@
-//! The types of tables are recorded, and compared.
+//! The types of tables are recorded and checked.
 
 use latchwork_check::tasks::block_on;
 use latchwork_disk::Simulated;
@@ -54,7 +54,7 @@ fn other_types_are_refused_by_every_call_and_change_nothing() {
             is_refused(tx.remove_range(&WRONG, ..));
             is_refused(tx.update(&WRONG, "pear", |_| None));
             is_refused(tx.pop_first(&WRONG));
-            // The transaction goes on.
+            // The transaction continues.
             tx.put(&FRUIT, "fig", 4)
         })
         .unwrap();
@@ -68,7 +68,7 @@ fn other_types_are_refused_by_every_call_and_change_nothing() {
 }
 
 #[test]
-fn tasks_are_refused_too() {
+fn other_types_are_refused_by_every_call_of_tasks() {
     let store = stage();
     store.put(&FRUIT, "pear", 3).unwrap();
     let mut tx = block_on(store.begin_async()).unwrap();
@@ -86,7 +86,7 @@ fn tasks_are_refused_too() {
     is_refused(kept.get(&WRONG, "pear"));
 }
 
-/// A key of another type would sort among the others, and fail every scan afterwards.
+/// A key of another type would sort among the others and make every later scan fail.
 #[test]
 fn a_text_key_is_not_put_into_a_table_of_numbers() {
     let store = stage();
@@ -144,13 +144,13 @@ fn tools_read_and_write_every_table() {
     let key = [KeyPart::Text("pear".to_owned())];
     assert_eq!(store.get(&any, &key), Ok(Some(4u64.to_le_bytes().to_vec())));
     assert_eq!(store.get(&FRUIT, "pear"), Ok(Some(4)));
-    // Bytes are a type as any other.
+    // Bytes are a type like any other.
     let bytes: Table<&str, &[u8]> = Table::new("fruit");
     assert!(matches!(store.get(&bytes, "pear"), Err(Error::TableType { .. })));
 }
 
-/// A table that a tool has made, or that format 5 has, gets the types of the first program that
-/// writes to it; a read changes nothing.
+/// A table without types, created by a tool or by format 5, gets the types of the first program
+/// that writes to it; a read changes nothing.
 #[test]
 fn the_first_typed_write_records_types() {
     let store = stage();
@@ -161,7 +161,7 @@ fn the_first_typed_write_records_types() {
     assert_eq!(store.get(&FRUIT, "pear"), Ok(Some(3)));
     assert_eq!(store.get(&WRONG, "pear").map(|found| found.is_some()), Ok(true));
     assert_eq!(types(), None);
-    // Of a version that no table without types has.
+    // A version that no table without types can have.
     let newer = store.put(&FRUIT.with_version(1), "pear", 4);
     assert!(matches!(newer, Err(Error::TableType { .. })));
     store.put(&FRUIT, "pear", 4).unwrap();
@@ -171,12 +171,12 @@ fn the_first_typed_write_records_types() {
 }
 
 #[test]
-fn of_two_that_name_a_new_table_with_different_types_one_is_refused() {
+fn one_of_two_different_types_of_a_new_table_is_refused() {
     for round in 0..50 {
         let store = stage();
         let raw: Table<Raw, Raw> = Table::new("fruit");
         if round % 2 == 0 {
-            // It is there, and has no types.
+            // The table exists and has no types.
             store.put(&raw, b"\x02a\0", &[0; 8]).unwrap();
         }
         let both = Barrier::new(2);
@@ -206,9 +206,9 @@ fn types_outlive_the_memory() {
     assert_eq!(store.get(&FRUIT, "pear"), Ok(Some(3)));
 }
 
-/// Two names in one string: the one that the other begins with is another table.
+/// Two names in one string: a prefix of a table's name is another table.
 #[test]
-fn a_part_of_a_name_is_another_table() {
+fn the_prefix_of_a_name_is_another_table() {
     let store = stage();
     let whole: &'static str = "fruits";
     let (short, long): (Table<&str, u64>, Table<&str, u64>) =
@@ -239,7 +239,7 @@ fn equal_types_have_one_description() {
     assert_eq!(VARIANTS.to_string(), "<Red|Green=5(bytes(4),own(city))|Blue{x:any}>");
 }
 
-/// Descriptions that are longer than a record of the catalog are compared all the same.
+/// Descriptions longer than a record of the catalog are compared as well.
 #[test]
 fn long_descriptions_are_compared() {
     type Ten = (u64, u64, u64, u64, u64, u64);

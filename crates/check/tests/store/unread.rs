@@ -1,4 +1,4 @@
-//! Snapshots on a disk that fails to be read: an error is told, and is no answer.
+//! Snapshots on a disk that fails to read: an error is reported, never a wrong answer.
 
 use std::ops::Range;
 use std::thread;
@@ -10,14 +10,14 @@ use latchwork_store::{Error, Mode, ReadTxn, Sizes, Store};
 use crate::stage::{TABLE, begin_with, sizes};
 
 const KEY: &[u8] = b"a";
-/// At which calls of the disk a read fails.
+/// The disk calls at which a read fails.
 const CALLS: u64 = 3;
 
-/// Does something in a snapshot that sees the second of two versions, which it can tell by the
-/// log's files alone: its writer has committed more often since than its slot remembers, and others
-/// have filled the log's buffer.
+/// Runs `work` in a snapshot that sees the second of two versions and needs the log's files to
+/// decide so: the writer has committed more often since than its slot remembers, and other records
+/// fill the log's buffer.
 fn aged(store: &Store<Native>, work: impl Fn(&ReadTxn<'_, Native>)) {
-    // A transaction that is open: not all before the snapshot is finished.
+    // An open transaction: not every transaction before the snapshot has ended.
     let mut open = store.begin().unwrap();
     open.put(&TABLE, b"open", b"").unwrap();
     store.put(&TABLE, KEY, b"old").unwrap();
@@ -43,8 +43,8 @@ fn scan(snapshot: &ReadTxn<'_, Native>) -> Result<Option<Vec<u8>>, Error> {
     Ok(first.filter(|(key, _)| key == KEY).map(|(_, value)| value))
 }
 
-/// Reads in a snapshot that sees the second version, with a fault at some calls of the disk; says
-/// whether it was told.
+/// Reads in a snapshot that sees the second version, with a fault at some disk calls. Returns
+/// whether the fault was reported.
 fn read(
     disk: &Simulated,
     snapshot: &ReadTxn<'_, Native>,
@@ -52,7 +52,7 @@ fn read(
     fault: Fault,
     calls: Range<u64>,
 ) -> bool {
-    // Calls that failed are counted there, too.
+    // The history also contains failed calls.
     let now = disk.history().len() as u64;
     calls.clone().for_each(|call| disk.plan(now + call, fault));
     let told = match read(snapshot) {
@@ -64,12 +64,12 @@ fn read(
         Err(why) => panic!("{why}"),
     };
     disk.heal();
-    assert_eq!(read(snapshot), Ok(Some(b"new".to_vec())), "the next one succeeds");
+    assert_eq!(read(snapshot), Ok(Some(b"new".to_vec())), "the next read must succeed");
     told
 }
 
 #[test]
-fn a_commit_that_cannot_be_read_is_told() {
+fn an_unreadable_commit_is_an_error() {
     let disk = Simulated::new();
     let large = Sizes { log_budget: 16 << 20, history: 64 << 20, threads: 64, ..sizes(Mode::None) };
     let store = begin_with(&disk, large).unwrap();
@@ -77,13 +77,13 @@ fn a_commit_that_cannot_be_read_is_told() {
         for fails in [1, 2, 3, 1000] {
             let calls = call..call + fails;
             aged(&store, |tx| assert!(read(&disk, tx, get, Fault::Device, calls.clone())));
-            // A scan asks again what it could not tell.
+            // A scan retries what it could not decide.
             let again = fails > 1;
             aged(&store, |tx| {
                 assert_eq!(read(&disk, tx, scan, Fault::Device, calls.clone()), again);
             });
         }
-        // What is read again at once, or has a wrong bit that nobody reads, is told or right.
+        // A short read that is retried, and a flipped bit in unread data, may go unreported.
         for fault in [Fault::ShortRead, Fault::FlippedBit] {
             aged(&store, |tx| _ = read(&disk, tx, get, fault, call..call + 2));
             aged(&store, |tx| _ = read(&disk, tx, scan, fault, call..call + 3));
@@ -91,9 +91,9 @@ fn a_commit_that_cannot_be_read_is_told() {
     }
 }
 
-/// One that is kept has learned it when it was made: no disk is asked.
+/// A kept snapshot has learned the state when it was created and reads no disk.
 #[test]
-fn a_kept_snapshot_knows_what_was_committed() {
+fn a_held_snapshot_reads_the_commits_before_it() {
     let disk = Simulated::new();
     let large = Sizes { log_budget: 16 << 20, history: 64 << 20, threads: 64, ..sizes(Mode::None) };
     let store = begin_with(&disk, large).unwrap();

@@ -1,4 +1,4 @@
-//! Values: bytes, and back again.
+//! Values: encoding and decoding.
 
 use latchwork_disk::Simulated;
 use latchwork_store::{Mode, Table, Value, ValueError};
@@ -14,14 +14,14 @@ fn bytes<V: Value>(value: &V::Of<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What is read is written as it was, and the other way round.
+/// A value decodes to itself after encoding.
 fn comes_back<V: Value<Owned: PartialEq + core::fmt::Debug>>(value: &V::Owned) {
     let written = bytes::<V>(&V::lend(value));
     assert_eq!(V::WIDTH.unwrap_or(written.len()), written.len());
     assert_eq!(V::decode(&written).as_ref(), Ok(value));
 }
 
-/// Any bytes are a value in one way, or an error.
+/// Bytes either fail to decode, or encode to the same bytes again.
 fn is_one_or_none<V: Value>(found: &[u8]) {
     if let Ok(value) = V::decode(found) {
         assert_eq!(bytes::<V>(&V::lend(&value)), found);
@@ -36,7 +36,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn tuples_and_options_come_back(
+    fn tuples_and_options_are_read_as_written(
         fixed in (any::<u128>(), any::<(bool, [u8; 3])>(), any::<i64>(), Just(())),
         mixed in (".{0,3}", of(any::<u16>()), (vec(any::<u8>(), 0..4), of(".{0,3}")), any::<bool>()),
         wide in any::<i128>(),
@@ -64,17 +64,17 @@ proptest! {
 }
 
 #[test]
-fn widths_are_those_of_all_parts() {
+fn a_width_covers_all_parts() {
     assert_eq!((Fixed::WIDTH, Mixed::WIDTH), (Some(16 + 1 + 3 + 8), None));
     assert_eq!((<(u64, i64)>::WIDTH, <()>::WIDTH, <Option<u8>>::WIDTH), (Some(16), Some(0), None));
-    // No length where the width is known, nor before the last part.
+    // No length is stored where the width is fixed, nor before the last part.
     assert_eq!(bytes::<(u8, &str)>(&(1, "ab")), b"\x01ab");
     assert_eq!(bytes::<(&str, u8)>(&("ab", 1)), b"\x02\0\0\0ab\x01");
     assert_eq!(bytes::<Option<&str>>(&Some("")), b"\x01");
 }
 
 #[test]
-fn wrong_bytes_are_told() {
+fn wrong_bytes_are_an_error() {
     let length = |found, wanted| ValueError::Length { found, wanted };
     assert_eq!(Option::<u8>::decode(b""), Err(length(0, 1)));
     assert_eq!(Option::<u8>::decode(b"\0\0"), Err(length(2, 1)));
@@ -87,9 +87,9 @@ fn wrong_bytes_are_told() {
     assert_eq!(<(String, u8)>::decode(b"\x01\0\0\0\xff\0"), Err(ValueError::Utf8));
 }
 
-/// In a table, where a range is in the keys' order.
+/// Values in a table, where a range follows the keys' order.
 #[test]
-fn a_table_has_them() {
+fn a_table_stores_typed_values() {
     type Key = (Option<i128>, [u8; 2]);
     type Entry = (&'static str, Option<u64>, bool);
     const ENTRIES: Table<Key, Entry> = Table::new("entries");

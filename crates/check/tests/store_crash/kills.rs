@@ -1,4 +1,4 @@
-//! Who is killed, and when.
+//! Kills of processes at each step and at random.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{Place, start};
 
 const PEERS: u64 = 3;
 
-/// Every place at which the log and the pool let a process be told to die.
+/// The names of all points in the log and the pool at which a process can be killed.
 pub(crate) fn steps() -> Vec<String> {
     let mut named = Vec::new();
     for folder in ["log/src", "pool/src", "pool/src/life"] {
@@ -31,17 +31,17 @@ pub(crate) fn steps() -> Vec<String> {
     named
 }
 
-/// One of some processes dies at each step, if it comes there in time; the others go on.
+/// One of several processes dies at each step that it reaches in time; the others continue.
 #[test]
-fn a_death_at_each_step_stops_nobody() {
+fn a_death_at_each_step_blocks_no_other() {
     let steps = steps();
     assert!(steps.len() > 30, "{steps:?}");
     let place = Place::new("steps");
     let mut worker = Worker::new(&place, 0);
     worker.fill();
     let mut reached = BTreeSet::new();
-    // What a transaction does, it does some times: other records, other pages. A record that is in
-    // the log and not yet on its page is what repairs are for.
+    // Steps within a transaction are tried several times, for other records and pages. A record
+    // that is in the log and not yet on its page is what repairs are for.
     let often = |step: &str| match step {
         "append: end" => 150,
         _ if step.starts_with("append") || step.starts_with("change") => 12,
@@ -62,21 +62,22 @@ fn a_death_at_each_step_stops_nobody() {
             }
             worker.round();
         };
-        assert_eq!(ended.code(), None, "{step}: the victim failed");
+        assert_eq!(ended.code(), None, "{step}: the victim was not killed, it failed");
         (0..20).for_each(|_| worker.round());
         worker.audit();
         worker.store.sweep().unwrap();
         worker.check(1);
     }
     worker.store.verify().unwrap();
-    println!("{} of {} steps were come to: {reached:?}", reached.len(), steps.len());
+    println!("{} of {} steps were reached: {reached:?}", reached.len(), steps.len());
     for step in ["append: copied", "append: end", "change.intended", "change.begun", "change.done"]
     {
-        assert!(reached.contains(step), "{step} was not come to");
+        assert!(reached.contains(step), "{step} was not reached");
     }
 }
 
-/// Four times some processes of which one is killed at random, and replaced; so often in all.
+/// In four groups of processes, one process at a time is killed at random and replaced; `count`
+/// kills in all.
 fn kills(count: u64) {
     side_by_side(0..4, |part| kills_in(&format!("random-{part}"), count.div_ceil(4), part));
 }
@@ -91,7 +92,7 @@ fn kills_in(name: &str, count: u64, seed: u64) {
         std::thread::sleep(Duration::from_micros(500 + random.below(15_000)));
         let victim = random.roll(PEERS as usize);
         let peer = &mut peers[victim];
-        assert_eq!(peer.try_wait().unwrap(), None, "a survivor ended by itself");
+        assert_eq!(peer.try_wait().unwrap(), None, "a peer ended by itself");
         peer.kill().unwrap();
         peer.wait().unwrap();
         (0..3).for_each(|_| worker.round());
@@ -109,17 +110,17 @@ fn kills_in(name: &str, count: u64, seed: u64) {
     worker.store.sweep().unwrap();
     (1..=PEERS).for_each(|id| worker.check(id));
     worker.audit();
-    // A page is lost where a thread dies between two stores, and few deaths are there.
+    // A page is lost if a thread dies between two particular stores, which is rare.
     let free = worker.check_space(count / 50);
-    assert!(free > 0, "nothing was unlinked");
+    assert!(free > 0, "no page was freed");
 }
 
 fn asked(usual: u64) -> u64 {
     std::env::var("LATCHWORK_STORE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
-/// A process that does nothing but push and pop dies at each of many records in a row, a split and
-/// the unlinking of a leaf among them. No page is lost, and none is of two tables.
+/// A process that only pushes and pops dies at each of many consecutive records, including a split
+/// and the unlinking of a leaf. No page is lost, and none belongs to two tables.
 #[test]
 fn a_death_at_each_record_of_a_queue_loses_no_page() {
     let place = Place::new("queue");
@@ -128,38 +129,38 @@ fn a_death_at_each_record_of_a_queue_loses_no_page() {
     let steps = ["append: end", "change.begun"];
     for (nth, step) in (100..100 + asked(70).min(2000) as u32).flat_map(|n| steps.map(|s| (n, s))) {
         let mut victim = start(&place, 1 + crate::QUEUES, step, nth);
-        assert_eq!(victim.wait().unwrap().code(), None, "the victim failed");
+        assert_eq!(victim.wait().unwrap().code(), None, "the victim was not killed, it failed");
         worker.store.sweep().unwrap();
         worker.check(1);
         worker.audit();
         worker.check_space(0);
     }
-    assert!(worker.check_space(0) > 0, "nothing was unlinked");
+    assert!(worker.check_space(0) > 0, "no page was freed");
 }
 
 #[test]
-fn kills_at_random_stop_nobody() {
+fn random_kills_block_no_other() {
     kills(asked(5_000));
 }
 
 #[test]
 #[ignore = "long: 100,000 kills, 25 minutes"]
-fn kills_at_random_stop_nobody_long() {
+fn random_kills_block_no_other_long() {
     kills(asked(100_000));
 }
 
 #[test]
-fn pages_are_used_again_over_kills_at_random() {
+fn pages_are_reused_despite_random_kills() {
     crate::pages::kills(asked(40));
 }
 
-/// All die at once, and the machine lives: the next process goes on where they were.
+/// All processes die at once and the machine continues: the next process continues the store.
 #[test]
 fn all_die_at_once() {
     let place = Place::new("all");
     let worker = Worker::new(&place, 0);
     worker.fill();
-    // A last process that goes would close the store: it is killed, too.
+    // The last process to end would close the store, so this handle is leaked.
     std::mem::forget(worker);
     for _ in 0..asked(10).min(1000) {
         let mut peers: Vec<_> = (1..=PEERS).map(|id| start(&place, id, "", 0)).collect();

@@ -1,6 +1,6 @@
-//! Processes that write one store at the same time and are killed, or stopped: at each named step
-//! of its log and its pool, at random, and all at once. What remains: no transaction in part, none
-//! lost that was answered for, nobody stuck, and every lock gone.
+//! Processes that write one store concurrently and are killed or stopped: at each named step of its
+//! log and pool, at random, and all at once. Afterwards no transaction is incomplete, no
+//! acknowledged commit is lost, no process is blocked, and no lock is left.
 
 mod kills;
 mod pages;
@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::work::Worker;
 
-/// A step, the number of the time that this process comes there, and the signal that it gets then.
+/// A step, how often this process must reach it, and the signal that it then gets.
 static TOLD: Mutex<Option<(String, u32, i32)>> = Mutex::new(None);
 static PASSED: AtomicU32 = AtomicU32::new(0);
 
@@ -31,18 +31,18 @@ fn at_step(step: &'static str) {
         let signal = *signal;
         *told = None;
         drop(told);
-        // SAFETY: signals this very thread: so it has stopped before this returns.
+        // SAFETY: signals this thread, so it has stopped before the call returns.
         unsafe { libc::raise(signal) };
     }
 }
 
-/// A process from this number on does nothing but push and pop.
+/// Processes from this number on only push and pop.
 pub(crate) const QUEUES: u64 = 100;
-/// One from this number on makes checkpoints, fills segments of the log and reads what is in no
-/// cache.
+/// Processes from this number on make checkpoints, fill segments of the log and read pages that are
+/// not cached.
 pub(crate) const KEEPERS: u64 = 10_000;
 
-/// Where a store is. Removed with the value, by the process that made it.
+/// The folder of a store, removed by the process that created it when the value is dropped.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     mine: bool,
@@ -61,8 +61,8 @@ impl Place {
         self.path.join("store")
     }
 
-    /// Takes the shared memory away that killed processes leave, as a crash of the machine does.
-    /// Its place is in the second line.
+    /// Removes the shared memory that killed processes leave, as a crash of the machine does. Its
+    /// path is in the second line of `region`.
     fn discard_shared_memory(&self) {
         let region = std::fs::read_to_string(self.store().join("region"));
         if let Some(memory) = region.unwrap_or_default().lines().nth(1) {
@@ -80,12 +80,12 @@ impl Drop for Place {
     }
 }
 
-/// This test program again, as process `id`, which works at `place` until it is killed.
+/// Starts this test program again as process `id`, which works at `place` until it is killed.
 fn start(place: &Place, id: u64, step: &str, nth: u32) -> Started {
     start_with(place, id, step, nth, libc::SIGKILL)
 }
 
-/// The same, with the signal that it gets at the step.
+/// The same, with the signal for the step.
 fn start_with(place: &Place, id: u64, step: &str, nth: u32, signal: i32) -> Started {
     let process = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--test-threads=1", "--nocapture"])
@@ -99,7 +99,7 @@ fn start_with(place: &Place, id: u64, step: &str, nth: u32, signal: i32) -> Star
     Started(process.unwrap())
 }
 
-/// A process that is killed, whatever becomes of its test.
+/// A process that is killed when the value is dropped.
 pub(crate) struct Started(Child);
 
 impl Deref for Started {
@@ -118,13 +118,13 @@ impl DerefMut for Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // It may be dead already.
+        // The process may be dead already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What a started process does; nothing, as a test.
+/// A started process. Does nothing when run as a test.
 #[test]
 fn child() {
     let Some(path) = std::env::var_os("LATCHWORK_STORE_PLACE") else { return };

@@ -1,8 +1,8 @@
-//! An attack on pages that are freed and used again: threads of several processes fill and empty
-//! parts of some tables in all orders, and are killed at random.
+//! Freed and reused pages under kills: threads of several processes fill and empty parts of some
+//! tables in all orders, and are killed at random.
 //!
-//! Each part of a table has a tally, which a transaction changes with the part: in every snapshot
-//! the two agree. When nobody writes, every page is of one table or free.
+//! Each part of a table has a tally, which transactions change together with the part; the two
+//! agree in every snapshot. While no thread writes, every page belongs to one table or is free.
 
 use std::time::Duration;
 
@@ -11,21 +11,20 @@ use latchwork_store::{Error, Mode, Options, Store, Table, TxnOptions, WriteTxn};
 
 use crate::{Place, start};
 
-/// A process from this number on is one of these.
+/// Processes from this number on run this workload.
 pub(crate) const ATTACKERS: u64 = 200;
 const PROCESSES: u64 = 2;
 const THREADS: u64 = 4;
 
 const TABLES: [Table<(u64, u64), &[u8]>; 3] =
     [Table::new("ascending"), Table::new("descending"), Table::new("both")];
-/// Of each part the number of its records, in millions, and the sum of their numbers.
+/// For each part: the number of its records, in millions, plus the sum of their keys.
 const TALLIES: Table<(u64, u64), u64> = Table::new("tallies");
 const RECORD: u64 = 1_000_000;
 const PARTS: u64 = 6;
-/// The numbers of a part's records are below.
+/// Upper bound of a part's keys.
 const NUMBERS: u64 = 500;
-/// Pages of the file that no attack may come to need: at most 9,000 records are there, of half a KB
-/// each, long values among them.
+/// Bound of the file's pages: there are at most 9,000 records of half a KB, some of them long.
 const PAGES_MAX: u64 = 16 << 10;
 
 type Write<'x, 's> = WriteTxn<'x, 's, latchwork_machine::Shared>;
@@ -46,7 +45,7 @@ pub(crate) fn open(place: &Place) -> Store {
     Store::open_with(place.store(), &options()).unwrap()
 }
 
-/// What a process does until it is killed.
+/// The work of a process until it is killed.
 pub(crate) fn attack(place: &Place, id: u64) -> ! {
     let store = open(place);
     let seed = 1 + id * 1_000_003 + store.log_end();
@@ -64,7 +63,7 @@ struct Attacker {
     number: u64,
 }
 
-/// Ends the process if its thread panics: the others would go on, and nobody would see it.
+/// Ends the process if a thread panics; otherwise the other threads would continue unnoticed.
 struct Loud;
 
 impl Drop for Loud {
@@ -95,7 +94,7 @@ impl Attacker {
         }
     }
 
-    /// In a snapshot, which is held for a moment, a part is as its tally says.
+    /// Checks in a snapshot that a part agrees with its tally.
     fn look(&mut self) {
         let (table, part) = (self.random.roll(TABLES.len()), self.random.below(PARTS));
         let pause = Duration::from_micros(self.random.below(3000));
@@ -105,7 +104,7 @@ impl Attacker {
             let mut sum = 0;
             for row in tx.range(&TABLES[table], (part, 0)..(part + 1, 0))? {
                 let ((_, number), value) = row?;
-                assert!(value.iter().all(|byte| *byte == number as u8), "a value of another");
+                assert!(value.iter().all(|byte| *byte == number as u8), "a wrong value");
                 sum += RECORD + number;
             }
             assert_eq!(sum, tally, "table {table}, part {part} at {}", tx.at());
@@ -160,7 +159,7 @@ impl Attacker {
     }
 }
 
-/// Puts a run of records into a part, or takes some away, in one of some orders.
+/// Inserts a run of records into a part, or removes some, in a random order.
 fn step(tx: &mut Write<'_, '_>, random: &mut Random) -> Result<(), Error> {
     let (table, part) = (random.roll(TABLES.len()), random.below(PARTS));
     let (rows, tally) = (&TABLES[table], (table as u64, part));
@@ -192,7 +191,7 @@ fn step(tx: &mut Write<'_, '_>, random: &mut Random) -> Result<(), Error> {
                     back.try_for_each(|number| tx.remove(rows, (part, *number)).map(drop))?;
                 }
                 _ => {
-                    // From the middle on, and then what is before it.
+                    // From the middle to the end, then from the start to the middle.
                     let (first, last) = there.split_at(there.len() / 2);
                     let mut all = last.iter().chain(first);
                     all.try_for_each(|number| tx.remove(rows, (part, *number)).map(drop))?;
@@ -203,7 +202,7 @@ fn step(tx: &mut Write<'_, '_>, random: &mut Random) -> Result<(), Error> {
     tx.put(&TALLIES, tally, sum)
 }
 
-/// What the dead have prepared is decided.
+/// Decides the transactions that a killed process has prepared.
 fn decide(store: &Store, dead: &str, random: &mut Random) {
     for prepared in store.prepared().unwrap() {
         if prepared.gid.starts_with(dead.as_bytes()) {
@@ -215,7 +214,8 @@ fn decide(store: &Store, dead: &str, random: &mut Random) {
     }
 }
 
-/// Every page is of one table or free, and every part is as its tally says, while nobody writes.
+/// Checks, while no thread writes, that every page belongs to one table or is free, and the
+/// tallies.
 fn check(store: &Store, attacker: &mut Attacker) -> u64 {
     store.sweep().unwrap();
     store.verify().unwrap();
@@ -225,7 +225,7 @@ fn check(store: &Store, attacker: &mut Attacker) -> u64 {
     space.free
 }
 
-/// Kills one of the processes so often, and replaces it; now and then all of them.
+/// Kills one of the processes `count` times and replaces it; sometimes all of them.
 pub(crate) fn kills(count: u64) {
     let place = Place::new("pages");
     let store = open(&place);
@@ -240,7 +240,7 @@ pub(crate) fn kills(count: u64) {
         let victim = random.below(PROCESSES);
         for number in (0..PROCESSES).filter(|number| together || *number == victim) {
             let process = &mut all[number as usize];
-            assert_eq!(process.try_wait().unwrap(), None, "a survivor ended by itself");
+            assert_eq!(process.try_wait().unwrap(), None, "a process ended by itself");
             process.kill().unwrap();
             process.wait().unwrap();
             store.sweep().unwrap();
@@ -261,7 +261,7 @@ pub(crate) fn kills(count: u64) {
         decide(&store, &format!("{} ", ATTACKERS + number as u64), &mut random);
     }
     free = free.max(check(&store, &mut attacker));
-    assert!(free > 0, "nothing was unlinked");
+    assert!(free > 0, "no page was freed");
     let space = store.space().unwrap();
     println!("{count} kills, {space:?}");
     assert!(space.pages < PAGES_MAX, "{space:?}");

@@ -1,4 +1,4 @@
-//! Who is killed while it recovers a store after a crash, and who is killed when it recovers that.
+//! A process is killed during recovery, and another one during the recovery after that.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use crate::{Place, Started, start};
 
 const PEERS: u64 = 3;
 
-/// Waits until a process has died at its step, or has answered for a transaction: then it recovered
-/// without coming to the step, and is killed. Whether it died at the step.
+/// Waits until a process has died at its step, or has acknowledged a transaction: then recovery did
+/// not reach the step, and the process is killed. Returns whether it died at the step.
 fn dies(mut victim: Started, answered: &dyn Fn() -> u64) -> bool {
     let (before, begun) = (answered(), Instant::now());
     loop {
         if let Some(ended) = victim.try_wait().unwrap() {
-            assert_eq!(ended.code(), None, "the victim failed");
+            assert_eq!(ended.code(), None, "the victim was not killed, it failed");
             return true;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "recovery does not end");
@@ -28,9 +28,9 @@ fn dies(mut victim: Started, answered: &dyn Fn() -> u64) -> bool {
     }
 }
 
-/// Processes write and are killed, and their memory goes, as in a crash of the machine. One process
-/// recovers, and dies at a step; another recovers that, and dies at a later one; a third finds all
-/// that was durable, and nothing in part.
+/// Processes write and are killed, and their memory is lost, as in a crash of the machine. A
+/// process recovers and dies at a step; another one recovers and dies at a later step; a third one
+/// finds all durable commits and no incomplete transaction.
 #[test]
 fn recovery_is_killed_twice() {
     let place = Place::new("recovery");
@@ -42,9 +42,9 @@ fn recovery_is_killed_twice() {
         let (before, begun) = (durable(), Instant::now());
         let mut peers: Vec<_> = (1..=PEERS).map(|id| start(&place, id, "", 0)).collect();
         std::thread::sleep(Duration::from_millis(80));
-        // On a slow machine they have hardly begun by then, and there is nothing to recover.
+        // On a slow machine the processes may not have committed anything yet.
         while durable() == before {
-            assert!(begun.elapsed() < Duration::from_secs(60), "nobody commits");
+            assert!(begun.elapsed() < Duration::from_secs(60), "no process commits");
             std::thread::sleep(Duration::from_millis(1));
         }
         peers.iter_mut().for_each(|peer| peer.kill().unwrap());
@@ -67,6 +67,6 @@ fn recovery_is_killed_twice() {
     }
     println!("{deaths} deaths in recovery or soon after, at {} steps: {reached:?}", reached.len());
     for step in ["maker: claimed", "control: written", "change.begun", "append: end"] {
-        assert!(reached.contains(step), "{step} was not come to");
+        assert!(reached.contains(step), "{step} was not reached");
     }
 }

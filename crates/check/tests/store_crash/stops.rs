@@ -1,4 +1,4 @@
-//! Who is stopped (`SIGSTOP`) and goes on later: nobody takes a stopped process for a dead one.
+//! Processes that are stopped (`SIGSTOP`) and continued: a stopped process is not treated as dead.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,18 +9,18 @@ use crate::kills::steps;
 use crate::work::Worker;
 use crate::{Place, start_with};
 
-/// How long a process is stopped: longer than a waiter waits before it looks whether the holder of
-/// what it waits for is alive.
+/// How long a process is stopped: longer than a waiter waits before it checks whether the holder is
+/// alive.
 const STOPPED: Duration = Duration::from_millis(40);
 
-/// Whether a process of ours is stopped.
+/// Returns whether a child process is stopped.
 fn is_stopped(id: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
 }
 
-/// Waits until the process is stopped, or it is `over`; a while later it gets the signal. Whether
-/// it was stopped.
+/// Waits until the process is stopped or `over` is set; then sends the signal after a while.
+/// Returns whether the process was stopped.
 fn go_on(id: u32, signal: i32, over: &AtomicBool) -> bool {
     while !is_stopped(id) {
         if over.load(Relaxed) {
@@ -29,13 +29,13 @@ fn go_on(id: u32, signal: i32, over: &AtomicBool) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
     thread::sleep(STOPPED);
-    // SAFETY: a child of ours, which is not waited for before this ends.
+    // SAFETY: a child process that is not waited for before this returns.
     unsafe { libc::kill(id as i32, signal) };
     true
 }
 
-/// One of some processes stops at each step, holding whatever it holds there. Those that wait for
-/// it wait; it goes on and finishes, or, at every second step, it is killed while it is stopped.
+/// One of several processes stops at each step with whatever it holds there. Others wait for it. It
+/// continues and completes, or, at every second step, it is killed while it is stopped.
 #[test]
 fn a_stop_at_each_step_loses_nothing() {
     let place = Place::new("stops");
@@ -61,7 +61,7 @@ fn a_stop_at_each_step_loses_nothing() {
             });
             if !(stopped && killed) {
                 assert_eq!(victim.try_wait().unwrap(), None, "{step}: the process has ended");
-                assert!(worker.answered(1) >= enough, "{step}: it does not go on");
+                assert!(worker.answered(1) >= enough, "{step}: it does not continue");
                 victim.kill().unwrap();
             }
             victim.wait().unwrap();
@@ -77,6 +77,6 @@ fn a_stop_at_each_step_loses_nothing() {
     println!("{} stops at {} steps: {reached:?}", reached.len(), steps.len());
     for step in ["append: copied", "append: end", "change.intended", "change.begun", "change.done"]
     {
-        assert!(reached.contains(&step), "{step} was not come to");
+        assert!(reached.contains(&step), "{step} was not reached");
     }
 }

@@ -1,6 +1,5 @@
-//! Processes that are killed in what a store does besides transactions: checkpoints, new segments
-//! of the log, pages that are in no cache, and what is put right behind another one that was
-//! killed.
+//! Processes that are killed in a store's background work: checkpoints, new segments of the log,
+//! pages that are not cached, and repairs after another killed process.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,13 +10,12 @@ use crate::kills::steps;
 use crate::work::Worker;
 use crate::{KEEPERS, Place, start};
 
-/// More than the cache has room for.
+/// More rows than the cache holds.
 const COLD: Table<u64, &[u8]> = Table::new("cold");
 const COLD_ROWS: u64 = 3_000;
 const COLD_BYTES: usize = 1_000;
 
-/// What a store does by itself, again and again, between transactions, until this process is
-/// killed.
+/// Runs the background work of a store between transactions until this process is killed.
 pub(crate) fn keep(worker: &mut Worker) -> ! {
     for turn in 0_u64.. {
         worker.round();
@@ -36,10 +34,10 @@ pub(crate) fn keep(worker: &mut Worker) -> ! {
             worker.store.checkpoint().unwrap();
         }
     }
-    unreachable!("the turns do not end");
+    unreachable!("the loop does not end");
 }
 
-/// Steps that only a keeper comes to, or comes to often.
+/// Steps that only such a process reaches, or reaches often.
 const KEPT: &[&str] = &[
     "control: claimed",
     "control: written",
@@ -63,10 +61,10 @@ const KEPT: &[&str] = &[
     "write.written",
 ];
 
-/// One process dies with a record in the log that is not on its page, or with the log's latch; one
-/// that keeps the store in order meets that, and dies, too, at each step of what it does.
+/// One process dies with a logged record that is not on its page, or with the log's latch. A second
+/// process meets that in its background work and also dies, at each step of that work.
 #[test]
-fn a_death_at_each_step_of_upkeep_stops_nobody() {
+fn a_death_at_each_step_of_upkeep_blocks_no_other() {
     let place = Place::new("upkeep");
     let mut worker = Worker::new(&place, 0);
     worker.fill();
@@ -81,10 +79,10 @@ fn a_death_at_each_step_of_upkeep_stops_nobody() {
     let mut reached = BTreeSet::new();
     let first = ["append: copied", "change.begun", "append: slot", "change.intended"];
     for (number, step) in KEPT.iter().flat_map(|step| [step; 2]).enumerate() {
-        assert!(known.iter().any(|known| known == step), "{step} is no step");
+        assert!(known.iter().any(|known| known == step), "{step} is not a known step");
         let before = first[number % first.len()];
         let mut one = start(&place, 1, before, 3 + number as u32);
-        assert_eq!(one.wait().unwrap().code(), None, "{before}: the victim failed");
+        assert_eq!(one.wait().unwrap().code(), None, "{before}: the victim was not killed");
         let mut keeper = start(&place, KEEPERS + 2, step, 1 + number as u32 % 2);
         let begun = Instant::now();
         let ended = loop {
@@ -98,7 +96,7 @@ fn a_death_at_each_step_of_upkeep_stops_nobody() {
             }
             std::thread::sleep(Duration::from_millis(1));
         };
-        assert_eq!(ended.code(), None, "{step}: the keeper failed");
+        assert_eq!(ended.code(), None, "{step}: the second process was not killed");
         (0..10).for_each(|_| worker.round());
         worker.store.sweep().unwrap();
         worker.audit();
@@ -107,10 +105,10 @@ fn a_death_at_each_step_of_upkeep_stops_nobody() {
     }
     worker.store.verify().unwrap();
     let missed = KEPT.iter().filter(|step| !reached.contains(*step)).collect::<Vec<_>>();
-    println!("{} of {} steps were come to; not {missed:?}", reached.len(), KEPT.len());
-    // Which of them meets what another one left is a race, and so is which of them writes pages.
+    println!("{} of {} steps were reached; not {missed:?}", reached.len(), KEPT.len());
+    // Which process meets what the first one left, and which one writes pages, is a race.
     assert!(missed.len() <= KEPT.len() / 4, "{missed:?}");
     for step in ["control: written", "fault.read", "make: filled", "recycle: one"] {
-        assert!(reached.contains(step), "{step} was not come to");
+        assert!(reached.contains(step), "{step} was not reached");
     }
 }

@@ -1,4 +1,5 @@
-//! What each process does: transfers between accounts, rows that come and go, a counter.
+//! The work of each process: transfers between accounts, rows that are written and removed, a
+//! counter.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,21 +11,21 @@ use crate::Place;
 
 const ACCOUNTS: Table<u64, i64> = Table::new("accounts");
 const ROWS: Table<(u64, u64), &[u8]> = Table::new("rows");
-/// What each process puts at the end and takes from the front: leaves become empty all the time.
+/// Each process appends records and removes the oldest, so leaves become empty all the time.
 const QUEUE: Table<(u64, u64), &[u8]> = Table::new("queue");
 const COUNTERS: Table<u64, u64> = Table::new("counters");
 
 const COUNT: u64 = 12;
 const EACH: i64 = 1000;
-/// Rows that a process has at most.
+/// Maximum number of rows of a process.
 const ROWS_MAX: u64 = 200;
-/// What was answered for as durable is told behind what was answered for, by so many places.
+/// Acknowledgements of durable commits are stored this many places after those of all commits.
 pub(crate) const DURABLE: u64 = 1 << 10;
-/// How many records a process has in its queue.
+/// Number of records in a process's queue.
 const ALIVE: u64 = 40;
 
-/// A process at work. Its counter is raised by each of its transactions, and what was answered for
-/// is told in a file, where a kill leaves it.
+/// A working process. Each of its transactions increments its counter, and acknowledgements are
+/// stored in a file, which survives a kill.
 pub(crate) struct Worker {
     pub(crate) store: Store,
     answered: File,
@@ -68,7 +69,7 @@ impl Worker {
         Self { store, answered, id, random, next }
     }
 
-    /// Fills the accounts.
+    /// Creates the accounts.
     pub(crate) fn fill(&self) {
         let filled = self
             .store
@@ -76,7 +77,7 @@ impl Worker {
         filled.unwrap();
     }
 
-    /// One transaction, or one that is rolled back.
+    /// Runs a transaction, which is committed or rolled back.
     pub(crate) fn round(&mut self) {
         let (id, next, random) = (self.id, self.next, &mut self.random);
         let mode = [Mode::None, Mode::None, Mode::None, Mode::Full][random.roll(4)];
@@ -98,7 +99,7 @@ impl Worker {
             tx.put(&QUEUE, (id, next), &[id as u8; 500])?;
             tx.remove(&QUEUE, (id, next.saturating_sub(ALIVE)))?;
             if row == 0 {
-                // The sum of all, under locks.
+                // The sum of all accounts, read under locks.
                 let rows = tx.range(&ACCOUNTS, ..)?.collect::<Result<Vec<_>, _>>()?;
                 assert_eq!(rows.iter().map(|row| row.1).sum::<i64>(), COUNT as i64 * EACH);
             }
@@ -121,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// Pushes and pops until it is killed, and nothing else.
+    /// Pushes and pops until the process is killed.
     pub(crate) fn push_and_pop(&mut self) -> ! {
         let (id, patience) =
             (self.id, TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() });
@@ -138,45 +139,45 @@ impl Worker {
         }
     }
 
-    /// Every page is of a table or free, but those that a thread was about to take when it died;
-    /// while nobody else writes. How many pages are free.
+    /// Checks, while no process writes, that every page belongs to a table or is free, apart from
+    /// one page per death. Returns the number of free pages.
     pub(crate) fn check_space(&self, deaths: u64) -> u64 {
         let space = self.store.space().unwrap();
         assert!(space.lost <= deaths, "{space:?}, {deaths} deaths");
         space.free
     }
 
-    /// How many transactions of a process were answered for.
+    /// Number of acknowledged transactions of a process.
     pub(crate) fn answered(&self, id: u64) -> u64 {
         read(&self.answered, id)
     }
 
-    /// The same, for one that does not have the store open.
+    /// The same without an open store.
     pub(crate) fn told(place: &Place, id: u64) -> u64 {
         File::open(place.path.join("answered")).map_or(0, |file| read(&file, id))
     }
 
-    /// What was answered for of a process that is dead, and what is there.
+    /// Compares the acknowledged transactions of a dead process with its counter.
     pub(crate) fn check(&self, id: u64) {
         let answered = self.answered(id);
         let there = self.store.read(|tx| tx.get(&COUNTERS, id)).unwrap().unwrap_or(0);
         assert!(
             there == answered || there == answered + 1,
-            "process {id}: {answered} answered for, {there} there"
+            "process {id}: {answered} acknowledged, {there} present"
         );
     }
 
-    /// What was answered for of a process before the machine crashed, and what is there.
+    /// The same after a crash of the machine.
     pub(crate) fn check_after_crash(&self, id: u64) {
         let (durable, answered) = (self.answered(DURABLE + id), self.answered(id));
         let there = self.store.read(|tx| tx.get(&COUNTERS, id)).unwrap().unwrap_or(0);
         assert!(
             (durable..=answered + 1).contains(&there),
-            "process {id}: {durable} durable, {answered} answered for, {there} there"
+            "process {id}: {durable} durable, {answered} acknowledged, {there} present"
         );
     }
 
-    /// The sum, in a snapshot.
+    /// Checks the sum in a snapshot, and the values of all rows.
     pub(crate) fn audit(&self) {
         let sum = self.store.read(|tx| {
             tx.range(&ACCOUNTS, ..)?.try_fold(0, |sum, row| Ok::<_, Error>(sum + row?.1))
@@ -185,7 +186,7 @@ impl Worker {
         let rows = self.store.read(|tx| {
             tx.range(&ROWS, ..)?.try_fold(0, |rows, row| {
                 let ((id, _), value) = row?;
-                assert!(value.iter().all(|byte| u64::from(*byte) == id), "a row of two processes");
+                assert!(value.iter().all(|byte| u64::from(*byte) == id), "a wrong row");
                 Ok::<_, Error>(rows + 1)
             })
         });
@@ -193,8 +194,8 @@ impl Worker {
         let queues = self.store.read(|tx| {
             tx.range(&QUEUE, ..)?.try_fold((u64::MAX, 0), |(of, last), row| {
                 let ((id, number), value) = row?;
-                assert!(id != of || number == last + 1, "queue {id} has {number} behind {last}");
-                assert!(value.iter().all(|byte| u64::from(*byte) == id), "a row of two processes");
+                assert!(id != of || number == last + 1, "queue {id} has {number} after {last}");
+                assert!(value.iter().all(|byte| u64::from(*byte) == id), "a wrong row");
                 Ok::<_, Error>((id, number))
             })
         });

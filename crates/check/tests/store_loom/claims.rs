@@ -1,5 +1,5 @@
-//! Claims on ranges against a writer of a leaf: a transaction that scans twice sees no row that
-//! came in between. The transactions are the store's; the tree is one leaf, of one row.
+//! Claims on ranges against a writer of a leaf: two scans of a transaction return the same rows.
+//! The transactions are the store's; the tree is one leaf with one row.
 
 use std::ops::Bound;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -16,7 +16,7 @@ use latchwork_store::internals::{
 use latchwork_store::{Error, Level};
 use latchwork_tree::{Batch, Header, Row};
 
-/// What a thread of a model does.
+/// The work of a thread in a model.
 type Part<'a> = Box<dyn FnOnce() + 'a>;
 
 const TREE: u32 = 1;
@@ -24,20 +24,20 @@ const SPACE: [u8; 4] = TREE.to_be_bytes();
 
 type Number = <Overlaid as Machine>::AtomicU64;
 
-/// A leaf with room for one row, behind its latch; and its reader's or writer's session.
+/// A leaf with room for one row, and the session that uses it.
 struct Leaf<'l> {
     place: &'l Place,
     session: &'l Session<Overlaid>,
     number: HolderNumber,
 }
 
-/// What the threads share of the leaf.
+/// The state of the leaf, shared by the threads.
 struct Place {
     latch: OptLatch<Overlaid>,
-    /// The row's value, and its writer's slot; 0 if it is not there.
+    /// The row's value, and its writer's slot; 0 if the row does not exist.
     value: Number,
     slot: Number,
-    /// Whether the writer committed.
+    /// Whether the writer has committed.
     committed: Number,
 }
 
@@ -56,10 +56,10 @@ impl Holder<Overlaid> for Leaf<'_> {
 }
 
 impl Leaf<'_> {
-    /// The row's value and its writer's slot, as an optimistic reader sees them.
+    /// The row's value and its writer's slot, read optimistically.
     fn row(&self) -> (Option<u8>, Stamp) {
         loop {
-            let Ok(version) = self.place.latch.read(self) else { panic!("nobody dies") };
+            let Ok(version) = self.place.latch.read(self) else { panic!("a dead holder") };
             // Relaxed, both: validated.
             let (slot, value) = (self.place.slot.load(Relaxed), self.place.value.load(Relaxed));
             if self.place.latch.validate(version) {
@@ -75,7 +75,7 @@ impl Commits for Leaf<'_> {
     }
 
     fn is_finished(&self, stamp: Stamp) -> bool {
-        // Relaxed: it may say no of what is committed.
+        // Relaxed: an outdated "no" is allowed.
         stamp.slot() == 0 || self.place.committed.load(Relaxed) != 0
     }
 }
@@ -115,9 +115,9 @@ impl Engine for Leaf<'_> {
         value: Option<&[u8]>,
         options: WriteOptions,
     ) -> Result<WriteOutcome, Error> {
-        let Ok(latched) = self.place.latch.lock(self) else { panic!("nobody dies") };
+        let Ok(latched) = self.place.latch.lock(self) else { panic!("a dead holder") };
         if !options.cleared {
-            // As a store's engine does with a leaf in hand (`TreeJournal::may_write`).
+            // As the store's engine does while it holds a leaf (`TreeJournal::may_write`).
             Overlaid::fence(SeqCst);
             if self.session.keyspace_claims(&SPACE)?.count()? != 0 {
                 latched.unchanged();
@@ -153,13 +153,13 @@ impl Engine for Leaf<'_> {
     fn forget(&self, _: u16) {}
 }
 
-/// A manager at rest, and sessions of it. Executions begin with it, and do not change it.
+/// An idle manager and its sessions. Executions begin with it and restore it.
 struct Stage {
     sessions: Vec<Session<Overlaid>>,
     place: Place,
 }
 
-// SAFETY: what a manager has is words, and what is in a mutex.
+// SAFETY: a manager consists of atomic words and data in a mutex.
 unsafe impl Send for Stage {}
 // SAFETY: as above.
 unsafe impl Sync for Stage {}
@@ -179,7 +179,7 @@ fn stage() -> Stage {
     };
     let manager = Manager::new(region.unwrap(), granular::modes(), options).unwrap();
     let sessions: Vec<_> = (0..2).map(|_| manager.session().unwrap()).collect();
-    // Cells and the keyspace are there, so that an execution allocates little.
+    // Allocates cells and the keyspace, so that an execution allocates little.
     for session in &sessions {
         let owner = session.owner().unwrap();
         let all = latchwork_lockmgr::KeyRange::all();
@@ -192,7 +192,7 @@ fn stage() -> Stage {
     Stage { sessions, place }
 }
 
-/// One scans twice, the other inserts and commits.
+/// One transaction scans twice, the other inserts and commits.
 fn phantoms() -> impl Fn() + Send + Sync + 'static {
     let stage = stage();
     move || {

@@ -1,5 +1,5 @@
-//! A log and the frontiers of a store: which commits a snapshot sees, and what of the log is kept
-//! for it.
+//! A log and the frontiers of a store: which commits a snapshot sees, and which part of the log is
+//! kept for it.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -15,30 +15,29 @@ use latchwork_region::{Area, AreaOptions, Region, Thread};
 use latchwork_store::internals::Frontiers;
 use loom::cell::UnsafeCell;
 
-/// What a thread of a model does.
+/// The work of a thread in a model.
 type Part<'a> = Box<dyn FnOnce() + 'a>;
 
 const SLOTS: u32 = 3;
 const SMALL: u64 = 1 << 16;
 
-/// A log with a session for each slot, and the frontiers. Executions begin with it, and do not
-/// change it.
+/// A log with a session for each slot, and the frontiers. Executions begin with it and restore it.
 struct Stage {
     sessions: Vec<Session<Overlaid>>,
     log: Log<Overlaid>,
     frontiers: Frontiers<Overlaid>,
-    /// A word of the test's own.
+    /// A word of the test.
     mark: Area<Overlaid>,
-    /// Where the log ended when the stage was made.
+    /// The end of the log when the stage was created.
     end: Lsn,
 }
 
-// SAFETY: what a stage has is words, and what is in a mutex.
+// SAFETY: a stage consists of atomic words and data in a mutex.
 unsafe impl Send for Stage {}
 // SAFETY: as above.
 unsafe impl Sync for Stage {}
 
-/// A record of a transaction, and whether it commits.
+/// Appends a record of a transaction, which commits if `last`.
 fn append(session: &Session<Overlaid>, last: bool) -> Lsn {
     let flags = if last { Flags::LAST } else { Flags(0) };
     let mut record = session.build(&Head { flags, ..Head::default() }, &[&[7; 8]]).unwrap();
@@ -72,7 +71,7 @@ fn open(
     Log::open(region, disk.clone(), "store/log".as_ref(), &options, thread).unwrap()
 }
 
-/// A stage before which the first slot has made so many commits of one record.
+/// A stage in which the first slot has already made this many commits of one record.
 fn stage(mode: Mode, commits: u64) -> Stage {
     let region = Region::<Overlaid>::heap(&sizes(1)).unwrap();
     let threads: Vec<_> = (0..SLOTS).map(|_| region.thread().unwrap()).collect();
@@ -83,19 +82,18 @@ fn stage(mode: Mode, commits: u64) -> Stage {
         sessions[0].reserve(4000).unwrap();
         append(&sessions[0], true);
     }
-    // They stay taken: the sessions are of loom's threads, whichever these are.
+    // The slots stay taken: loom's threads use these sessions, whichever threads they are.
     threads.into_iter().for_each(std::mem::forget);
     Stage::over(sessions, &region, log, mode)
 }
 
-/// The history between where the log ended at first and now: the thread that recycles it writes
-/// there.
+/// The history between the first end of the log and now; the recycling thread writes there.
 #[derive(Default)]
 struct History(UnsafeCell<u32>);
 
 impl History {
     fn read(&self) {
-        // SAFETY: nobody recycles what a snapshot reads, or loom panics.
+        // SAFETY: no thread recycles what a snapshot reads, or loom panics.
         self.0.with(|_| {});
     }
 
@@ -128,13 +126,13 @@ impl Stage {
         let (_, low) = self.frontiers.remember(slot).unwrap();
         if low <= self.end.0 {
             history.read();
-            // Relaxed: the snapshot itself is what keeps it.
+            // Relaxed: the snapshot itself keeps the history.
             assert!(self.mark().load(Relaxed) <= low, "recycled under a snapshot");
         }
         self.frontiers.forget(slot);
     }
 
-    /// Gives the history up if no snapshot needs it.
+    /// Recycles the history if no snapshot needs it.
     fn recycle(&self, history: &History) {
         let needed = self.frontiers.needed().unwrap();
         if needed > self.end.0 {
@@ -144,7 +142,7 @@ impl Stage {
         }
     }
 
-    /// Whether a snapshot sees what the first slot wrote at this position.
+    /// Returns whether a snapshot sees what the first slot wrote at this position.
     fn sees(&self, (at, low): (u64, u64), stamp: Lsn) -> bool {
         let commit = || {
             let found = |_, commit: Lsn| (commit.0 <= at).then_some(commit.0);
@@ -153,15 +151,14 @@ impl Stage {
         stamp.0 < low || (stamp.0 <= at && stamp.0 <= commit())
     }
 
-    /// Where the next three records go: all have the length of the one that is there.
+    /// The positions of the next three records, which all have the length of the existing one.
     fn records(&self) -> [Lsn; 3] {
         let length = self.end.0 - Lsn::FIRST.0;
         [0, 1, 2].map(|number| Lsn(self.end.0 + number * length))
     }
 
-    /// Takes a snapshot, and looks at a transaction of two records from where the log ended, and
-    /// at one that is not committed behind it: it sees all of the first or nothing, and nothing of
-    /// the second.
+    /// Takes a snapshot and checks that it sees a transaction of two records completely or not at
+    /// all, and never an uncommitted record after it.
     fn look(&self, slot: u16) {
         let taken = self.frontiers.remember(slot).unwrap();
         let [first, commit, open] = self.records();
@@ -173,7 +170,7 @@ impl Stage {
     }
 }
 
-/// A commit and the recycling of what is before it, against a snapshot.
+/// A commit and the recycling of the log before it, against a snapshot.
 fn recycling(mode: Mode, readers: u16) -> impl Fn() + Send + Sync + 'static {
     let stage = stage(mode, 1);
     move || {
@@ -186,13 +183,13 @@ fn recycling(mode: Mode, readers: u16) -> impl Fn() + Send + Sync + 'static {
         });
         let reader = |slot| -> Part<'_> { Box::new(move || stage.read(slot, history)) };
         together(std::iter::once(writer).chain((1..=readers).map(reader)).collect());
-        // Now nobody is there.
+        // No snapshot is left.
         stage.recycle(history);
     }
 }
 
-/// A transaction that commits, and another that does not, against one who takes a snapshot; and
-/// with `raises` a third thread that moves `low`.
+/// A transaction that commits and another that does not, against a snapshot; with `raises` a third
+/// thread moves `low`.
 fn commits(mode: Mode, raises: bool) -> impl Fn() + Send + Sync + 'static {
     let stage = stage(mode, 1);
     move || {
@@ -218,8 +215,8 @@ fn commits(mode: Mode, raises: bool) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// A commit, against one who asks for the newest: it is not missed where the log has it, and those
-/// before it never are.
+/// A commit, against a search for the newest commit: it is found once the log has it, and earlier
+/// ones are always found.
 fn newest() -> impl Fn() + Send + Sync + 'static {
     let stage = stage(Mode::None, 1);
     move || {
@@ -237,11 +234,11 @@ fn newest() -> impl Fn() + Send + Sync + 'static {
 }
 
 thread_local! {
-    /// What happens when a thread of the model dies in its append, the last thing of it.
+    /// Called when a thread of the model dies in its append.
     static DIES: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::default();
 }
 
-/// Ends a thread that has died.
+/// The panic payload of a thread that has died.
 struct Died;
 
 fn die_in_append(step: &'static str) {
@@ -249,14 +246,14 @@ fn die_in_append(step: &'static str) {
         && let Some(then) = DIES.take()
     {
         then();
-        // Not by `panic!`, which would say so.
+        // Not by `panic!`, which would print a message.
         resume_unwind(Box::new(Died));
     }
 }
 
 /// A thread dies in the append that commits its transaction, before the record is in the log.
 /// Another thread sweeps it, takes the commit back, fills its place and appends a record. A third
-/// moves `low`: the transaction is open all the while.
+/// moves `low`: the transaction stays uncommitted throughout.
 fn death() -> impl Fn() + Send + Sync + 'static {
     latchwork_log::set_point_hook(die_in_append);
     let region = Region::<Overlaid>::heap(&sizes(2)).unwrap();
@@ -282,7 +279,7 @@ fn death() -> impl Fn() + Send + Sync + 'static {
                 append(&works.0.sessions[1], false);
             })));
             let died = catch_unwind(AssertUnwindSafe(|| append(&writes.0.sessions[0], true)));
-            assert!(died.is_err_and(|died| died.is::<Died>()), "it did not die");
+            assert!(died.is_err_and(|died| died.is::<Died>()), "the thread did not die");
         });
         let reader: Part<'_> = Box::new(move || {
             let low = reads.frontiers.raise_low().unwrap();
@@ -294,7 +291,7 @@ fn death() -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// The oldest entries of a list of commits are overwritten while another thread looks for them.
+/// The oldest entries of a list of commits are overwritten while another thread searches them.
 /// Between its first two commits the slot has a transaction that was rolled back.
 fn overwritten() -> impl Fn() + Send + Sync + 'static {
     let stage = stage(Mode::None, 0);

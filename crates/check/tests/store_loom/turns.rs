@@ -1,5 +1,5 @@
-//! Who is at work on a transaction: its own thread between two calls, one that finds it too old,
-//! one that sweeps; and the death of either.
+//! Ownership of a transaction's undo: its own thread between two calls, a thread that finds it too
+//! old, a thread that sweeps; and the death of either.
 
 use std::convert::Infallible;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,15 +13,15 @@ use loom::cell::UnsafeCell;
 type Part<'a> = Box<dyn FnOnce() + 'a>;
 type Word64 = <Overlaid as Machine>::AtomicU64;
 
-/// Slots of the thread that finds it too old, and of the one that sweeps.
+/// The slots of the thread that finds it too old, and of the sweeping thread.
 const TAKER: u32 = 1;
 const SWEEPER: u32 = 2;
-/// First records: of a transaction that is too old, and of one that is not.
+/// First records of a transaction that is too old, and of a younger one.
 const OLD: u64 = 16;
 const YOUNG: u64 = 160;
 const LEAST: u64 = 100;
 
-/// Where a taker dies.
+/// At which point the taking thread dies.
 #[derive(Clone, Copy, PartialEq)]
 enum Dies {
     Never,
@@ -29,16 +29,16 @@ enum Dies {
     Taken,
 }
 
-/// Executions begin with it, and do not change it.
+/// Executions begin with it and restore it.
 struct Stage {
     turn: Word64,
     /// The first record of the slot's transaction, or zero.
     first: Word64,
-    /// Not zero if the taker is dead.
+    /// Nonzero if the taking thread is dead.
     dead: Word64,
 }
 
-/// What a transaction has written, and how often one was undone by another thread.
+/// The writes of a transaction, and how often another thread has undone one.
 #[derive(Default)]
 struct Written(UnsafeCell<u32>);
 
@@ -60,7 +60,8 @@ impl Stage {
         let entered = turn.enter(|by| {
             // Acquire: synchronizes with the Release of the death.
             if by != TAKER || self.dead.load(Acquire) == 0 {
-                // Not the machine's, which waits for the word looked at last: there are two.
+                // Not the machine's yield, which waits for the last loaded word: there are two
+                // words.
                 loom::thread::yield_now();
             } else if turn.take_over(by, SWEEPER) {
                 self.undo(written, State::Ended);
@@ -69,7 +70,7 @@ impl Stage {
         });
         let entered = entered.unwrap();
         if entered {
-            // SAFETY: nobody else is at work, or loom panics.
+            // SAFETY: no other thread works on the transaction, or loom panics.
             written.0.with_mut(|_| {});
             self.first.store(first, Relaxed);
             turn.set(State::Idle);
@@ -77,7 +78,7 @@ impl Stage {
         entered
     }
 
-    /// Undoes the transaction, by the thread that has taken it.
+    /// Undoes the transaction in the thread that has taken it.
     fn undo(&self, written: &Written, then: State) {
         if self.first.load(Relaxed) != 0 {
             // SAFETY: as above.
@@ -106,7 +107,7 @@ impl Stage {
         }
     }
 
-    /// As a sweep does, of a dead slot.
+    /// As the sweep of a dead slot does.
     fn sweep(&self, written: &Written) {
         loop {
             match self.turn().now() {
@@ -121,7 +122,7 @@ impl Stage {
     }
 }
 
-/// A thread commits its old transaction, begins another, and commits that; another thread finds
+/// A thread commits its old transaction, begins another one and commits it; another thread finds
 /// the old one.
 fn commits(dies: Dies) -> impl Fn() + Send + Sync + 'static {
     let stage = Stage::new();
@@ -129,7 +130,7 @@ fn commits(dies: Dies) -> impl Fn() + Send + Sync + 'static {
         let (stage, written) = (&stage, &Written::default());
         let own: Part<'_> = Box::new(move || {
             if !stage.call(written, 0) {
-                assert!(dies != Dies::Looking, "it was only looked at");
+                assert!(dies != Dies::Looking, "a thread that only checked has undone it");
                 assert_eq!(stage.turn().now(), State::Ended);
                 stage.turn().set(State::Idle);
             }
@@ -143,7 +144,7 @@ fn commits(dies: Dies) -> impl Fn() + Send + Sync + 'static {
     }
 }
 
-/// The thread is dead: it is undone once, by the thread that sweeps or by the other.
+/// The owner is dead: the transaction is undone once, by the sweeping or the checking thread.
 fn owner_dies() -> impl Fn() + Send + Sync + 'static {
     let stage = Stage::new();
     move || {
@@ -151,16 +152,16 @@ fn owner_dies() -> impl Fn() + Send + Sync + 'static {
         let sweeper: Part<'_> = Box::new(move || stage.sweep(written));
         let taker: Part<'_> = Box::new(move || stage.end_old(written, Dies::Never));
         together(vec![sweeper, taker]);
-        // The next sweep, if that one was too early.
+        // A second sweep, in case the first one was too early.
         stage.sweep(written);
         assert_eq!((stage.first.load(Relaxed), stage.turn().now()), (0, State::Idle));
-        // SAFETY: all others have ended.
+        // SAFETY: all other threads have ended.
         assert_eq!(written.0.with(|count| unsafe { *count }), 1);
     }
 }
 
-/// Another thread has undone a part of it: its own undoes the rest, or one that makes the next
-/// checkpoint.
+/// Another thread has undone a part: its own thread undoes the rest, or a thread that makes the
+/// next checkpoint.
 fn left_over() -> impl Fn() + Send + Sync + 'static {
     let stage = Stage::new();
     stage.turn().set(State::Left);
@@ -173,7 +174,7 @@ fn left_over() -> impl Fn() + Send + Sync + 'static {
                     loom::thread::yield_now();
                     Ok::<(), Infallible>(())
                 };
-                assert_eq!(turn.enter(waits), Ok(false), "it has not been rolled back");
+                assert_eq!(turn.enter(waits), Ok(false), "it must be rolled back");
                 match turn.now() {
                     State::Ended => return turn.set(State::Idle),
                     State::Left if turn.resume() => return stage.undo(written, State::Idle),
@@ -184,7 +185,7 @@ fn left_over() -> impl Fn() + Send + Sync + 'static {
         let taker: Part<'_> = Box::new(move || stage.end_old(written, Dies::Never));
         together(vec![own, taker]);
         assert_eq!((stage.first.load(Relaxed), stage.turn().now()), (0, State::Idle));
-        // SAFETY: all others have ended.
+        // SAFETY: all other threads have ended.
         assert_eq!(written.0.with(|count| unsafe { *count }), 1);
     }
 }
@@ -200,8 +201,8 @@ models! {
         left_over(), 3, 5, [Flaw::Lax];
 }
 
-/// What was only looked at is as it was, so no order of what is written can go wrong.
+/// A thread that only checks changes nothing, so no order of stores matters.
 #[test]
-fn loom_looker_dies() {
-    explore("loom_looker_dies", 3, commits(Dies::Looking));
+fn loom_turn_survives_a_dead_looker() {
+    explore("loom_turn_survives_a_dead_looker", 3, commits(Dies::Looking));
 }

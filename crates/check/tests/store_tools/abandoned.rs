@@ -27,7 +27,7 @@ fn writes_in_a_deep_folder_until_it_is_killed() {
     }
 }
 
-/// A process was killed in the folder; returns where its memory is.
+/// Kills a process that has a store in the folder; returns the folder of its memory.
 fn left(place: &Place) -> PathBuf {
     killed_in(place, "abandoned::writes_in_a_deep_folder_until_it_is_killed");
     let at = memory(&place.at("a/b/one"));
@@ -45,14 +45,14 @@ fn memory_of_a_removed_folder_is_removed_by_the_next_open() {
     for gone in ["a/b/one", "a/b", "a"] {
         let at = left(&place);
         open_another(&place);
-        assert!(at.exists(), "its folder is there");
+        assert!(at.exists(), "memory of an existing folder was removed");
         fs::remove_dir_all(place.at(gone)).unwrap();
         open_another(&place);
         assert!(!at.exists(), "{gone} was removed");
     }
 }
 
-/// Two folders have each other's name: at no moment has no folder the first one's.
+/// Exchanges the names of two folders atomically.
 fn exchange(place: &Place) {
     let [one, other] = ["a", "unmounted"]
         .map(|name| std::ffi::CString::new(place.at(name).to_str().unwrap()).unwrap());
@@ -62,25 +62,25 @@ fn exchange(place: &Place) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// A folder that has another folder around it than it had may be one that is not mounted.
+/// A folder whose parent is another folder than before may not be mounted.
 #[test]
-fn memory_of_a_folder_that_may_be_elsewhere_stays() {
+fn memory_of_a_possibly_moved_folder_is_kept() {
     let place = Place::new("elsewhere");
     let at = left(&place);
     fs::create_dir(place.at("unmounted")).unwrap();
     exchange(&place);
     open_another(&place);
     discard_abandoned_memory();
-    assert!(at.exists(), "the folder around it is another one");
-    // Where a disk is to be mounted on the store's own folder there is an empty one.
+    assert!(at.exists(), "the parent is another folder");
+    // An empty folder may be the mount point of the store's disk.
     fs::create_dir_all(place.at("a/b/one")).unwrap();
     discard_abandoned_memory();
-    assert!(at.exists(), "the folder is there and empty");
-    // Another store may have its path here.
+    assert!(at.exists(), "the folder exists and is empty");
+    // Another store may have the path here.
     fs::remove_dir(place.at("a/b/one")).unwrap();
     open(place.at("a/b/one")).close().unwrap();
     discard_abandoned_memory();
-    assert!(at.exists(), "another store has its path");
+    assert!(at.exists(), "the path belongs to another store");
     exchange(&place);
     in_namespace(&place, "abandoned::opens_a_store_where_the_other_is_hidden");
     assert!(at.exists(), "the folder is in another mount namespace");
@@ -100,7 +100,7 @@ fn opens_a_store_where_the_other_is_hidden() {
 }
 
 #[test]
-fn memory_of_a_removed_folder_stays_while_a_process_has_it() {
+fn memory_of_a_removed_folder_is_kept_while_a_process_uses_it() {
     let place = Place::new("alive");
     let store = Store::open_with(place.at("one"), &in_memory()).unwrap();
     let at = memory(&place.at("one"));

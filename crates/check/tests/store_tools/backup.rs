@@ -1,4 +1,4 @@
-//! Copies of stores that others write, and stores of copies.
+//! Copies of stores under load, and stores restored from copies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use crate::stage::{
     ACCOUNTS, COUNT, EACH, Place, ROWS, all, fill, open, options, sum, transfer, why,
 };
 
-/// A copy that was finished, and whose maker died before it had taken its mark away, is no ruin of
-/// the copy whose place is beside it.
+/// A finished copy whose creator died before it removed the mark is not mistaken for an unfinished
+/// copy of the name next to it.
 #[test]
-fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
+fn a_copy_with_the_name_of_an_unfinished_one_is_not_removed() {
     let place = Place::new("named");
     let store = open(place.at("one"));
     fill(&store, 50);
@@ -28,11 +28,11 @@ fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
     let refused = store.backup(place.at("copy"), &mut |_| {}).unwrap_err();
     assert_eq!(why(refused), Refusal::Taken);
     restore(place.at("copy.new"), place.at("two"), &mut |_| {}).unwrap();
-    // What a dead process left of one is.
+    // An unfinished copy of a dead process is removed.
     fs::write(place.at("copy.new/being-made"), "copy").unwrap();
     store.backup(place.at("copy"), &mut |_| {}).unwrap();
     assert!(!place.at("copy.new").exists());
-    // It is none when it was opened; nor is what a user names so.
+    // An opened store is not removed, nor is a store that a user has named like a copy.
     fs::rename(place.at("copy"), place.at("other.new")).unwrap();
     fs::write(place.at("other.new/being-made"), "other").unwrap();
     drop(open(place.at("other.new")));
@@ -48,10 +48,10 @@ fn a_copy_named_as_one_that_is_made_is_not_taken_away() {
     assert_eq!(fs::read(place.at("other.new/notes")).unwrap(), b"kept");
 }
 
-/// Copies of one name at once, where a dead one has left a ruin: one is made, and is whole; the
-/// others are told why not, and take nothing away.
+/// Several processes create copies of one name while an unfinished copy exists: one succeeds and
+/// its copy is complete; the others get errors and remove nothing.
 #[test]
-fn copies_of_one_name_at_once_do_not_meet() {
+fn concurrent_copies_of_one_name_do_not_mix() {
     let place = Place::new("crowd");
     let store = open(place.at("one"));
     fill(&store, 300);
@@ -87,7 +87,7 @@ fn copies_of_one_name_at_once_do_not_meet() {
 }
 
 #[test]
-fn a_copy_is_a_store_of_its_own() {
+fn a_copy_is_an_independent_store() {
     let place = Place::new("copy");
     let store = open(place.at("one"));
     fill(&store, 2000);
@@ -96,7 +96,7 @@ fn a_copy_is_a_store_of_its_own() {
     let copied = store.backup(place.at("copy"), &mut |_| told += 1).unwrap();
     assert!(copied.pages > 50 && copied.end > 0 && told > 1, "{copied:?}");
     store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
-    // It stays as it is for any number of stores of it.
+    // The copy stays unchanged when stores are restored from it.
     for name in ["two", "three"] {
         restore(place.at("copy"), place.at(name), &mut |_| {}).unwrap();
         let again = open(place.at(name));
@@ -104,7 +104,7 @@ fn a_copy_is_a_store_of_its_own() {
         again.verify().unwrap();
         transfer(&again, 1, 2);
     }
-    // And it opens itself, beside the one that it is of, and beside the others.
+    // It can be opened itself, while the original and other copies are open.
     let itself = open(place.at("copy"));
     assert_eq!(all(&itself), before);
     assert_eq!(why(store.backup(place.at("copy"), &mut |_| {}).unwrap_err()), Refusal::Taken);
@@ -117,9 +117,9 @@ fn a_copy_is_a_store_of_its_own() {
     assert!(!place.at("four").exists() && !place.at("four.new").exists());
 }
 
-/// A copy that was never opened has none of the files that are locked: it gets them.
+/// A copy that was never opened lacks the lock files; reading creates them.
 #[test]
-fn a_copy_that_is_read_is_opened_by_nobody() {
+fn a_copy_being_read_is_not_opened() {
     let place = Place::new("read");
     let store = open(place.at("one"));
     fill(&store, COUNT);
@@ -136,10 +136,10 @@ fn a_copy_that_is_read_is_opened_by_nobody() {
     assert_eq!(sum(&open(place.at("copy"))), sum(&open(place.at("two"))));
 }
 
-/// Several threads write all the while, checkpoints are made, and each copy has a sum that is right
-/// and all that was answered for when it was begun.
+/// Threads write and checkpoints are made during copies: each copy has a correct sum and everything
+/// that was acknowledged before it began.
 #[test]
-fn a_copy_made_while_others_write_is_whole() {
+fn a_copy_made_during_writes_is_consistent() {
     let place = Place::new("while");
     let mut small = options();
     small.sizes.cache = 1 << 20;
@@ -179,14 +179,14 @@ fn a_copy_made_while_others_write_is_whole() {
             for (writer, before) in (0..).zip(before) {
                 let there = again.read(|tx| tx.get(&ROWS, 1_000_000 + writer)).unwrap();
                 let there = there.map_or(0, |value| u64::from_le_bytes(value.try_into().unwrap()));
-                assert!(there >= before, "writer {writer}: {before} answered for, {there} there");
+                assert!(there >= before, "writer {writer}: {before} acknowledged, {there} present");
             }
         }
         over.store(true, Relaxed);
     });
 }
 
-/// What a process does that is killed as it copies.
+/// A process that is killed while it copies.
 #[test]
 fn copies_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -200,7 +200,7 @@ fn copies_until_it_is_killed() {
 }
 
 #[test]
-fn a_copy_that_is_killed_is_none() {
+fn a_killed_copy_is_not_a_store() {
     let place = Place::new("killed");
     let store = open(place.at("one"));
     fill(&store, 3000);
@@ -224,7 +224,7 @@ fn a_copy_that_is_killed_is_none() {
             only.create = false;
             if name.ends_with(".new") {
                 halves += 1;
-                // It may be whole already, and without its name; else it is no store.
+                // Possibly complete and not yet renamed; otherwise it is no store.
                 let is_marked = path.join("being-made").exists();
                 let opened = (halves % 2 == 0).then(|| Store::open_with(&path, &only));
                 let is_opened = match opened {
@@ -238,7 +238,7 @@ fn a_copy_that_is_killed_is_none() {
                     }
                     None => false,
                 };
-                // The next of that name takes it away, unless somebody uses it.
+                // The next copy of this name removes it, unless it is in use.
                 let copied = store.backup(path.with_extension(""), &mut |_| {});
                 if is_opened || !is_marked && path.join("identity").exists() {
                     assert_eq!(why(copied.unwrap_err()), Refusal::Taken);
@@ -257,7 +257,7 @@ fn a_copy_that_is_killed_is_none() {
     }
     println!("{halves} halves, {whole} whole copies");
     assert!(halves > 0 && whole > 0);
-    // No pin of the dead keeps the log.
+    // No pin of a killed process keeps the log.
     store.sweep().unwrap();
     store.checkpoint().unwrap();
     assert_eq!(all(&store), records);
@@ -272,11 +272,11 @@ fn flip(path: &Path, at: u64) {
 }
 
 #[test]
-fn a_damaged_page_or_copy_is_told() {
+fn a_damaged_page_or_copy_is_an_error() {
     let place = Place::new("damaged");
     let store = open(place.at("one"));
     fill(&store, 1000);
-    // Something is written meanwhile, so that the copy has a log.
+    // A write during the copy, so that the copy has a log.
     let mut once = true;
     let copied = store.backup(place.at("copy"), &mut |_| {
         if core::mem::take(&mut once) {
@@ -290,7 +290,7 @@ fn a_damaged_page_or_copy_is_told() {
     let refused = store.backup(place.at("other"), &mut |_| {}).unwrap_err();
     assert!(matches!(refused, Error::Pool(_)), "{refused}");
     assert!(!place.at("other").exists() && !place.at("other.new").exists());
-    // The copy, whose log is cut off, or whose page is another.
+    // A copy with a truncated log, or with a wrong page.
     let segment = fs::read_dir(place.at("copy/log")).unwrap().map(|entry| entry.unwrap().path());
     let mut segments: Vec<PathBuf> = segment.filter(|path| !path.ends_with("control")).collect();
     segments.sort();
@@ -306,8 +306,8 @@ fn a_damaged_page_or_copy_is_told() {
     assert!(!place.at("two").exists() && !place.at("two.new").exists());
 }
 
-/// A page that is free may be half written, by a crash as it was freed: a copy has zeros in its
-/// place. The copies before and after it are of all that is used.
+/// A free page may be torn by a crash while it was freed: a copy has zeros in its place. Used pages
+/// before and after it are copied.
 #[test]
 fn a_free_page_need_not_be_sound() {
     let place = Place::new("free");
@@ -324,13 +324,13 @@ fn a_free_page_need_not_be_sound() {
     flip(&place.at("one/data"), (at + page / 2) as u64);
     store.backup(place.at("copy"), &mut |_| {}).unwrap();
     let copied = fs::read(place.at("copy/data")).unwrap();
-    assert!(copied[at..at + page].iter().all(|byte| *byte == 0), "it was free, and is in the copy");
+    assert!(copied[at..at + page].iter().all(|byte| *byte == 0), "a free page was copied");
     restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap();
     let again = open(place.at("two"));
     again.verify().unwrap();
     fill(&again, 2000);
     again.verify().unwrap();
-    // The store has it, too, and takes it when it needs one.
+    // The original store has the torn page and reuses it when needed.
     fill(&store, 2000);
     store.verify().unwrap();
     assert_eq!(all(&store), all(&again));
@@ -375,10 +375,10 @@ fn some(store: &Store<Native>, seed: u64) {
     store.write(|tx| tx.put(&ACCOUNTS, 0, 1)).unwrap();
 }
 
-/// The disk is full, or a write or a sync fails, or the machine stops, at each call in turn: the
-/// copy is whole or no store, and the one that it is of goes on.
+/// At each disk call in turn, the disk is full, a write or sync fails, or the machine stops: the
+/// copy is complete or no store, and the original continues.
 #[test]
-fn a_disk_that_fails_at_any_call_leaves_no_half_copy() {
+fn a_disk_failure_at_any_call_leaves_no_partial_copy() {
     let copy_on = |from: &Store<Native>, disk: &Simulated| {
         disk.make_folder(Path::new("/copy"))?;
         disk.sync_folder(Path::new("/"))?;
@@ -408,12 +408,12 @@ fn a_disk_that_fails_at_any_call_leaves_no_half_copy() {
             Err(Error::Disk(DiskError::Device(_))) => lost += 1,
             Err(Error::Disk(DiskError::Crashed(_))) => crashed += 1,
             Err(other) => panic!("{fault:?} at {call}: {other}"),
-            Ok(_) => assert_eq!(disk.fired(), 0, "{fault:?} at {call} was not told"),
+            Ok(_) => assert_eq!(disk.fired(), 0, "{fault:?} at {call} was not reported"),
         }
         if fault == Fault::Crash {
             disk.restart(call);
         }
-        // Without its last file it is no log, and is not opened as the store that it is not.
+        // Without its last file it is no log, so the copy cannot be opened.
         if disk.open(Path::new("/copy/log/control"), Open::READ).is_ok() {
             let there = life(&disk, "/copy").unwrap();
             assert_eq!(all_of(&there), expected, "{fault:?} at {call}");
@@ -430,9 +430,9 @@ fn all_of(store: &Store<Native>) -> latchwork_check::dump_bytes::Tables {
     latchwork_check::dump_bytes::read(&text).unwrap().0
 }
 
-/// The log of a copy begins anywhere in a segment: without its control file it is no new one.
+/// A copy's log begins in the middle of a segment: without its control file it is not a new log.
 #[test]
-fn a_copy_that_has_lost_its_control_file_is_refused_as_it_is() {
+fn a_copy_without_its_control_file_is_refused_unchanged() {
     let place = Place::new("uncontrolled");
     let store = open(place.at("one"));
     fill(&store, 50);

@@ -1,4 +1,4 @@
-//! Memory that lies beside the data.
+//! Shared memory in the store's folder.
 
 use std::fs;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn opened(place: &Place) -> Result<Store, Error> {
     Store::open_with(place.at("one"), &beside())
 }
 
-/// What a process does that leaves its memory.
+/// A process that leaves its memory.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -35,13 +35,13 @@ fn killed(place: &Place) {
     assert!(place.at("one/memory/region").exists());
 }
 
-/// What was copied while it changed is no memory, wherever it is put.
+/// A copy of memory that was made while it changed is never joined, wherever it is.
 #[test]
 fn a_copy_in_the_place_of_memory_is_not_joined() {
     let place = Place::new("copied");
     for part in ["one", "one/memory"] {
         killed(&place);
-        assert_eq!(sum(&opened(&place).unwrap()), COUNT as i64 * EACH, "it is joined where it is");
+        assert_eq!(sum(&opened(&place).unwrap()), COUNT as i64 * EACH, "the original is joined");
         killed(&place);
         copy(&place.at(part), &place.at("aside"));
         fs::remove_dir_all(place.at(part)).unwrap();
@@ -56,10 +56,10 @@ fn a_copy_in_the_place_of_memory_is_not_joined() {
     }
 }
 
-/// A file that a user has put there is destroyed by nobody: not by what closes the store, nor by
-/// what forgets its memory.
+/// A user's file in the folder of the memory is kept, by the close of the store and by discarding
+/// the memory.
 #[test]
-fn what_a_user_has_put_into_the_folder_stays() {
+fn files_of_a_user_in_the_folder_are_kept() {
     let place = Place::new("notes");
     let notes = place.at("one/memory/region.notes");
     let theirs = Refusal::NotMemory { name: "region.notes".into() };

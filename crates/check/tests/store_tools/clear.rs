@@ -1,4 +1,4 @@
-//! A table that is emptied while others use the store.
+//! A table that is emptied while other processes use the store.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -39,8 +39,8 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
     let after = store.space().unwrap();
     assert_eq!(after.lost, 0);
     assert!(after.used < before.used / 20, "{before:?}, {after:?}");
-    // The same again and again finds its room in what was given back. Where ranges of a tree are
-    // empty its new leaves are less full than at its end.
+    // Repeated, it reuses the freed pages. Where ranges of a tree are empty, new leaves are less
+    // full than at its end.
     let mut pages = Vec::new();
     for _ in 0..4 {
         assert_eq!(store.drop_table("rows", &mut |_| {}).unwrap() % 5000, 0);
@@ -52,9 +52,9 @@ fn a_table_is_dropped_and_its_pages_are_used_again() {
     assert_eq!(last.len(), length(4999));
 }
 
-/// A snapshot keeps what it sees, and the pages of that; clearing again gives them back.
+/// A snapshot keeps the records that it sees and their pages; clearing again frees them.
 #[test]
-fn what_a_snapshot_has_kept_goes_when_it_is_cleared_again() {
+fn records_kept_for_a_snapshot_are_cleared_later() {
     let place = Place::new("clear-kept");
     let store = open(place.at("one"));
     fill(&store, 5000);
@@ -64,16 +64,16 @@ fn what_a_snapshot_has_kept_goes_when_it_is_cleared_again() {
     assert_eq!(kept.get(&ROWS, 4999).unwrap().map(|row| row.len()), Some(length(4999)));
     drop(kept);
     drop(store);
-    // In another process, say.
+    // As in another process.
     let store = open(place.at("one"));
     assert_eq!(store.drop_table("rows", &mut |_| panic!("there is nothing")), Ok(0));
     let after = store.space().unwrap();
     assert!(after.used < before.used / 20, "{before:?}, {after:?}");
 }
 
-/// A writer that goes on behind the last record: clearing ends nevertheless.
+/// Clearing ends although a writer appends records all the time.
 #[test]
-fn clearing_ends_beside_a_writer_that_appends() {
+fn clearing_ends_despite_a_writer_that_appends() {
     let place = Place::new("clear-append");
     let store = open(place.at("one"));
     let (stop, appended) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -82,7 +82,7 @@ fn clearing_ends_beside_a_writer_that_appends() {
             let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
             for key in (0..).take_while(|_| !stop.load(Relaxed)) {
                 let put = store.write_with(&patience, |tx| tx.put(&APPENDED, key, key)).map(drop);
-                // Nobody waits for this thread for ever.
+                // A failed write must not make the other thread wait forever.
                 appended.store(if put.is_ok() { key + 1 } else { u64::MAX }, Relaxed);
                 put.unwrap();
             }
@@ -113,10 +113,10 @@ fn a_table_without_records_is_in_no_dump() {
     assert!(matches!(&error, DumpError::NoTable { table } if table == "rows"), "{error}");
 }
 
-/// Others put in records before and behind the place that it has come to: each that is answered
-/// for is removed and counted, or is there.
+/// Others insert records before and after the current position: each acknowledged record is removed
+/// and counted, or still exists.
 #[test]
-fn others_write_while_it_is_emptied() {
+fn others_write_during_clearing() {
     const BUSY: Table<u64, u64> = Table::new("busy");
     let place = Place::new("clear-busy");
     let store = open(place.at("one"));
@@ -146,7 +146,7 @@ fn others_write_while_it_is_emptied() {
     let left = store.read(|tx| tx.range(&BUSY, ..)?.collect::<Result<Vec<_>, _>>()).unwrap();
     assert_eq!(removed + left.len() as u64, records + written);
     assert!(left.iter().all(|(key, value)| key % 64 != 0 && key == value));
-    assert!(written > 0 && !left.is_empty(), "nobody wrote meanwhile");
+    assert!(written > 0 && !left.is_empty(), "no record was written concurrently");
     assert_eq!(store.drop_table(BUSY.name(), &mut |_| {}), Ok(left.len() as u64));
     assert_eq!(store.space().unwrap().lost, 0);
 }

@@ -1,5 +1,5 @@
-//! Two containers that share a volume: processes with process numbers of their own, which see one
-//! `/dev/shm` or each another.
+//! Two containers that share a volume: processes with separate process numbers that share one
+//! `/dev/shm` or have one each.
 
 use std::fs;
 use std::process::{Child, Command};
@@ -9,8 +9,7 @@ use latchwork_store::{MemoryPlace as Memory, Options, Refusal, Store};
 
 use crate::stage::{ACCOUNTS, Place, options, why};
 
-/// What a process in a container does: it opens the store, writes its row, and stays until it is
-/// told to go on.
+/// A process in a container: opens the store, writes its row, and waits for the order to continue.
 #[test]
 fn contained() {
     let Some(place) = Place::told() else { return };
@@ -47,10 +46,10 @@ fn wait_for(place: &Place, name: &str) {
     }
 }
 
-/// A process in namespaces of its own; with a `/dev/shm` of its own, if it is not shared.
+/// Starts a process in its own namespaces, with its own `/dev/shm` unless it is shared.
 fn start(place: &Place, role: &str, shared: bool) -> Child {
     let mount = if shared { "true" } else { "mount -t tmpfs none /dev/shm" };
-    // What `unshare` starts dies with it.
+    // The process that `unshare` starts dies with it.
     let line = format!(
         "export LATCHWORK_CONTAINER={role}; exec unshare -m -p -f --kill-child --mount-proc sh -c \
          '{mount} && exec \"$0\" \"$@\"' \"$0\" \"$@\""

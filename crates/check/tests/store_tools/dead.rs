@@ -1,5 +1,5 @@
-//! What the dead had that nobody waits for: the claim on a checkpoint, a copy, a snapshot. Others
-//! write under keys of their own, never call for a sweep, and the files stay as small as they were.
+//! Resources of dead processes for which no other process waits: a checkpoint claim, a copy's pin,
+//! a snapshot. Others write their own keys and never sweep explicitly; the files must not grow.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -11,12 +11,12 @@ use crate::stage::{Place, die_after, fill, open};
 
 const OWN: Table<u64, &[u8]> = Table::new("own");
 
-/// Waits for no lock.
+/// Options with which no call waits for a lock.
 const IMPATIENT: TxnOptions =
     TxnOptions { time: Duration::ZERO, label: "", level: Level::Serializable, mode: None };
 
 fn die() -> ! {
-    // SAFETY: signals this very process.
+    // SAFETY: signals this process.
     unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     unreachable!("a process outlives SIGKILL")
 }
@@ -27,13 +27,13 @@ fn killed(place: &Place, step: u32, test: &str) -> bool {
     !ended.success()
 }
 
-/// Bytes of a folder's files.
+/// Total size of a folder's files.
 fn bytes(folder: &Path) -> u64 {
     let length = |file: std::io::Result<std::fs::DirEntry>| file.unwrap().metadata().unwrap().len();
     std::fs::read_dir(folder).unwrap().map(length).sum()
 }
 
-/// Writes several times what is logged between two checkpoints, under keys that nobody else wants.
+/// Writes several times the log of a checkpoint interval, to keys of its own.
 fn write_on(store: &Store) {
     for round in 0..120 {
         let row = |number: u64| store.put(&OWN, number, &[round; 2_000]);
@@ -41,7 +41,7 @@ fn write_on(store: &Store) {
     }
 }
 
-/// The log moves on, and is as long as two budgets, the spare segments and those in use.
+/// Checks that the log advances and takes at most two budgets, the spare and the current segments.
 fn is_bounded(place: &Place, store: &Store, case: &str) {
     let before = store.activity().unwrap();
     write_on(store);
@@ -61,9 +61,9 @@ fn locker() {
     die();
 }
 
-/// Each that asks for the lock gives up before it looks for the dead: soon it is had all the same.
+/// Each request gives up before it looks for dead processes; the lock is still granted soon.
 #[test]
-fn a_lock_of_the_dead_goes_though_nobody_waits_for_it() {
+fn a_lock_of_a_dead_process_is_released_without_a_waiter() {
     type Try = fn(&Store) -> Result<(), Error>;
     let tries: [Try; 3] = [
         |store| {
@@ -89,7 +89,7 @@ fn a_lock_of_the_dead_goes_though_nobody_waits_for_it() {
     }
 }
 
-/// A process that makes a checkpoint, and is killed in it.
+/// A process that is killed during a checkpoint.
 #[test]
 fn checkpointer() {
     let Some(place) = Place::told() else { return };
@@ -102,7 +102,7 @@ fn checkpointer() {
 }
 
 #[test]
-fn a_checkpoint_that_nobody_ends_does_not_stop_others() {
+fn an_unfinished_checkpoint_does_not_block_others() {
     let place = Place::new("checkpoints");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -111,7 +111,7 @@ fn a_checkpoint_that_nobody_ends_does_not_stop_others() {
         deaths += 1;
         match step % 2 {
             0 => is_bounded(&place, &store, &format!("killed at step {step}")),
-            // Who asks for one has it made.
+            // An explicit checkpoint completes.
             _ => {
                 let before = store.activity().unwrap();
                 store.put(&OWN, 0, &[0; 10]).unwrap();
@@ -125,7 +125,7 @@ fn a_checkpoint_that_nobody_ends_does_not_stop_others() {
     store.verify().unwrap();
 }
 
-/// A process for which the system begins no thread, beside one that dies in a checkpoint.
+/// A process that cannot start threads, with a process that dies in a checkpoint.
 #[test]
 fn survivor() {
     let Some(place) = Place::told() else { return };
@@ -139,7 +139,7 @@ fn survivor() {
 #[test]
 fn a_process_without_threads_sweeps_itself() {
     let place = Place::new("threadless");
-    // Each would have a stack of 2^50 bytes.
+    // Each thread would need a stack of 2^50 bytes.
     let line = "RUST_MIN_STACK=1125899906842624 exec \"$0\" \"$@\"";
     assert!(place.start_by(line, "dead::survivor").wait().unwrap().success());
 }
@@ -157,20 +157,20 @@ fn copier() {
 }
 
 #[test]
-fn a_copy_that_nobody_ends_keeps_no_log() {
+fn an_unfinished_copy_keeps_no_log() {
     let place = Place::new("copies");
     let store = open(place.at("one"));
     fill(&store, 20);
     for copy in 0..3 {
         assert!(killed(&place, 1, "dead::copier"));
-        assert_eq!(store.activity().unwrap().pins.len(), 1, "the dead one's");
+        assert_eq!(store.activity().unwrap().pins.len(), 1, "the pin of the dead process");
         is_bounded(&place, &store, &format!("copy {copy}"));
         assert!(store.activity().unwrap().pins.is_empty());
     }
 }
 
 #[test]
-fn what_is_asked_for_begins_behind_a_transaction_of_the_dead() {
+fn a_requested_checkpoint_moves_redo_past_a_dead_transaction() {
     let place = Place::new("behind");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -182,7 +182,7 @@ fn what_is_asked_for_begins_behind_a_transaction_of_the_dead() {
 }
 
 #[test]
-fn a_snapshot_of_the_dead_keeps_no_removed_records() {
+fn a_snapshot_of_a_dead_process_keeps_no_removed_records() {
     let place = Place::new("snapshots");
     let store = open(place.at("one"));
     fill(&store, 20);

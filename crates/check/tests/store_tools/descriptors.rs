@@ -1,10 +1,10 @@
-//! A program whose standard descriptors are closed.
+//! A program that has closed its standard descriptors.
 
 use std::fs;
 
 use crate::stage::{Place, ROWS, fill, open};
 
-/// The standard descriptors that lead to a file.
+/// The files behind the standard descriptors.
 fn standard() -> Vec<String> {
     (0..3)
         .filter_map(|fd| fs::read_link(format!("/proc/self/fd/{fd}")).ok())
@@ -15,10 +15,10 @@ fn standard() -> Vec<String> {
 #[test]
 fn writes_to_standard_error_beside_a_store() {
     let Some(place) = Place::told() else { return };
-    // SAFETY: nothing in this process needs them from here on.
+    // SAFETY: no code in this process uses them from here on.
     (0..3).for_each(|fd| assert_eq!(unsafe { libc::close(fd) }, 0));
     let speak = || {
-        // A message as long as a page, of a program that does not know that it is not heard.
+        // A message as long as a page, from a program that does not know its output is closed.
         let message = [b'x'; 8192];
         for fd in 0..3 {
             // SAFETY: the bytes outlive the call.
@@ -28,7 +28,7 @@ fn writes_to_standard_error_beside_a_store() {
     let store = open(place.at("one"));
     fs::write(place.at("open"), standard().join("\n")).unwrap();
     speak();
-    // Enough for segments that are made, and files that are opened again.
+    // Enough to create segments and to reopen files.
     fill(&store, 2000);
     speak();
     store.backup(place.at("copy"), &mut |_| speak()).unwrap();
@@ -46,7 +46,7 @@ fn writes_to_standard_error_beside_a_store() {
     fs::write(place.at("done"), "").unwrap();
 }
 
-/// No file of a store is ever behind a standard descriptor.
+/// No file of a store is ever opened as a standard descriptor.
 #[test]
 fn store_survives_messages_on_closed_standard_descriptors() {
     let place = Place::new("standard");

@@ -14,7 +14,7 @@ fn load(store: &latchwork_store::Store, text: &[u8], options: &Load) -> Result<u
 }
 
 #[test]
-fn a_store_comes_out_of_its_dump_as_it_was() {
+fn a_loaded_dump_equals_the_store() {
     let place = Place::new("again");
     let store = open(place.at("one"));
     fill(&store, 3000);
@@ -32,7 +32,7 @@ fn a_store_comes_out_of_its_dump_as_it_was() {
     assert_eq!(load(&copy, &text, &Load::default()), Ok(2900 + COUNT));
     assert_eq!(all(&copy), tables);
     copy.verify().unwrap();
-    // One table alone; one that is not there.
+    // One table alone; and a table that does not exist.
     let (one, _) = store.dump(Vec::new(), Some("rows"), &mut |_| {}).unwrap();
     assert_eq!(dump_bytes::read(&one).unwrap().0, tables[1..]);
     let none = store.dump(Vec::new(), Some("row"), &mut |_| {}).unwrap_err();
@@ -40,7 +40,7 @@ fn a_store_comes_out_of_its_dump_as_it_was() {
 }
 
 #[test]
-fn a_dump_is_one_instant_while_others_write() {
+fn a_dump_during_writes_is_one_snapshot() {
     let place = Place::new("instant");
     let store = open(place.at("one"));
     fill(&store, 400);
@@ -66,7 +66,7 @@ fn a_dump_is_one_instant_while_others_write() {
 }
 
 #[test]
-fn a_table_with_records_is_loaded_into_only_if_that_is_said() {
+fn a_table_with_records_is_loaded_into_only_by_option() {
     let place = Place::new("merge");
     let store = open(place.at("one"));
     fill(&store, 10);
@@ -81,15 +81,15 @@ fn a_table_with_records_is_loaded_into_only_if_that_is_said() {
     load(&store, &text, &merge).unwrap();
     assert_eq!(store.read(|tx| tx.get(&ACCOUNTS, 0)).unwrap(), Some(EACH));
     assert_eq!(store.read(|tx| tx.get(&ACCOUNTS, 99)).unwrap(), Some(7));
-    // A table whose records were all removed is empty.
+    // A table whose records were all removed counts as empty.
     store.write(|tx| tx.remove_range(&ACCOUNTS, ..)).unwrap();
     store.write(|tx| tx.remove_range(&ROWS, ..)).unwrap();
     load(&store, &text, &Load::default()).unwrap();
 }
 
 #[test]
-fn a_writer_that_fails_leaves_no_whole_dump() {
-    /// Has room for so many bytes.
+fn a_failing_output_leaves_no_complete_dump() {
+    /// Has room for this many bytes.
     struct Full(Vec<u8>, usize);
     impl std::io::Write for Full {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -115,7 +115,7 @@ fn a_writer_that_fails_leaves_no_whole_dump() {
     }
 }
 
-/// A file that takes its time.
+/// A reader that is slow.
 struct Slow<'b>(&'b [u8]);
 
 impl std::io::Read for Slow<'_> {
@@ -125,7 +125,7 @@ impl std::io::Read for Slow<'_> {
     }
 }
 
-/// What a process does that is to be killed as it loads.
+/// A process that is killed while it loads.
 #[test]
 fn loads_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -135,12 +135,12 @@ fn loads_until_it_is_killed() {
     let slow = std::io::BufReader::new(Slow(&text));
     let dump = DumpReader::new(slow).unwrap();
     open(place.at("two")).load(dump, &options, &mut |_| {}).unwrap();
-    // The killer is late.
+    // Waits to be killed.
     std::thread::sleep(Duration::from_secs(600));
 }
 
 #[test]
-fn a_load_that_is_killed_has_loaded_a_beginning_and_goes_on() {
+fn a_killed_load_has_loaded_a_prefix_and_is_continued() {
     let place = Place::new("killed");
     let store = open(place.at("one"));
     fill(&store, 4000);

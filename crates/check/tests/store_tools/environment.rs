@@ -1,4 +1,4 @@
-//! Systems that lack what a store usually has: `/proc`, or the right to make folders in `/dev/shm`.
+//! Systems without `/proc`, or without the right to create folders in `/dev/shm`.
 
 use std::fs;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn opens_a_store_without_proc() {
         other.close().unwrap();
         store.close().unwrap();
     }
-    // What a process left that had it.
+    // Memory left by a process that had `/proc`.
     open(place.at("two")).verify().unwrap();
     fs::write(place.at("done"), "").unwrap();
 }
@@ -48,7 +48,7 @@ fn store_needs_no_proc() {
 #[test]
 fn opens_a_store_where_shm_denies_folders() {
     let Some(place) = Place::told() else { return };
-    // Room there is, and what may be written is denied only when it is tried.
+    // The file system has room; only creating a folder fails.
     let shm = place.at("shm");
     assert!(mount_ext4(1 << 30, 4096, &shm));
     if !runs("chattr", &["+i", shm.to_str().unwrap()]) {
@@ -64,7 +64,7 @@ fn opens_a_store_where_shm_denies_folders() {
     assert!(other.get(&ROWS, 49).unwrap().is_some());
     other.close().unwrap();
     store.close().unwrap();
-    // Where it was asked for, it is an error.
+    // With memory required in `/dev/shm`, the open fails.
     let only = Options { place: Memory::Memory, ..options() };
     let refused = why(Store::open_with(place.at("one"), &only).map(drop).unwrap_err());
     assert_eq!(refused, Refusal::Permission);
@@ -73,7 +73,7 @@ fn opens_a_store_where_shm_denies_folders() {
 }
 
 #[test]
-fn memory_lies_beside_the_data_where_shm_denies_folders() {
+fn memory_is_next_to_the_data_where_shm_denies_folders() {
     let place = Place::new("denied");
     in_namespace(&place, "environment::opens_a_store_where_shm_denies_folders");
 }

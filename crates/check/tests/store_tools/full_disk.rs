@@ -1,4 +1,4 @@
-//! A real file system with little room, on which creation fails, and so do copies.
+//! Creation and copies on a real file system with little room.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -13,10 +13,10 @@ use latchwork_store::{restore, salvage};
 use crate::mounts::{in_namespace, mount_ext4};
 use crate::stage::{Place, ROWS, all, fill, options};
 
-/// Bytes of free room that are tried, one more block each time.
+/// The free room grows by this many bytes from trial to trial.
 const STEP: u64 = 4096;
 
-/// Stores that are small on the disk, and have their memory elsewhere.
+/// Small stores with their memory on another file system.
 fn small() -> Options {
     Options { place: Where::Memory, ..options() }
 }
@@ -37,12 +37,12 @@ fn free(at: &Path) -> u64 {
     about.f_bavail * about.f_frsize
 }
 
-/// Takes room until so many bytes are left, and gives it back with the file.
+/// Fills the file system until `room` bytes are free, or shortens the filler.
 fn leave(at: &Path, room: u64) {
     let filler = at.join("filler");
     let file = File::options().write(true).create(true).truncate(false).open(&filler).unwrap();
     let mut length = file.metadata().unwrap().len();
-    // The blocks that say where the file lies take room as well.
+    // The block map of the filler takes room as well.
     while free(at) > room {
         let more = (free(at) - room).max(1024);
         // SAFETY: an open file.
@@ -83,7 +83,7 @@ fn creates_stores_with_little_room() {
             in_a_row += u32::from(first.is_ok());
             let again = put(&store);
             assert!(again.is_ok(), "{room} bytes free: {first:?}, which left {left:?}: {again:?}");
-            // Long before that there is one file, which grows by large writes.
+            // Before that, one file grows by large writes.
             room += if room + (256 << 10) < full { 16 * STEP } else { STEP };
             fs::remove_dir_all(&store).unwrap();
         }
@@ -105,17 +105,17 @@ fn files(at: &Path) -> Vec<(String, u64)> {
     found
 }
 
-/// With any room at which creation fails, the same call succeeds when there is room again.
+/// After creation has failed for lack of room, the same call succeeds once there is room.
 #[test]
 fn creation_on_a_full_disk_is_finished_with_room() {
     let place = Place::new("full");
     in_namespace(&place, "full_disk::creates_stores_with_little_room");
 }
 
-/// A process that found no room for the name in the mark of a copy, or a crash of the machine
-/// before that was durable, leaves a folder that the next process of this name replaces.
+/// A process found no room for the name in the mark of a copy, or the machine crashed before the
+/// mark was durable: the next copy of this name replaces the folder.
 #[test]
-fn copy_whose_mark_was_cut_short_is_made_again() {
+fn copy_with_a_truncated_mark_is_made_again() {
     let place = Place::new("mark");
     put(&place.at("one")).unwrap();
     for mark in ["", "co", "copy"] {
@@ -128,11 +128,11 @@ fn copy_whose_mark_was_cut_short_is_made_again() {
     }
 }
 
-/// One way to write a store into a folder from another store.
+/// A way to write a store into a folder from another store.
 type Copies<'c> = &'c dyn Fn(&Path) -> Result<(), Error>;
 
-/// Tries a copy with little room, one block more each time, until it succeeded often: without room
-/// it fails for that reason and leaves nothing that the next copy of this name meets.
+/// Tries a copy with increasing room until it has succeeded several times. Without room it fails
+/// with that error and leaves nothing that disturbs the next copy of this name.
 fn sweep(what: &str, at: &Path, records: &Tables, copies: Copies<'_>) {
     let to = at.join("copy");
     copies(&to).unwrap();
@@ -185,8 +185,8 @@ fn copies_stores_with_little_room() {
     let saved = place.at("saved");
     sweep("restore", &at, &records, &|to| restore(&saved, to, &mut |_| {}).map(drop));
     sweep("salvage", &at, &records, &|to| salvage(place.at("one"), to).map(drop));
-    // A load writes into a store that is there: a first part of the dump stays, and the same load
-    // goes on with `merge`.
+    // A load writes into an existing store: the first part of the dump stays, and the same load
+    // continues with `merge`.
     let mut merge = Load::default();
     merge.merge = true;
     sweep("load", &at, &records, &|to| {
@@ -208,7 +208,7 @@ fn copies_stores_with_little_room() {
     fs::write(place.at("done"), "").unwrap();
 }
 
-/// With any room at which a copy fails, the same call succeeds when there is room again.
+/// After a copy has failed for lack of room, the same call succeeds once there is room.
 #[test]
 fn copies_on_a_full_disk_are_finished_with_room() {
     let place = Place::new("copies");

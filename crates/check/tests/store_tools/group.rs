@@ -1,4 +1,4 @@
-//! A store that the members of a group share: processes of several users.
+//! A store shared by the members of a group: processes of several users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -12,7 +12,7 @@ use crate::stage::{ACCOUNTS, Place, options, why};
 
 const GROUP: u32 = 13_000;
 
-/// Waits until there is a file of this name.
+/// Waits until a file of this name exists.
 fn wait_for(place: &Place, name: &str) {
     while !place.at(name).exists() {
         std::thread::sleep(Duration::from_millis(1));
@@ -23,7 +23,7 @@ fn open(place: &Place) -> Result<Store, Error> {
     Store::open_with(place.at("one"), &options())
 }
 
-/// What the first member does.
+/// The first member's process.
 #[test]
 fn first_member() {
     let Some(place) = Place::told() else { return };
@@ -31,14 +31,14 @@ fn first_member() {
     store.put(&ACCOUNTS, 1, 1).unwrap();
     fs::write(place.at("first-is-ready"), "").unwrap();
     wait_for(&place, "second-is-dead");
-    // The locks and the half-made transaction of a dead process of another user are in the way.
+    // Locks and an open transaction of a killed process of another user must be removed first.
     assert_eq!(store.get(&ACCOUNTS, 2), Ok(Some(2)));
     store.put(&ACCOUNTS, 3, 30).unwrap();
     assert_eq!(store.get(&ACCOUNTS, 3), Ok(Some(30)));
     assert!(store.close().unwrap());
 }
 
-/// What the second one does, until it is killed.
+/// The second member's process, until it is killed.
 #[test]
 fn second_member() {
     let Some(place) = Place::told() else { return };
@@ -51,7 +51,7 @@ fn second_member() {
     wait_for(&place, "never");
 }
 
-/// What one does who comes when the store is closed.
+/// A member's process that opens the store after it was closed.
 #[test]
 fn last_member() {
     let Some(place) = Place::told() else { return };
@@ -63,7 +63,7 @@ fn last_member() {
     store.close().unwrap();
 }
 
-/// What a user gets who is not in the group.
+/// A user outside the group.
 #[test]
 fn stranger() {
     let Some(place) = Place::told() else { return };
@@ -71,7 +71,8 @@ fn stranger() {
     assert!(matches!(refused, Refusal::Permission | Refusal::ForeignOwner { .. }), "{refused}");
 }
 
-/// This program as another user, with the group as its only other one or with none.
+/// Starts this program as another user, with the group as the only supplementary group or with
+/// none.
 fn start(place: &Place, user: u32, groups: &str, test: &str) -> Child {
     let line =
         format!("umask 077; exec setpriv --reuid={user} --regid={user} {groups} \"$0\" \"$@\"");
@@ -86,7 +87,7 @@ fn mode(path: &Path) -> (u32, u32) {
 #[test]
 fn members_of_a_group_share_a_store() {
     let setpriv = Command::new("setpriv").arg("--version").output().is_ok();
-    // SAFETY: it asks and changes nothing.
+    // SAFETY: the call only reads the user id.
     if !setpriv || unsafe { libc::geteuid() } != 0 {
         println!("SKIPPED: processes of other users need root and setpriv");
         return;
@@ -111,7 +112,7 @@ fn members_of_a_group_share_a_store() {
     second.wait().unwrap();
     fs::write(place.at("second-is-dead"), "").unwrap();
     assert!(first.wait().unwrap().success());
-    assert!(!place.at("one/memory").exists(), "the last process removes what the first has made");
+    assert!(!place.at("one/memory").exists(), "the last process must remove the memory");
     let mut last = start(&place, 12_002, &group, "group::last_member");
     assert!(last.wait().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! File systems that give files other inode numbers, and folders that were replaced by copies.
+//! File systems that change inode numbers, and folders that were replaced by copies.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ fn lazy() -> Options {
     lazy
 }
 
-/// What a process does on the mounted file system until it is killed.
+/// The process that is killed on the mounted file system.
 #[test]
 fn commits_without_a_sync_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -47,10 +47,10 @@ fn opens_a_store_on_overlayfs() {
     let number = || fs::metadata(place.at("all/one/data")).unwrap().ino();
     killed_in(&place, "inodes::commits_without_a_sync_until_it_is_killed");
     let before = number();
-    // The system forgets the numbers that it gave.
+    // The system drops its cached inode numbers.
     let _ = fs::write("/proc/sys/vm/drop_caches", "2");
     if number() == before {
-        // It kept them: what the store knows of them is made wrong instead.
+        // It kept them, so the numbers that the store has recorded are changed instead.
         let told = fs::read_to_string(place.at("all/one/region")).unwrap();
         let (head, last) = told.trim_end().rsplit_once('\n').unwrap();
         let numbers = last.split(' ').skip(2).collect::<Vec<_>>().join(" ");
@@ -67,7 +67,7 @@ fn opens_a_store_on_overlayfs() {
     fs::write(place.at("done"), "").unwrap();
 }
 
-/// No commit is lost, and no memory stays, where the inode numbers of the files change.
+/// No commit is lost and no memory is left when inode numbers of files change.
 #[test]
 fn memory_is_found_where_inode_numbers_change() {
     let place = Place::new("overlay");
@@ -77,8 +77,8 @@ fn memory_is_found_where_inode_numbers_change() {
     }
 }
 
-/// A copy that takes the place of the folder has what the memory of the killed processes has;
-/// after that it is a store of its own.
+/// A copy that replaces the folder gets the memory of the killed processes, and is a separate store
+/// afterwards.
 #[test]
 fn copy_in_place_of_the_folder_has_its_commits() {
     let place = Place::new("replaced");
@@ -92,9 +92,9 @@ fn copy_in_place_of_the_folder_has_its_commits() {
     assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
     assert_eq!(sum(&store), COUNT as i64 * EACH);
     store.verify().unwrap();
-    assert!(!at.exists(), "the first memory stayed");
+    assert!(!at.exists(), "the old memory was not removed");
     drop(store);
-    // In another mount namespace it may be the copy of a folder that is still there.
+    // In another mount namespace it may be the copy of a folder that still exists.
     killed(&place);
     let told = fs::read_to_string(place.at("one/region")).unwrap();
     let (head, last) = told.trim_end().rsplit_once('\n').unwrap();
@@ -103,7 +103,7 @@ fn copy_in_place_of_the_folder_has_its_commits() {
     fs::write(place.at("one/region"), format!("{head}\n1 {data} {region} {other}\n")).unwrap();
     let refused = crate::open::refused(place.at("one"));
     assert!(refused.to_string().contains("forget-memory"), "{refused}");
-    // It says truthfully what it removes.
+    // The returned size is that of the removed files.
     let program = memory(&place.at("one"));
     let bytes: u64 =
         fs::read_dir(&program).unwrap().map(|f| f.unwrap().metadata().unwrap().len()).sum();

@@ -1,4 +1,5 @@
-//! Memory that killed processes left, and what may have happened to it until it is found.
+//! Shared memory that killed processes left, and changes to it or to the files before the next
+//! open.
 
 use std::fs;
 use std::os::fd::AsRawFd;
@@ -15,10 +16,10 @@ use latchwork_store::{
 
 use crate::stage::{COUNT, EACH, Place, ROWS, copy, fill, open, options, sum, why};
 
-/// A table that the process that is killed makes.
+/// A table that the killed process creates.
 pub(crate) const LATE: Table<u64, u64> = Table::new("late");
 
-/// What a process does that leaves its memory.
+/// The process that leaves its memory.
 #[test]
 fn writes_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -27,7 +28,7 @@ fn writes_until_it_is_killed() {
     store.put(&LATE, 1, 1).unwrap();
     let patience = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&patience, |tx| tx.put(&ROWS, 77_777, b"not on the disk")).unwrap();
-    // And what is undone for it: in the pages that it wrote, and in no others.
+    // An open transaction, to be undone: its changes are on the pages written above.
     let mut open = store.begin().unwrap();
     open.put(&LATE, 2, 2).unwrap();
     open.put(&ROWS, 3, b"not committed").unwrap();
@@ -41,7 +42,7 @@ pub(crate) fn killed(place: &Place) {
     killed_in(place, "left::writes_until_it_is_killed");
 }
 
-/// A process is killed in the test of this name, when it has said that it is ready.
+/// Kills the process of this test when it has signalled that it is ready.
 pub(crate) fn killed_in(place: &Place, test: &str) {
     let mut child = place.start(test);
     while !place.at("ready").exists() {
@@ -53,8 +54,8 @@ pub(crate) fn killed_in(place: &Place, test: &str) {
     fs::remove_file(place.at("ready")).unwrap();
 }
 
-/// What killed processes left is joined, and not made anew from the files, whatever options the one
-/// has that opens it next: it has commits that the files do not.
+/// Memory left by killed processes is joined, not rebuilt from the files, whatever the options of
+/// the next open: it has commits that the files lack.
 #[test]
 fn memory_is_joined_with_any_options() {
     for threads in [16, 64, 2000] {
@@ -68,7 +69,7 @@ fn memory_is_joined_with_any_options() {
         let store = Store::open_with(place.at("one"), &other).unwrap();
         let late = store.read(|tx| tx.get(&ROWS, 77_777)).unwrap();
         assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]), "{threads}");
-        // And beside one that is alive.
+        // A second handle joins the living first one.
         let beside = Store::open_with(place.at("one"), &options()).unwrap();
         for store in [&store, &beside] {
             store.put(&ROWS, 1, b"again").unwrap();
@@ -78,7 +79,7 @@ fn memory_is_joined_with_any_options() {
     }
 }
 
-/// What a process does that has its memory beside the data.
+/// A process whose memory is in the store's folder.
 #[test]
 fn writes_beside_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -93,10 +94,10 @@ fn writes_beside_until_it_is_killed() {
     }
 }
 
-/// Memory on a disk is joined where its file system was there all the time, and not where it was
-/// taken away and came back: then some of its pages are of an earlier time.
+/// Memory on a disk is joined if its file system stayed mounted, and not if it was unmounted and
+/// mounted again: then some of its pages are older than others.
 #[test]
-fn memory_beside_the_data_is_of_one_mount() {
+fn memory_next_to_the_data_belongs_to_one_mount() {
     for again in [false, true] {
         let place = Place::new("mount");
         killed_in(&place, "left::writes_beside_until_it_is_killed");
@@ -106,15 +107,15 @@ fn memory_beside_the_data_is_of_one_mount() {
             .arg(&region)
             .output()
             .is_ok_and(|told| told.stdout.starts_with(b"tmpfs"));
-        // As the inode is when it comes from the disk: fcntl(2), F_SET_RW_HINT.
+        // Clears the hint, as after the inode is read from disk: fcntl(2), F_SET_RW_HINT.
         let clear = |path: &Path| {
             let (file, none) = (fs::File::open(path).unwrap(), 0u64);
-            // SAFETY: the call reads the hint, which outlives it.
+            // SAFETY: the call reads the hint, which outlives the call.
             unsafe { libc::fcntl(file.as_raw_fd(), 1036, &none) == 0 }
         };
         let has_marks = clear(&place.at("one/identity"));
         if !has_marks {
-            eprintln!("skipped in part: this system has no such marks");
+            eprintln!("skipped in part: this system has no such hints");
         }
         assert!(!again || clear(&region) == has_marks);
         let late = open(place.at("one")).read(|tx| tx.get(&ROWS, 77_777)).unwrap();
@@ -123,8 +124,8 @@ fn memory_beside_the_data_is_of_one_mount() {
     }
 }
 
-/// Where no process can say which start of the machine this is, those that live are joined, and so
-/// is what they left in memory.
+/// If no process can determine the boot id, living processes are still joined, and so is memory
+/// that killed processes left.
 #[test]
 fn memory_is_found_without_the_number_of_the_start() {
     let place = Place::new("start");
@@ -137,7 +138,7 @@ fn memory_is_found_without_the_number_of_the_start() {
     assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
 }
 
-/// What a process does that has too few addresses for the store.
+/// A process with too little address space for the store.
 #[test]
 fn cannot_join_what_was_left() {
     let Some(place) = Place::told() else { return };
@@ -146,9 +147,9 @@ fn cannot_join_what_was_left() {
     fs::write(place.at("refused"), "").unwrap();
 }
 
-/// It stays where it cannot be joined for a reason that has nothing to do with it.
+/// Memory is kept if it cannot be joined for an unrelated reason.
 #[test]
-fn memory_is_not_thrown_away_because_it_cannot_be_joined_now() {
+fn memory_that_cannot_be_joined_now_is_kept() {
     let place = Place::new("limit");
     killed(&place);
     let bounded =
@@ -159,7 +160,7 @@ fn memory_is_not_thrown_away_because_it_cannot_be_joined_now() {
     assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
 }
 
-/// Memory whose recovery failed is not joined by what an older file says of that place.
+/// Memory whose recovery has failed is not joined through an older `region` file.
 #[test]
 fn memory_that_was_not_recovered_is_not_joined() {
     let place = Place::new("unrecovered");
@@ -177,9 +178,9 @@ fn memory_that_was_not_recovered_is_not_joined() {
     let _ = fs::remove_dir_all(memory);
 }
 
-/// Memory of a store that is gone is found and taken away; that which somebody needs is not.
+/// Memory of a removed store is found and removed; memory that a store needs is not.
 #[test]
-fn memory_that_nobody_needs_is_taken_away() {
+fn unneeded_memory_is_removed() {
     let place = Place::new("left");
     killed(&place);
     let of =
@@ -188,33 +189,33 @@ fn memory_that_nobody_needs_is_taken_away() {
     let left = of(&one).unwrap();
     assert!(left.needed && left.processes.is_empty() && left.bytes > 1 << 20, "{left:?}");
     discard_abandoned_memory();
-    assert!(of(&one).is_some(), "its store needs it");
-    // While it is open nobody takes it.
+    assert!(of(&one).is_some(), "memory that its store needs was removed");
+    // Memory of an open store is refused.
     let store = open(place.at("one"));
     assert_eq!(of(&one).unwrap().processes, [std::process::id()]);
     assert_eq!(why(discard_shared_memory(&one).unwrap_err()), Refusal::InUse);
     drop(store);
-    assert_eq!(of(&one), None, "it was closed");
-    // Its files alone count: what was in the memory alone is lost.
+    assert_eq!(of(&one), None, "the closed store has left memory");
+    // After discarding, commits that were only in memory are lost.
     killed(&place);
     assert!(discard_shared_memory(&one).unwrap() > 1 << 20);
     assert_eq!((of(&one), discard_shared_memory(&one)), (None, Ok(0)));
     let store = open(place.at("one"));
     assert_eq!(sum(&store), COUNT as i64 * EACH);
     drop(store);
-    // A folder that is removed with its memory left; and a copy that was given none.
+    // A folder that was removed while its memory remained; and a copy without memory.
     killed(&place);
     copy(&one, &place.at("two"));
     fs::remove_dir_all(&one).unwrap();
-    assert_eq!(discard_shared_memory(place.at("two")), Ok(0), "it is not this folder's");
+    assert_eq!(discard_shared_memory(place.at("two")), Ok(0), "the memory belongs to `one`");
     assert_eq!(sum(&open(place.at("two"))), COUNT as i64 * EACH);
-    assert_eq!(of(&one), None, "any open removes it");
+    assert_eq!(of(&one), None, "the open of another store should remove it");
 }
 
-/// What a process leaves that dies when it has made a folder for memory: it is taken away when none
-/// that is alive can be about to say whose it is.
+/// A process died after it had created a folder for memory. The folder is removed once no living
+/// process can be about to record its owner.
 #[test]
-fn a_folder_without_memory_is_taken_away_when_it_is_old() {
+fn an_old_folder_without_memory_is_removed() {
     let name = format!("latchwork-{:032x}-{:016x}", std::process::id(), 7);
     let at = Path::new("/dev/shm").join(name);
     for begun in [None, Some("/tmp/of-a-stor")] {
@@ -224,7 +225,7 @@ fn a_folder_without_memory_is_taken_away_when_it_is_old() {
         let listed = || list_shared_memory().into_iter().find(|memory| memory.at == at);
         assert_eq!(listed().unwrap().store, None);
         discard_abandoned_memory();
-        assert!(listed().is_some(), "it may be about to be said whose it is");
+        assert!(listed().is_some(), "its creator may still be about to record the owner");
         let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
         fs::File::open(&at).unwrap().set_modified(hour_ago).unwrap();
         assert!(discard_abandoned_memory().iter().any(|memory| memory.at == at), "{begun:?}");
@@ -232,13 +233,13 @@ fn a_folder_without_memory_is_taken_away_when_it_is_old() {
     }
 }
 
-/// Where a store's memory is.
+/// The folder of a store's memory.
 pub(crate) fn memory(store: &Path) -> PathBuf {
     fs::read_to_string(store.join("region")).unwrap().lines().nth(1).unwrap().into()
 }
 
-/// Memory that lacks a file is not what was left: what was made anew beside the rest would be an
-/// empty log to a full table of locks. The files have what was durable.
+/// Memory that lacks a file is not joined: a new file would be an empty log next to a full table of
+/// locks. The files have all durable commits.
 #[test]
 fn memory_that_lacks_a_part_is_not_joined() {
     let place = Place::new("part");
@@ -267,9 +268,9 @@ fn memory_that_lacks_a_part_is_not_joined() {
     }
 }
 
-/// What closes a store takes away no other folder, whatever `region` says by then.
+/// Closing a store removes no other folder, whatever `region` names.
 #[test]
-fn a_place_that_is_no_memory_of_the_store_is_not_taken_away() {
+fn a_folder_that_is_not_the_stores_memory_is_kept() {
     let place = Place::new("strange");
     let store = open(place.at("one"));
     let at = memory(&place.at("one"));
@@ -285,7 +286,7 @@ fn a_place_that_is_no_memory_of_the_store_is_not_taken_away() {
     assert!(!at.exists());
 }
 
-/// Memory that is not thrown away, and cannot be joined, is named, and what to do.
+/// The error for memory that is kept and cannot be joined names it and says what to do.
 #[test]
 fn memory_that_cannot_be_joined_is_named() {
     let place = Place::new("linked");
@@ -305,8 +306,8 @@ fn memory_that_cannot_be_joined_is_named() {
     assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
 }
 
-/// Two containers have a store's folder, and a `/dev/shm` each: what one of them finds in its own
-/// may be of a time before the other's.
+/// Two containers share a store's folder and have a `/dev/shm` each: the memory in one of
+/// them may be older than commits of the other container.
 #[test]
 fn memory_of_an_earlier_time_is_not_joined() {
     let place = Place::new("earlier");
@@ -315,7 +316,7 @@ fn memory_of_an_earlier_time_is_not_joined() {
     let at = memory(&one);
     copy(&at, &aside);
     open(one.clone()).put(&LATE, 5, 5).unwrap();
-    // The other one writes, and is killed.
+    // The other container writes and is killed.
     killed(&place);
     let at = memory(&one);
     fs::remove_dir_all(&at).unwrap();
@@ -326,7 +327,7 @@ fn memory_of_an_earlier_time_is_not_joined() {
         let late = store.read(|tx| Ok((tx.get(&LATE, 1)?, tx.get(&LATE, 2)?, tx.get(&LATE, 5)?)));
         assert_eq!(late, Ok((Some(1), None, Some(5))));
     }
-    // It is alive.
+    // The other container is running.
     let store = open(one.clone());
     let at = memory(&one);
     fs::remove_dir_all(&at).unwrap();
@@ -338,10 +339,10 @@ fn memory_of_an_earlier_time_is_not_joined() {
     assert_eq!(open(one.clone()).get(&LATE, 6), Ok(Some(6)));
 }
 
-/// A process that died as it recovered the store has no memory, and its locks go one after the
-/// other: it is not taken for one of another container.
+/// A process that died during recovery has no memory and releases its locks one after the other. It
+/// is waited for, and not mistaken for a process of another container.
 #[test]
-fn one_that_is_dying_without_memory_is_waited_for() {
+fn opening_waits_for_a_dying_process_without_memory() {
     let place = Place::new("dying");
     let one = place.at("one");
     drop(open(one.clone()));
@@ -357,14 +358,14 @@ fn one_that_is_dying_without_memory_is_waited_for() {
         live.unlock().unwrap();
         assert_eq!(opens.join().unwrap(), Ok(()));
     });
-    // One that stays is.
+    // A process that stays is.
     live.try_lock_shared().unwrap();
     let refused = Store::open_with(&one, &options()).map(drop).unwrap_err();
     assert_eq!(why(refused), Refusal::OtherNamespace);
 }
 
-/// Puts files of another time in the place of a store's, and keeps what they are known by, as a
-/// file system that is put back does, or one whose layers are copied.
+/// Overwrites a store's files with those of another time and keeps the inodes, as restoring a file
+/// system or copying its layers does.
 fn overwrite(from: &Path, to: &Path) {
     for name in fs::read_dir(from).unwrap().map(|entry| entry.unwrap().file_name()) {
         match from.join(&name).is_dir() {
@@ -374,12 +375,12 @@ fn overwrite(from: &Path, to: &Path) {
     }
 }
 
-/// Files of an earlier time are not those that the memory is of.
+/// Memory is not joined to older files.
 #[test]
 fn memory_of_a_later_time_than_the_files_is_not_joined() {
     let place = Place::new("later");
     let (one, aside) = (place.at("one"), place.at("aside"));
-    // Behind a checkpoint, with none behind it.
+    // With commits after the checkpoint, and with none.
     for checkpoint in [true, false] {
         let store = open(one.clone());
         if checkpoint {
@@ -394,7 +395,7 @@ fn memory_of_a_later_time_than_the_files_is_not_joined() {
         let newer = now(&one);
         let region = memory(&one);
         overwrite(&aside, &one);
-        // What names the memory is of the same time as that.
+        // The file that names the memory is as new as the memory.
         assert_ne!(of_now, newer);
         fs::write(one.join("region"), newer).unwrap();
         for _ in 0..2 {
@@ -412,16 +413,16 @@ fn memory_of_a_later_time_than_the_files_is_not_joined() {
     }
 }
 
-/// A copy of a layer of files, at the same path in another container: nobody has it open, and the
-/// memory is that of living processes.
+/// A copy of a file system layer at the same path in another container: no process has it open, and
+/// the memory belongs to living processes of the first container.
 #[test]
-fn memory_of_the_living_is_not_another_folders() {
+fn memory_in_use_is_not_joined_by_another_folder() {
     let place = Place::new("living");
     let one = place.at("one");
     let store = open(one.clone());
     store.put(&LATE, 1, 1).unwrap();
     let at = memory(&one);
-    // Its locks are other files there.
+    // In the copy, the lock files are other files.
     for name in ["live", "opening"] {
         fs::remove_file(one.join(name)).unwrap();
     }
@@ -452,7 +453,7 @@ fn is_refused_beside_the_living() {
     fs::write(place.at("refused"), "").unwrap();
 }
 
-/// What another user's open does: it is refused.
+/// An open by another user, which is refused.
 #[test]
 fn may_not_look() {
     let Some(place) = Place::told() else { return };
@@ -464,7 +465,7 @@ fn may_not_look() {
     fs::write(place.at("refused"), "").unwrap();
 }
 
-/// A user who may write in the folder and not look at the memory does not have it thrown away.
+/// A user who may write in the folder and not read the memory cannot make an open discard it.
 #[test]
 fn memory_of_another_user_is_kept() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
@@ -482,9 +483,9 @@ fn memory_of_another_user_is_kept() {
         open_to_all(&place.at(path));
     }
     ["one/opening", "one/live"].iter().for_each(|path| open_to_all(&place.at(path)));
-    // It was given to that user, and its memory was not.
+    // The store belongs to that user, its memory does not.
     std::os::unix::fs::chown(place.at("one/identity"), Some(65_534), None).unwrap();
-    // The program may lie where that user may not go.
+    // The test program may be in a folder that the user cannot enter.
     let program = place.at("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -501,10 +502,10 @@ fn memory_of_another_user_is_kept() {
     assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
 }
 
-/// Long values, whose pieces lie in leaves of their own.
+/// Long values, whose pieces are in leaves of their own.
 const LONG: Table<u64, &[u8]> = Table::new("long");
 
-/// What a process does that leaves leaves of pieces which it had emptied, and could not unlink.
+/// A process that leaves empty leaves of pieces, which it could not unlink.
 #[test]
 fn writes_long_values_beside_a_snapshot() {
     let Some(place) = Place::told() else { return };
@@ -517,24 +518,24 @@ fn writes_long_values_beside_a_snapshot() {
     }
 }
 
-/// One transaction empties more leaves than its thread notes.
+/// One transaction empties more leaves than its thread can note.
 #[test]
-fn a_value_of_very_many_pieces_gives_its_pages_back() {
+fn a_value_of_very_many_pieces_returns_its_pages() {
     let place = Place::new("leaves");
     let mut options = latchwork_store::Options::default();
     options.sizes.mode = Mode::None;
     let store = Store::open_with(place.at("one"), &options).unwrap();
     store.put(&LONG, 0, &vec![7; 160 << 20]).unwrap();
     store.write(|tx| tx.remove(&LONG, 0)).unwrap();
-    // What is not noted is found by a look that begins in front, which is the second one.
+    // Leaves that were not noted are found by a pass from the front, which is the second one.
     (0..2).for_each(|_| store.checkpoint().unwrap());
     let space = store.space().unwrap();
     assert!(space.pages > 1 << 14 && space.used < space.pages / 10, "{space:?}");
     assert_eq!(space.lost, 0);
 }
 
-/// The leaves that the dead had emptied are found though each life of the store is short, and there
-/// are more leaves before them than are looked at in one.
+/// Leaves that killed processes have emptied are found although each open of the store is short and
+/// more leaves precede them than one pass visits.
 #[test]
 fn the_file_does_not_grow_with_the_deaths() {
     let place = Place::new("growth");

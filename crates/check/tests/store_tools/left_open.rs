@@ -1,4 +1,4 @@
-//! What a crash of the machine found open, in a folder: a thread of the store undoes it.
+//! Transactions that were open at a crash of the machine: a thread of the store undoes them.
 
 use std::thread;
 
@@ -7,7 +7,7 @@ use latchwork_store::{Error, Store, discard_shared_memory};
 
 use crate::stage::{ACCOUNTS, Place, options};
 
-/// Records of one that is left to the thread: they take some tenths of a second.
+/// Records of a transaction that is left to the thread; undoing them takes tenths of a second.
 const RECORDS: u64 = 90_000;
 
 /// The process that is killed.
@@ -19,12 +19,12 @@ fn leaves_one_open() {
     let mut open = store.begin().unwrap();
     (0..RECORDS).for_each(|account| open.put(&ACCOUNTS, account, 2).unwrap());
     store.put(&ACCOUNTS, RECORDS, 3).unwrap();
-    // SAFETY: signals this very process.
+    // SAFETY: signals this process.
     unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
 }
 
 #[test]
-fn all_that_sweep_wait_for_the_thread_that_undoes() {
+fn all_sweepers_wait_for_the_undoing_thread() {
     let place = Place::new("left-open");
     place.start("left_open::leaves_one_open").wait().unwrap();
     discard_shared_memory(place.at("one")).unwrap();
@@ -32,7 +32,7 @@ fn all_that_sweep_wait_for_the_thread_that_undoes() {
     assert_eq!(store.get(&ACCOUNTS, 1), Ok(Some(1)));
     // The child of a fork has no such thread, and must not wait for it.
     let status = in_child(|| {
-        // SAFETY: has this process killed should it wait.
+        // SAFETY: kills this process if it waits.
         unsafe { libc::alarm(20) };
         assert_eq!(store.sweep(), Err(Error::Region(latchwork_region::Error::Forked)));
     });

@@ -1,5 +1,5 @@
-//! Processes that may have few addresses, descriptors or threads: each call succeeds or returns
-//! an error, and no thread panics.
+//! Processes with few addresses, descriptors or threads: each call succeeds or returns an error,
+//! and no thread panics.
 
 use std::fs;
 use std::panic::set_hook;
@@ -10,20 +10,20 @@ use latchwork_store::{Error, Refusal, Store, StoreView, region_file};
 
 use crate::stage::{Place, ROWS, options, why};
 
-/// What a child says by its exit code.
+/// Exit codes of a child.
 const DONE: i32 = 0;
 const REFUSED: i32 = 1;
 const PANICKED: i32 = 101;
 
-/// A user that has no other processes.
+/// A user without other processes.
 const USER: u32 = 54_399;
 
-/// Forks a child that does this; returns its exit code, or minus the signal that ended it.
+/// Forks a child that runs `work`; returns its exit code, or minus the signal that ended it.
 fn in_child(work: impl FnOnce() -> Result<(), Error>) -> i32 {
-    // SAFETY: this process has one thread that is at work.
+    // SAFETY: this process has one active thread.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: it ends this process, as it is.
+        // SAFETY: ends this process at once.
         set_hook(Box::new(|_| unsafe { libc::_exit(PANICKED) }));
         let code = if work().is_ok() { DONE } else { REFUSED };
         // SAFETY: as above.
@@ -38,7 +38,7 @@ fn in_child(work: impl FnOnce() -> Result<(), Error>) -> i32 {
     }
 }
 
-/// Gives this process so much of a resource from here on.
+/// Limits a resource of this process.
 fn bound(resource: libc::__rlimit_resource_t, limit: u64) {
     let limits = libc::rlimit { rlim_cur: limit, rlim_max: limit };
     // SAFETY: the limits outlive the call.
@@ -52,8 +52,8 @@ fn work(place: &Place) -> Result<(), Error> {
     store.close().map(drop)
 }
 
-/// Does the work in a child that may have so many of a resource, and as which user. Returns its
-/// exit code, or minus the signal that ended it.
+/// Runs the work in a child with a resource limit, as this user. Returns its exit code, or minus
+/// the signal that ended it.
 fn limited(place: &Place, limit: (libc::__rlimit_resource_t, u64), user: Option<u32>) -> i32 {
     in_child(|| {
         bound(limit.0, limit.1);
@@ -65,8 +65,8 @@ fn limited(place: &Place, limit: (libc::__rlimit_resource_t, u64), user: Option<
     })
 }
 
-/// Raises a limit until the work is done three times in a row, by steps that may depend on it.
-/// Returns how often it was refused.
+/// Raises a limit until the work has succeeded three times in a row. Returns how often it was
+/// refused.
 fn sweep(
     place: &Place,
     resource: libc::__rlimit_resource_t,
@@ -83,10 +83,10 @@ fn sweep(
             return refused;
         }
     }
-    panic!("the work was never done");
+    panic!("the work never succeeded");
 }
 
-/// Bytes of addresses that this process has.
+/// The size of this process's address space.
 fn addresses() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
@@ -96,7 +96,7 @@ fn addresses() -> u64 {
 fn opens_with_few_descriptors_and_addresses() {
     let Some(place) = Place::told() else { return };
     assert!(sweep(&place, libc::RLIMIT_NOFILE, 3..60, None) > 5);
-    // By what is set aside at once, and finely where threads begin.
+    // In large steps, and in small ones where threads are started.
     let (now, mut least, mut most) = (addresses(), 0_u64, 1 << 36);
     while most - least > 1 << 20 {
         let middle = (least + most) / 2;
@@ -139,10 +139,10 @@ fn few_threads_are_errors() {
     assert!(place.at("done").exists(), "{ended}");
 }
 
-/// With a process in each slot of the shared memory the next one is refused, which says how many
-/// there are; a view needs no slot, and the slot of a process that ends is free again.
+/// With a process in each slot of the shared memory, the next open is refused and the error gives
+/// the number of slots. A view needs no slot, and the slot of an ended process is free again.
 #[test]
-fn one_process_more_than_there_are_slots_is_refused() {
+fn a_process_without_a_slot_is_refused() {
     let place = Place::new("slots");
     let path = place.at("one");
     let store = Store::open_with(&path, &options()).unwrap();

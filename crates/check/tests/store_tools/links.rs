@@ -1,4 +1,4 @@
-//! Copies of a store's folder that are made of hard links.
+//! Copies of a store's folder made of hard links.
 
 use std::fs;
 use std::path::Path;
@@ -50,12 +50,12 @@ fn folder_of_hard_links_is_refused() {
         assert!(text.contains("cp -r --reflink=auto") && text.contains("`identity`"), "{text}");
     }
     assert_eq!(bytes(&linked), before, "the refusal wrote");
-    // What it says helps, and both are whole.
+    // The advice in the error works, and both stores are complete.
     copy(&linked, &place.at("copy"));
     assert_eq!(all(&open(place.at("copy"))), records);
     fs::remove_dir_all(&linked).unwrap();
     assert_eq!(all(&open(one.clone())), records);
-    // Each file of a store counts, and no other.
+    // Every file of a store counts, and no other file.
     for name in ["data", "log/control", "log/0000000000000000", "opening", "live"] {
         fs::hard_link(one.join(name), place.at("name")).unwrap();
         let why = refused(&one);
@@ -70,7 +70,7 @@ fn folder_of_hard_links_is_refused() {
     assert_eq!(all(&open(one)), records);
 }
 
-/// A segment of the log that a copy has as well is not written over as the next one.
+/// A segment of the log with a second link is not reused as the next segment.
 #[test]
 fn spare_segment_with_another_name_is_not_reused() {
     let place = Place::new("spare");

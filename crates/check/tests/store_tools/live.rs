@@ -1,4 +1,4 @@
-//! A store that is looked at while others write to it.
+//! A store that is verified while others write to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -10,13 +10,13 @@ use crate::stage::{Place, options};
 
 const LEFT: Table<u64, Vec<u8>> = Table::new("left");
 const RIGHT: Table<u64, Vec<u8>> = Table::new("right");
-/// Is written to, and rolled back.
+/// A table whose writes are always rolled back.
 const NEVER: Table<u64, u64> = Table::new("never");
 /// Keys of each thread in each table.
 const KEYS: u64 = 2000;
 
-/// Fills a part of one table and empties as much of the other, so that pages go from tree to tree;
-/// and begins a table, of which nothing stays.
+/// Fills a part of one table and empties as much of the other, so that pages move between trees;
+/// and creates a table in a transaction that is rolled back.
 fn move_pages(store: &Store, thread: u64, round: u64, random: &mut Random) -> Result<(), Error> {
     let (fill, empty) = if round.is_multiple_of(2) { (&LEFT, &RIGHT) } else { (&RIGHT, &LEFT) };
     let from = (thread << 32) + random.below(KEYS / 2);
@@ -34,7 +34,7 @@ fn move_pages(store: &Store, thread: u64, round: u64, random: &mut Random) -> Re
 }
 
 #[test]
-fn it_is_sound_while_others_move_pages_from_table_to_table() {
+fn verify_succeeds_while_pages_move_between_tables() {
     let place = Place::new("live");
     let mut small = options();
     (small.sizes.page, small.sizes.cache) = (4096, 1 << 20);
@@ -50,7 +50,7 @@ fn it_is_sound_while_others_move_pages_from_table_to_table() {
                         return;
                     }
                     let moved = move_pages(store, thread, round, &mut random);
-                    // Whatever comes of it: nobody waits for this thread for ever.
+                    // A failure must not make the other threads wait forever.
                     rounds.fetch_add(if moved.is_ok() { 1 } else { 1 << 32 }, Relaxed);
                     assert_eq!(moved, Ok(()), "thread {thread}, round {round}");
                 }
@@ -66,7 +66,7 @@ fn it_is_sound_while_others_move_pages_from_table_to_table() {
         stop.store(true, Relaxed);
         (looks, most_lost)
     });
-    // A thread has eight pages in hand at most; and some may have moved from look to look.
+    // A thread has at most eight pages in intent words; and pages may move between two reads.
     assert!(most_lost <= 3 * 8 + 20, "{most_lost} lost in {looks} looks");
     let quiet = store.space().unwrap();
     assert!(quiet.lost == 0 && quiet.used > 10, "{quiet:?}");

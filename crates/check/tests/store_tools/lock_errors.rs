@@ -1,4 +1,4 @@
-//! Errors about locks name the transactions in the way, and processes that are stopped.
+//! Errors about locks name the holders, and say if their process is stopped.
 
 use core::ops::Bound::{Excluded, Included};
 use core::time::Duration;
@@ -13,7 +13,7 @@ fn patience(label: &'static str) -> TxnOptions {
     TxnOptions { time: Duration::from_millis(30), label, ..TxnOptions::default() }
 }
 
-/// The one holder that the error names.
+/// The only holder that the error names.
 fn holder(error: &Error) -> &Holder {
     let last = match error {
         Error::Deadline { last, .. } => last,
@@ -24,11 +24,11 @@ fn holder(error: &Error) -> &Holder {
     &holders[0]
 }
 
-/// A child that holds an account, and stops itself.
+/// A child that locks an account and stops itself.
 fn stopped(place: &Place) -> Child {
     let child = place.start("lock_errors::a_stopped_process_that_holds_a_lock_is_named");
     let mut status = 0;
-    // SAFETY: a child of ours, and a place for what became of it.
+    // SAFETY: a child process, and a place for its status.
     let waited = unsafe { libc::waitpid(child.id() as i32, &mut status, libc::WUNTRACED) };
     assert!(waited == child.id() as i32 && libc::WIFSTOPPED(status), "{status:#x}");
     child
@@ -59,7 +59,7 @@ fn a_stopped_process_that_holds_a_lock_is_named() {
         let named = format!("key 7 of accounts: timed out; held by process {}", child.id());
         assert!(words.contains(&named) && words.contains("\"import\""), "{words}");
         assert_eq!(words.contains("is stopped"), stops, "{words}");
-        // SAFETY: a child of ours.
+        // SAFETY: a child process.
         unsafe { libc::kill(child.id() as i32, libc::SIGCONT) };
         let mut status = 0;
         // SAFETY: as above. The child continues, if it was stopped.
@@ -71,19 +71,19 @@ fn a_stopped_process_that_holds_a_lock_is_named() {
 }
 
 #[test]
-fn a_range_that_is_not_granted_is_named_by_its_ends() {
+fn a_refused_range_is_named_by_its_ends() {
     let place = Place::new("lock-errors");
     let store = Store::open_with(place.at("one"), &options()).unwrap();
     store.put(&ACCOUNTS, 5, 0).unwrap();
     let bytes = |key: u64| ACCOUNTS.key(&key).unwrap();
     let mut reader = store.begin_with(&patience("report")).unwrap();
     assert_eq!(reader.range(&ACCOUNTS, 3..8).unwrap().count(), 1);
-    // A writer asks for its key among the ranges.
+    // A writer requests the key within the range.
     let error = store.write_with(&patience(""), |tx| tx.put(&ACCOUNTS, 6, 2)).unwrap_err();
     assert_eq!(holder(&error).label, "report");
     assert!(error.to_string().contains("key 6 of accounts: timed out; held by "), "{error}");
     drop(reader);
-    // A reader meets a writer that has its place in a range.
+    // A reader meets a writer inside its range.
     let mut other = store.begin_with(&patience("other")).unwrap();
     assert_eq!(other.range(&ACCOUNTS, 20..).unwrap().count(), 0);
     let mut writer = store.begin_with(&patience("writer")).unwrap();
@@ -99,7 +99,7 @@ fn a_range_that_is_not_granted_is_named_by_its_ends() {
 }
 
 #[test]
-fn a_deadlock_names_the_transaction_that_was_waited_for() {
+fn a_deadlock_error_names_the_blocking_transaction() {
     let place = Place::new("lock-errors");
     let store = Store::open_with(place.at("one"), &options()).unwrap();
     let long = |label| TxnOptions { time: Duration::from_secs(30), ..patience(label) };

@@ -1,4 +1,4 @@
-//! How much room long values take.
+//! The space that long values take.
 
 use latchwork_store::{Mode, Store, Table, TxnOptions};
 
@@ -26,9 +26,9 @@ fn a_long_value_takes_little_more_than_its_bytes() {
     assert_eq!(store.get(&BLOBS, 3).unwrap().unwrap(), vec![3; 1 << 20]);
 }
 
-/// A value that is written again and again finds its room in what was written before.
+/// A value that is overwritten repeatedly reuses the pages of its earlier versions.
 #[test]
-fn a_long_value_that_is_overwritten_uses_its_pages_again() {
+fn an_overwritten_long_value_reuses_its_pages() {
     for (length, times, most) in [(30_000, 600, 400), (100_000, 200, 1500), (1 << 20, 60, 8000)] {
         let place = Place::new("long-again");
         let store = Store::open_with(place.at("one"), &options()).unwrap();

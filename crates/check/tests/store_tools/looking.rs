@@ -1,4 +1,4 @@
-//! Looking at logs and pages.
+//! Tools that read logs and pages.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -32,7 +32,7 @@ fn a_log_has_what_transactions_did() {
     let kinds: Vec<_> = seen.iter().map(|record| record.kind).collect();
     let of = |kind: &str| kinds.iter().filter(|known| **known == kind).count();
     assert_eq!((of("replace"), of("insert"), of("delete")), (2, 1, 1), "{kinds:?}");
-    assert_eq!((of("restore"), of("ghost")), (1, 1), "what undoes them: {kinds:?}");
+    assert_eq!((of("restore"), of("ghost")), (1, 1), "the records that undo them: {kinds:?}");
     assert_eq!(seen.iter().filter(|record| record.commits).count(), 2);
     let first = &seen[0];
     assert_eq!((first.at, first.kind), (from, "replace"));
@@ -40,7 +40,7 @@ fn a_log_has_what_transactions_did() {
     assert_eq!(first.before.as_deref(), Some(&1000i64.to_le_bytes()[..]));
     assert_eq!(first.after.as_deref(), Some(&5i64.to_le_bytes()[..]));
     assert!(seen.windows(2).all(|pair| pair[0].next == pair[1].at));
-    // From a position in the middle of a record it begins with the next one; and it ends when told.
+    // From a position inside a record, reading begins with the next record; it ends on request.
     let mut next = Vec::new();
     read_log(place.at("one"), first.at + 16, &mut |record| {
         next.push(record.at);
@@ -48,14 +48,14 @@ fn a_log_has_what_transactions_did() {
     })
     .unwrap();
     assert_eq!(next, [seen[1].at, seen[2].at]);
-    // The tables that were made.
+    // The created tables.
     let all = read_log(place.at("one"), 0, &mut |_| true).unwrap();
     assert!(all.tables.values().any(|name| name == "accounts"), "{all:?}");
 }
 
-/// Segments that are given back while the log is read are no damage.
+/// Segments that are freed while the log is read are not reported as damage.
 #[test]
-fn a_log_that_goes_on_is_read() {
+fn a_growing_log_is_read() {
     let place = Place::new("goes-on");
     let mut small = options();
     (small.sizes.log_budget, small.sizes.history) = (16 << 20, 32 << 20);
@@ -69,7 +69,7 @@ fn a_log_that_goes_on_is_read() {
     let read = read_log(place.at("one"), 0, &mut |_| {
         records += 1;
         if records == 1 {
-            // All segments but the last are given back.
+            // All segments but the last are freed.
             store.checkpoint().unwrap();
         }
         true
@@ -98,15 +98,15 @@ fn a_damaged_log_is_read_around_the_damage() {
     segments.retain(|file| file.as_ref().unwrap().file_name().len() == 16);
     let segment = fs::File::options().write(true).open(segments[0].as_ref().unwrap().path());
     let lost = before[before.len() / 2];
-    // Behind a header of 4,096 bytes lies the log from the segment's number on: here the first.
+    // The log begins after a header of 4,096 bytes, at the segment's number; here it is the first.
     segment.unwrap().write_all_at(b"rubbish", 4096 + lost + 20).unwrap();
-    // What is below the durable end is a gap; the control file says that of a checkpoint.
+    // A checkpoint records the durable end; the lost record is before it, and so a gap.
     store.checkpoint().unwrap();
     let (read, after) = all(place.at("one"));
     assert_eq!(read.gaps.len(), 1, "{read:?}");
     assert_eq!(read.gaps[0].0, lost);
     let left: Vec<_> = before.iter().filter(|at| **at != lost).collect();
-    assert!(left.iter().all(|at| after.contains(at)), "all but one record are still read");
+    assert!(left.iter().all(|at| after.contains(at)), "other records were lost");
     drop(store);
     assert!(read_log(place.at("none"), 0, &mut |_| true).is_err());
 }
@@ -122,7 +122,7 @@ fn pages_are_counted() {
     let names: Vec<_> = tables.iter().map(|table| &table.name[..]).collect();
     assert_eq!(names, ["", "(long values)", "accounts", "rows"]);
     let (pieces, rows) = (&tables[1], &tables[3]);
-    // Beside its bytes a long value has 16, wherever they lie.
+    // A long value has 16 bytes in addition to its own, wherever they are.
     let lengths: u64 = (0..2000).map(|row| length(row) as u64).sum();
     let long = (0..2000).filter(|row| length(*row) > 300).count() as u64;
     assert_eq!(pieces.value_bytes + rows.value_bytes, lengths + 16 * long);
@@ -139,9 +139,9 @@ fn pages_are_counted() {
     assert_eq!(store.pages().unwrap()[3].records, 1000);
 }
 
-/// The smoke run of the fuzz target `log_files`.
+/// The short form of the fuzz target `log_files`.
 #[test]
-fn files_that_are_anything_are_a_log_or_none() {
+fn files_of_any_bytes_are_a_log_or_an_error() {
     let sound = latchwork_check::log_bytes::sound();
     let records = latchwork_check::log_bytes::exercise(&sound);
     assert_eq!(records, 40);
@@ -166,13 +166,13 @@ fn files_that_are_anything_are_a_log_or_none() {
     assert!(fewer > 10, "{fewer}");
 }
 
-/// The first fault of one table hides no other table's.
+/// The first fault in a table does not hide faults of other tables.
 #[test]
-fn faults_of_all_tables_are_found() {
+fn faults_of_all_tables_are_reported() {
     let place = Place::new("faults");
     let store = open(place.at("one"));
     fill(&store, 50);
-    // Its log has no page whole from which it could be made anew.
+    // The copy's log has no full page from which they could be rebuilt.
     store.backup(place.at("two"), &mut |_| {}).unwrap();
     drop(store);
     let data = fs::File::options().write(true).open(place.at("two/data")).unwrap();

@@ -1,5 +1,5 @@
-//! Tools that look at whole stores, or make one of another: what they read is never believed, and a
-//! process that is killed in the middle leaves nothing that passes for whole.
+//! Tools that read whole stores, or create one from another. They verify all that they read, and a
+//! process that is killed in the middle leaves nothing that looks complete.
 
 mod abandoned;
 mod backup;

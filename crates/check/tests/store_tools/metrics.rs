@@ -1,4 +1,4 @@
-//! Counts for a monitoring system: of all processes, also of those that were killed.
+//! Counters for a monitoring system, of all processes, including killed ones.
 
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use latchwork_store::{Error, Mode, TxnOptions};
 
 use crate::stage::{ACCOUNTS, Place, ROWS, open, transfer};
 
-/// Adds up what only this test's store does.
+/// Counters grow with the work of this test's store.
 #[test]
-fn what_is_done_is_counted() {
+fn operations_are_counted() {
     let place = Place::new("metrics");
     let store = open(place.at("one"));
     store.put(&ACCOUNTS, 1, 100).unwrap();
@@ -18,7 +18,7 @@ fn what_is_done_is_counted() {
     (0..50).for_each(|_| transfer(&store, 1, 2));
     let rejected = store.write(|_| Err::<(), _>(Error::Rejected("no".to_owned())));
     assert!(rejected.is_err());
-    // A lock that is not had in time.
+    // A lock timeout.
     store
         .write(|tx| {
             tx.put(&ACCOUNTS, 1, 0)?;
@@ -50,7 +50,7 @@ fn what_is_done_is_counted() {
     assert!(grown("latchwork_syncs_total") >= 51.0, "{after}");
     assert!(grown("latchwork_log_appended_bytes_total") > 1000.0);
     assert_eq!(after.value("latchwork_processes"), Some(1.0));
-    // In a mode that waits for nothing no commit is timed.
+    // In a mode without waiting, commits are not timed.
     let quick = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     store.write_with(&quick, |tx| tx.put(&ACCOUNTS, 1, 7)).unwrap();
     let then = store.metrics().unwrap();
@@ -60,7 +60,7 @@ fn what_is_done_is_counted() {
     assert_eq!(timed(&then), timed(&after));
 }
 
-/// Commits, and waits to be killed.
+/// Commits, and kills itself.
 #[test]
 fn counts_before_a_death() {
     let Some(place) = Place::told() else { return };
@@ -68,7 +68,7 @@ fn counts_before_a_death() {
     for row in 0..320 {
         store.put(&ROWS, row, &[1; 20]).unwrap();
     }
-    // SAFETY: signals this very process.
+    // SAFETY: signals this process.
     unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
 }
 

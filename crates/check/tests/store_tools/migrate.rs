@@ -1,4 +1,4 @@
-//! A migration whose process is killed, while another one uses the store.
+//! A migration whose process is killed while another process uses the store.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -27,7 +27,7 @@ fn abandon(store: &Store) -> Result<u64, Error> {
     store.abandon_migration(&OLD, &NEW, back, &mut |_| {})
 }
 
-/// What the child does.
+/// The process that migrates.
 #[test]
 fn migrates_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -37,9 +37,9 @@ fn migrates_until_it_is_killed() {
     die_after(0);
 }
 
-/// What the other child does.
+/// The process that abandons the migration.
 #[test]
-fn takes_it_back_until_it_is_killed() {
+fn reverts_until_it_is_killed() {
     let Some(place) = Place::told() else { return };
     let store = open(place.at("one"));
     die_after(std::env::var("STEP").unwrap().parse().unwrap());
@@ -55,10 +55,10 @@ fn is_old(store: &Store, what: &str) {
     assert_eq!(store.space().unwrap().lost, 0, "{what}");
 }
 
-/// A migration whose function fails for a record leaves the table in migration; it is taken back,
-/// also when the process that does it is killed.
+/// A migration whose function fails for a record leaves the table in migration. It is abandoned,
+/// even if the process that does so is killed.
 #[test]
-fn a_migration_that_cannot_succeed_is_taken_back() {
+fn an_impossible_migration_is_reverted() {
     let (mut killed, mut in_the_middle) = (0, 0);
     for step in [1, 60, 400, 2500, 6000, 12_000, 20_000, 60_000] {
         let place = Place::new("abandon");
@@ -77,11 +77,11 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
         let wrong = store.abandon_migration(&OLD, &other, back, &mut |_| {});
         assert!(matches!(wrong, Err(Error::TableType { .. })), "{wrong:?}");
         let line = format!("STEP={step} exec \"$0\" \"$@\"");
-        let mut child = place.start_by(&line, "migrate::takes_it_back_until_it_is_killed");
+        let mut child = place.start_by(&line, "migrate::reverts_until_it_is_killed");
         let status = child.wait().unwrap();
         killed += u32::from(status.signal() == Some(9));
         store.sweep().unwrap();
-        // What is taken back is not moved on.
+        // A migration that is being abandoned is not continued.
         match migrate(&store) {
             Err(Error::Migrating { .. }) => in_the_middle += 1,
             moved => {
@@ -93,11 +93,11 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
         abandon(&store).unwrap();
         is_old(&store, &format!("step {step}"));
         assert_eq!(abandon(&store), Ok(0));
-        // A snapshot from before has all records, one from the middle is refused.
+        // A snapshot from before has all records; one from the middle is refused.
         assert_eq!(before.count(&OLD, ..), Ok(ROWS));
         let refused = middle.count(&OLD, ..);
         assert!(matches!(refused, Err(Error::SnapshotTooOld { .. })), "{refused:?}");
-        // And the next migration is one.
+        // The next migration succeeds.
         drop((before, middle));
         assert_eq!(migrate(&store), Ok(ROWS));
         assert_eq!(store.get(&NEW, 7).unwrap().as_deref(), Some("49"));
@@ -105,9 +105,9 @@ fn a_migration_that_cannot_succeed_is_taken_back() {
     assert!(killed > 3 && in_the_middle > 1, "{killed} killed, {in_the_middle} in the middle");
 }
 
-/// A migration that is under way beside the one that takes it back fails, and harms nothing.
+/// A migration that runs while another thread abandons it fails without harm.
 #[test]
-fn a_migration_under_way_is_taken_back() {
+fn a_migration_in_progress_is_reverted() {
     let place = Place::new("both");
     let store = open(place.at("one"));
     store.load_sorted(&OLD, (0..ROWS).map(|row| (row, 7 * row))).unwrap();
@@ -122,10 +122,10 @@ fn a_migration_under_way_is_taken_back() {
     is_old(&store, "beside");
 }
 
-/// This process has looked up the table before, and keeps the store open: it sees all of the old
-/// rows, or all of the new ones, or is refused.
+/// This process has looked up the table before and keeps the store open: it reads all old rows, all
+/// new rows, or gets an error.
 #[test]
-fn a_killed_migration_is_gone_on_with_by_the_next_process() {
+fn a_killed_migration_is_continued_by_the_next_process() {
     let (mut killed, mut refused) = (0, 0);
     for step in [1, 40, 300, 1500, 4000, 9000, 14_000, 20_000, 27_000, 35_000] {
         let place = Place::new("migrate");

@@ -1,13 +1,13 @@
-//! File systems that a test mounts, in a mount namespace of its own: they end with its process.
+//! File systems that a test mounts in its own mount namespace, which ends with its process.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::stage::Place;
 
-/// Runs this test program again in the test of this name, which makes the file `done` at its end,
-/// where it may mount file systems that no other process sees. Skips, and says so, where that is
-/// not allowed.
+/// Runs this test program again, in the test of this name, where it may mount file systems that no
+/// other process sees. The test creates the file `done` at its end. Skips with a message if
+/// mounting is not allowed.
 pub(crate) fn in_namespace(place: &Place, test: &str) {
     if !may_mount() {
         println!("SKIPPED: this user may not mount file systems");
@@ -15,21 +15,21 @@ pub(crate) fn in_namespace(place: &Place, test: &str) {
     }
     let ended = place.start_by("exec unshare -m \"$0\" \"$@\"", test).wait().unwrap();
     assert!(ended.success(), "{test}: {ended}");
-    assert!(place.at("done").exists(), "{test} did not come to its end");
+    assert!(place.at("done").exists(), "{test} did not complete");
 }
 
 fn may_mount() -> bool {
     runs("unshare", &["-m", "sh", "-c", "mount -t tmpfs none /mnt"])
 }
 
-/// Whether a program ends with success.
+/// Returns whether a program exits successfully.
 pub(crate) fn runs(program: &str, args: &[&str]) -> bool {
     let ended =
         Command::new(program).args(args).stdout(Stdio::null()).stderr(Stdio::null()).status();
     ended.is_ok_and(|ended| ended.success())
 }
 
-/// Makes an ext4 file system of so many bytes, in a file in memory, and mounts it.
+/// Creates an ext4 file system of this size in a file in memory, and mounts it.
 pub(crate) fn mount_ext4(bytes: u64, block: u32, at: &Path) -> bool {
     let memory = at.with_extension("memory");
     std::fs::create_dir(at).and_then(|()| std::fs::create_dir(&memory)).unwrap();

@@ -1,4 +1,4 @@
-//! Folders that are opened as stores.
+//! Opening folders as stores.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn a_store_keeps_the_sizes_of_its_pages_and_segments() {
     let store = Store::open_with(place.at("one"), &small).unwrap();
     fill(&store, 300);
     let records = all(&store);
-    // Others that have it open, and those that open it when it is closed, need not know.
+    // Other processes that open it, now or later, need not know the size.
     let other = Store::open_with(place.at("one"), &options()).unwrap();
     assert_eq!(all(&other), records);
     drop((store, other));
@@ -37,7 +37,8 @@ pub(crate) fn refused(path: impl AsRef<Path>) -> Refusal {
     why(Store::open_with(path, &options()).map(drop).unwrap_err())
 }
 
-/// A process that opens a store, or closes it, is waited for so long as it is allowed, and named.
+/// An open waits for a process that opens or closes the store, within its time limit; the error
+/// names the process.
 #[test]
 fn opening_has_a_deadline() {
     let place = Place::new("deadline");
@@ -48,7 +49,7 @@ fn opening_has_a_deadline() {
         let options = Options { wait: Some(wait), ..options() };
         let refused = why(Store::open_with(place.at("one"), &options).map(drop).unwrap_err());
         let Refusal::BeingOpened { process } = &refused else { panic!("{refused}") };
-        // Not all file systems tell.
+        // Not all file systems report the process.
         assert!(process.is_none_or(|process| process == std::process::id()), "{refused}");
         assert!(refused.to_string().contains("opens or closes it"), "{refused}");
     }
@@ -62,10 +63,10 @@ fn opening_has_a_deadline() {
     });
 }
 
-/// To close the last handle of the last process takes the memory away; if that cannot be done it is
-/// told, and nothing is lost.
+/// Closing the last handle of the last process removes the memory. If that fails, `close` returns
+/// the error and nothing is lost.
 #[test]
-fn closing_tells_whether_it_was_the_last_and_what_went_wrong() {
+fn close_reports_errors_and_whether_it_was_the_last() {
     let place = Place::new("close");
     let (path, is_left) = (place.at("one"), || place.at("one/region").exists());
     let (store, other) = (open(path.clone()), open(path.clone()));
@@ -77,7 +78,7 @@ fn closing_tells_whether_it_was_the_last_and_what_went_wrong() {
     assert!(is_left());
     assert_eq!(other.close(), Ok(true));
     assert!(!is_left());
-    // Another one's file in place of the one that names the memory.
+    // A `region` file of another store.
     let store = open(path.clone());
     let records = all(&store);
     let told = fs::read_to_string(path.join("region")).unwrap();
@@ -101,7 +102,7 @@ fn closing_tells_whether_it_was_the_last_and_what_went_wrong() {
     assert!(!is_left());
 }
 
-/// A symbolic link to a store, or to a folder around it, is another name of the same store.
+/// A symbolic link to a store, or to a parent folder, is another name of the same store.
 #[test]
 fn a_store_has_one_name() {
     let place = Place::new("link");
@@ -121,7 +122,7 @@ fn a_store_has_one_name() {
 }
 
 #[test]
-fn what_is_no_folder_of_a_store_is_refused() {
+fn folders_without_a_store_are_refused() {
     let place = Place::new("foreign");
     fs::write(place.at("file"), "a diary").unwrap();
     assert_eq!(refused(place.at("file")), Refusal::NotAFolder);
@@ -129,13 +130,13 @@ fn what_is_no_folder_of_a_store_is_refused() {
     fs::create_dir(place.at("full")).unwrap();
     fs::write(place.at("full/diary"), "kept").unwrap();
     assert_eq!(refused(place.at("full")), Refusal::NotEmpty { name: "diary".into() });
-    assert_eq!(fs::read_dir(place.at("full")).unwrap().count(), 1, "nothing is made there");
+    assert_eq!(fs::read_dir(place.at("full")).unwrap().count(), 1, "a file was created there");
     let mut only = options();
     only.create = false;
     let none = Store::open_with(place.at("none"), &only).map(drop).unwrap_err();
     assert_eq!(why(none), Refusal::NoStore);
     assert!(!place.at("none").exists());
-    // An identity that another program wrote, a newer one, one that is cut off.
+    // An identity file of another program, of a newer version, and a truncated one.
     drop(open(place.at("one")));
     let identity = fs::read_to_string(place.at("one/identity")).unwrap();
     let with = |text: &str| {
@@ -156,9 +157,9 @@ fn what_is_no_folder_of_a_store_is_refused() {
     open(place.at("one")).verify().unwrap();
 }
 
-/// What is in the folder `memory` of a store, and is none, is a user's.
+/// A folder `memory` in a store that is no shared memory belongs to the user.
 #[test]
-fn a_folder_of_a_users_is_not_taken_for_memory() {
+fn a_users_folder_is_not_treated_as_memory() {
     let place = Place::new("theirs");
     drop(open(place.at("one")));
     fs::create_dir(place.at("one/memory")).unwrap();
@@ -173,7 +174,7 @@ fn a_folder_of_a_users_is_not_taken_for_memory() {
     assert_eq!(refused(place.at("one")), theirs("memory"));
     fs::remove_file(place.at("one/memory")).unwrap();
     drop(open(place.at("one")));
-    // A link to what might be memory, and names that are almost ones of memory.
+    // A link to a folder that may be memory, and names similar to those of memory files.
     fs::create_dir(place.at("aside")).unwrap();
     fs::write(place.at("aside/region"), "kept").unwrap();
     std::os::unix::fs::symlink(place.at("aside"), place.at("one/memory")).unwrap();
@@ -190,18 +191,18 @@ fn a_folder_of_a_users_is_not_taken_for_memory() {
         fs::create_dir(place.at("one/memory")).unwrap();
         fs::write(place.at("one/memory").join(name), "left").unwrap();
         drop(open(place.at("one")));
-        assert!(!place.at("one/memory").exists(), "a part of memory");
+        assert!(!place.at("one/memory").exists(), "part of the memory is left");
     }
 }
 
-/// A pipe to which nobody writes is waited for by nobody.
+/// No call blocks on a pipe without a writer.
 #[test]
-fn pipes_in_place_of_files_are_told() {
+fn pipes_in_place_of_files_are_an_error() {
     let place = Place::new("pipes");
     drop(open(place.at("one")));
     let make = |name: &str| {
         let path = std::ffi::CString::new(place.at(name).to_str().unwrap()).unwrap();
-        // SAFETY: a path, which ends with a zero.
+        // SAFETY: a path that ends with a zero byte.
         assert_eq!(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }, 0);
     };
     for name in ["identity", "region"] {
@@ -211,7 +212,7 @@ fn pipes_in_place_of_files_are_told() {
         let mut told = vec![refused(place.at("one")).to_string()];
         let restored = restore(place.at("one"), place.at("two"), &mut |_| {});
         told.push(why(restored.unwrap_err()).to_string());
-        // That takes away what says where memory is.
+        // Discarding reads the file that names the memory.
         told.extend(
             discard_shared_memory(place.at("one")).err().map(|error| why(error).to_string()),
         );
@@ -228,7 +229,7 @@ fn pipes_in_place_of_files_are_told() {
     assert_eq!(why(refused), Refusal::Taken);
 }
 
-/// A process may have a store for each of many tenants.
+/// A process may have one store for each of many tenants.
 #[test]
 fn many_stores_are_open_at_once() {
     let place = Place::new("tenants");
@@ -241,10 +242,10 @@ fn many_stores_are_open_at_once() {
     }
 }
 
-/// A process that has a store open writes into the folder that it opened, whatever has its path by
-/// then, and closes that one.
+/// A process with an open store writes into the folder that it opened, whatever has the path in the
+/// meantime, and closes that folder.
 #[test]
-fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
+fn an_open_folder_may_be_moved() {
     let place = Place::new("moved");
     let mut small = options();
     (small.sizes.log_segment, small.sizes.log_buffer) = (1 << 20, 1 << 20);
@@ -253,7 +254,7 @@ fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
     old.put(&ROWS, 0, b"old").unwrap();
     fs::rename(place.at("one"), place.at("two")).unwrap();
     let new = Store::open_with(place.at("one"), &small).unwrap();
-    // Segments are made, and others taken away; checkpoints are made.
+    // Segments are created and removed, and checkpoints are made.
     for row in 1..6000 {
         old.put(&ROWS, row, &[1; 1000]).unwrap();
         if row % 3 == 0 {
@@ -264,7 +265,7 @@ fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
     assert_eq!(new.read(|tx| tx.count(&ROWS, ..)), Ok(1999));
     for drops in [old, new] {
         drop(drops);
-        // Of one that is closed nothing is left in memory: it opens where it is now.
+        // A closed store leaves no memory: it opens at its new path.
         let two = Store::open_with(place.at("two"), &small).unwrap();
         assert_eq!(two.read(|tx| tx.count(&ROWS, ..)), Ok(6000));
         two.verify().unwrap();
@@ -275,14 +276,14 @@ fn a_folder_that_is_moved_while_it_is_open_stays_the_one() {
 }
 
 #[test]
-fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
+fn a_nested_store_is_not_treated_as_memory() {
     let place = Place::new("inner");
     open(place.at("one")).put(&ROWS, 1, b"outer").unwrap();
     open(place.at("one/memory")).put(&ROWS, 1, b"inner").unwrap();
     assert!(matches!(refused(place.at("one")), Refusal::NotMemory { .. }));
     assert_eq!(open(place.at("one/memory")).get(&ROWS, 1), Ok(Some(b"inner".to_vec())));
     fs::rename(place.at("one/memory"), place.at("two")).unwrap();
-    // Of its own memory a death while that was taken away may have left any files.
+    // Killed while it removed its memory, a process may leave any of its files.
     fs::create_dir(place.at("one/memory")).unwrap();
     fs::write(place.at("one/memory/region"), "rest").unwrap();
     assert_eq!(open(place.at("one")).get(&ROWS, 1), Ok(Some(b"outer".to_vec())));
@@ -290,7 +291,7 @@ fn a_store_in_the_folder_of_another_is_not_taken_for_its_memory() {
 }
 
 #[test]
-fn paths_that_no_store_can_have_are_refused_before_anything_is_made() {
+fn impossible_paths_are_refused_before_anything_is_created() {
     use std::os::unix::ffi::OsStrExt;
 
     let place = Place::new("paths");
@@ -303,10 +304,10 @@ fn paths_that_no_store_can_have_are_refused_before_anything_is_made() {
     }
 }
 
-/// Memory of killed processes is of the folder that they had open: a copy of it by `cp`, and one
-/// that was moved, has other files, or another name for them.
+/// Memory of killed processes belongs to the folder that they had open. A copy by `cp` has other
+/// files, and a moved folder has another path.
 #[test]
-fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
+fn a_copied_folder_does_not_join_the_originals_memory() {
     let place = Place::new("copied");
     killed(&place);
     copy(&place.at("one"), &place.at("two"));
@@ -321,8 +322,8 @@ fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
     assert_eq!(why(left), Refusal::LeftOpen);
     let store = open(place.at("one"));
     let there = store.read(|tx| tx.get(&ROWS, 77_777)).unwrap();
-    assert_eq!(there.as_deref(), Some(&b"not on the disk"[..]), "it was in the memory alone");
-    // A copy of a closed store is one of its own, while the other is open.
+    assert_eq!(there.as_deref(), Some(&b"not on the disk"[..]), "the memory was not joined");
+    // A copy of a closed store is a separate store, even while the original is open.
     drop(store);
     copy(&place.at("one"), &place.at("five"));
     let (store, other) = (open(place.at("one")), open(place.at("five")));
@@ -334,7 +335,7 @@ fn a_copy_of_a_folder_does_not_take_the_memory_of_the_other() {
 }
 
 #[test]
-fn what_goes_on_is_counted() {
+fn activity_is_counted() {
     let place = Place::new("activity");
     let store = open(place.at("one"));
     fill(&store, 100);
@@ -370,9 +371,9 @@ fn what_goes_on_is_counted() {
     assert_eq!(store.activity().unwrap().pins, []);
 }
 
-/// A thread that goes on keeps nothing of a store that has ended.
+/// A thread keeps no resources of a store after the store is closed.
 #[test]
-fn threads_live_longer_than_stores() {
+fn threads_outlive_stores() {
     let place = Place::new("longer");
     let (give, take) = mpsc::channel::<Store>();
     let (done, wait) = mpsc::channel();
@@ -393,13 +394,13 @@ fn threads_live_longer_than_stores() {
         wait.recv().unwrap();
         drop(store);
         assert_eq!(mappings(), 0, "round {round}");
-        assert!(!place.at("one/region").exists(), "it was closed");
+        assert!(!place.at("one/region").exists(), "the store was not closed");
     }
     drop(give);
     other.join().unwrap();
 }
 
-/// The child of a fork has its parent's files, too, and keeps no lock of them.
+/// The child of a fork inherits its parent's files, but keeps no lock on them.
 #[test]
 fn children_keep_no_store_locked() {
     let place = Place::new("children");
@@ -408,7 +409,7 @@ fn children_keep_no_store_locked() {
         let forks = scope.spawn(|| {
             let mut children = Vec::new();
             while !stop.load(Relaxed) && children.len() < 500 {
-                // SAFETY: the child calls functions only that may be called there.
+                // SAFETY: the child only calls functions that are allowed after a fork.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
                     // SAFETY: as above.
@@ -428,7 +429,7 @@ fn children_keep_no_store_locked() {
         let took = begun.elapsed();
         stop.store(true, Relaxed);
         for child in forks.join().unwrap() {
-            // SAFETY: it is this process's child, and not yet waited for.
+            // SAFETY: a child process that has not been waited for.
             unsafe { libc::kill(child, libc::SIGKILL) };
             // SAFETY: it takes no pointer but null.
             unsafe { libc::waitpid(child, core::ptr::null_mut(), 0) };
@@ -437,22 +438,22 @@ fn children_keep_no_store_locked() {
     });
 }
 
-/// A child of a fork that outlives its parent, and the memory, keeps nobody from the files.
+/// The child of a fork that outlives its parent does not keep the store open.
 #[test]
-fn children_of_the_dead_keep_no_store_open() {
+fn children_of_dead_processes_keep_no_store_open() {
     let place = Place::new("orphan");
     let mut ends = [0; 2];
-    // SAFETY: a place for two descriptors.
+    // SAFETY: an array for two descriptors.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
     let status = in_child(|| {
         let store = open(place.at("one"));
         fill(&store, 10);
-        // SAFETY: the child calls functions only that may be called there.
+        // SAFETY: the child only calls functions that are allowed after a fork.
         if unsafe { libc::fork() } == 0 {
             let mut byte = 0u8;
             // SAFETY: as above.
             unsafe { libc::close(ends[1]) };
-            // SAFETY: as above; it comes back when nobody can write to the pipe any more.
+            // SAFETY: as above; it returns when no process can write to the pipe.
             unsafe { libc::read(ends[0], (&raw mut byte).cast(), 1) };
             // SAFETY: as above.
             unsafe { libc::_exit(0) };
@@ -460,7 +461,7 @@ fn children_of_the_dead_keep_no_store_open() {
         std::mem::forget(store);
     });
     assert_eq!(status, 0);
-    // The child's child lets go of the files when it is first on a processor, which may be later.
+    // The grandchild releases the files when it first runs, which may be later.
     let begun = Instant::now();
     let forgotten = loop {
         match discard_shared_memory(place.at("one")) {
@@ -473,12 +474,12 @@ fn children_of_the_dead_keep_no_store_open() {
     assert!(forgotten > 0);
     assert_eq!(sum(&open(place.at("one"))), COUNT as i64 * EACH);
     for end in ends {
-        // SAFETY: opened above, and used by nobody any more.
+        // SAFETY: opened above, and no longer used.
         unsafe { libc::close(end) };
     }
 }
 
-/// A process that has a store open as often as it can.
+/// A process that opens a store as often as it can.
 #[test]
 fn hoarder() {
     let Some(place) = Place::told() else { return };
@@ -494,16 +495,16 @@ fn hoarder() {
     drop(open(place.at("one")));
 }
 
-/// It is told so, and not to throw the memory away. In a process of its own: no other test could
-/// open a store meanwhile.
+/// The error says that this process has too many handles and does not advise discarding the memory.
+/// Runs in its own process, because no other test could open a store at the same time.
 #[test]
-fn too_many_handles_of_a_process_are_its_own_matter() {
+fn too_many_handles_of_a_process_affect_no_other() {
     let place = Place::new("handles");
     assert!(place.start("open::hoarder").wait().unwrap().success());
 }
 
 #[test]
-fn options_that_make_no_sense_leave_no_folder() {
+fn invalid_options_leave_no_folder() {
     let place = Place::new("senseless");
     let with = |change: fn(&mut Options)| {
         let mut options = options();
@@ -521,9 +522,9 @@ fn options_that_make_no_sense_leave_no_folder() {
     fill(&Store::open_with(place.at("one"), &least).unwrap(), 10);
 }
 
-/// The slots that a process holds by another `open` of the store are its own, too.
+/// Slots that a process holds through another `open` of the store count as its own.
 #[test]
-fn all_opens_of_a_process_are_it() {
+fn all_opens_of_a_process_share_one_store() {
     let place = Place::new("opens");
     let mut few = options();
     few.sizes.threads = 8;
@@ -536,7 +537,7 @@ fn all_opens_of_a_process_are_it() {
     assert!(here >= held.len() as u32 && held.len() > 4, "{here} of {}", held.len());
 }
 
-/// A store of format 5 is refused, with what to do, and converted in place.
+/// A store of format 5 is refused with advice, and converted in place by `upgrade`.
 #[test]
 fn a_store_of_an_older_format_is_upgraded() {
     let place = Place::new("older");

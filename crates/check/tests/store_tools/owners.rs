@@ -1,4 +1,4 @@
-//! What belongs to other users, or is not there any more.
+//! Files of other users, and files that no longer exist.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -12,10 +12,10 @@ use latchwork_store::{
 use crate::open::refused;
 use crate::stage::{Place, all, fill, open, options, why};
 
-/// A user that has nothing here.
+/// A user without files here.
 const ANOTHER: u32 = 54_321;
 
-/// Whether this process may give files away; says so if it may not.
+/// Returns whether this process may change owners of files; prints a line if not.
 fn may_give(path: &Path) -> bool {
     let may = chown(path, Some(ANOTHER), None).is_ok();
     if may {
@@ -40,16 +40,16 @@ fn memory(of: &Path) -> Option<SharedMemoryInfo> {
     list_shared_memory().into_iter().filter(of_it).max_by_key(|left| left.processes.len())
 }
 
-/// Where the memory of a store lies in `/dev/shm` while it is open.
+/// Returns the folder in `/dev/shm` of a store's memory.
 fn memory_of(path: &Path) -> PathBuf {
     let in_memory = Options { place: Memory::Memory, ..options() };
     let _store = Store::open_with(path, &in_memory).unwrap();
-    memory(path).expect("it is open").at
+    memory(path).expect("the store is open").at
 }
 
-/// Root may write the store of another user; but what it made there that one could not open.
+/// Root may write to another user's store, but the owner could not open the files it would create.
 #[test]
-fn a_store_of_another_user_is_left_alone() {
+fn a_store_of_another_user_is_refused_unchanged() {
     let place = Place::new("another");
     let path = place.at("one");
     let store = open(path.clone());
@@ -60,13 +60,13 @@ fn a_store_of_another_user_is_left_alone() {
         return;
     }
     give(&path, ANOTHER);
-    // As an archive has it.
+    // As extracted from an archive.
     fs::remove_file(path.join("opening")).unwrap();
     let told = refused(&path);
     assert_eq!(told, Refusal::ForeignOwner { owner: ANOTHER });
     assert!(told.to_string().contains("user 54321"), "{told}");
     assert!(!path.join("opening").exists());
-    // What only reads has to lock it.
+    // A tool that only reads has to lock the store.
     let told = why(salvage(&path, place.at("copy")).map(drop).unwrap_err());
     assert_eq!(told, Refusal::ForeignOwner { owner: ANOTHER });
     assert!(!path.join("opening").exists());
@@ -78,7 +78,7 @@ fn a_store_of_another_user_is_left_alone() {
     assert_eq!(all(&open(path.clone())), records);
 }
 
-/// No user can take the name of a store's memory before it is made: each has a name of its own.
+/// No user can occupy the name of a store's memory: each memory has a random name.
 #[test]
 fn each_memory_has_a_new_name() {
     let place = Place::new("squat");
@@ -96,9 +96,9 @@ fn each_memory_has_a_new_name() {
     fs::remove_dir_all(&at).unwrap();
 }
 
-/// A process may be killed before its store says where the memory is.
+/// A process may be killed before its store records where the memory is.
 #[test]
-fn memory_that_no_store_names_is_forgotten_by_its_path() {
+fn unreferenced_memory_is_removed_by_its_path() {
     let place = Place::new("unnamed");
     let path = place.at("one");
     drop(open(path.clone()));
@@ -110,9 +110,9 @@ fn memory_that_no_store_names_is_forgotten_by_its_path() {
     assert_eq!(discard_shared_memory(&path), Ok(0));
 }
 
-/// What a store says of its memory may be damaged: then it is not known that nobody needs that.
+/// If a store's record of its memory is damaged, the memory may still be needed.
 #[test]
-fn memory_is_kept_that_its_store_cannot_tell_of() {
+fn memory_of_an_unreadable_store_is_kept() {
     let place = Place::new("untold");
     let path = place.at("one");
     let at = memory_of(&path);
@@ -123,26 +123,26 @@ fn memory_is_kept_that_its_store_cannot_tell_of() {
     assert!(memory(&path).unwrap().needed);
     discard_abandoned_memory();
     assert!(at.exists());
-    assert!(discard_shared_memory(&path).is_ok() && !at.exists(), "its path was said");
+    assert!(discard_shared_memory(&path).is_ok() && !at.exists(), "named by its path");
 }
 
 /// A folder may be removed before the last process has closed the store.
 #[test]
-fn the_memory_of_a_removed_folder_goes_with_its_last_process() {
+fn the_memory_of_a_removed_folder_is_removed_by_its_last_process() {
     let place = Place::new("removed");
     let path = place.at("one");
     let in_memory = Options { place: Memory::Memory, ..options() };
     let [one, two] = [(); 2].map(|()| Store::open_with(&path, &in_memory).unwrap());
     fill(&one, 20);
-    let at = memory(&path).expect("it is open").at;
+    let at = memory(&path).expect("the store is open").at;
     fs::remove_dir_all(&path).unwrap();
     drop(one);
-    assert!(at.exists(), "the other one has it open");
+    assert!(at.exists(), "the other process has it open");
     drop(two);
     assert!(!at.exists());
-    // One whose files were moved to another folder has it still.
+    // A store whose files were moved to another folder still has it.
     let store = Store::open_with(&path, &in_memory).unwrap();
-    let at = memory(&path).expect("it is open").at;
+    let at = memory(&path).expect("the store is open").at;
     fs::create_dir(place.at("moved")).unwrap();
     for entry in fs::read_dir(&path).unwrap() {
         let entry = entry.unwrap();
@@ -153,9 +153,9 @@ fn the_memory_of_a_removed_folder_goes_with_its_last_process() {
     assert!(at.exists());
 }
 
-/// A store that has lost the file by which it is known is not told to be none.
+/// A store without its identity file is reported as damaged, not as missing.
 #[test]
-fn a_lost_identity_is_told() {
+fn a_lost_identity_is_an_error() {
     let place = Place::new("identity");
     let path = place.at("one");
     let store = open(path.clone());

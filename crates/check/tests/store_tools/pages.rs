@@ -1,4 +1,4 @@
-//! Pages that are not those of the log beside them: of before, of another store, cut off, or newer.
+//! Pages that do not match the log: older, of another store, truncated, or newer.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -11,21 +11,22 @@ use crate::stage::{
     COUNT, EACH, Place, ROWS, copy, fill, length, open, options, sum, transfer, why,
 };
 
-/// Whether it is refused for its pages, which stay as they are, and is the store again with these.
+/// Checks that the open is refused because of the pages, which are not changed, and that the store
+/// opens again with `pages`.
 fn is_refused_for_its_pages(place: &Place, pages: &[u8], what: &str) {
     let data = place.at("one/data");
     let before = fs::read(&data).unwrap_or_default();
     let refusal = refused(place.at("one"));
     assert!(matches!(refusal, Refusal::Damaged { file: "data", .. }), "{what}: {refusal:?}");
     let after = fs::read(&data).unwrap_or_default();
-    assert!(after.starts_with(&before), "{what}: it was written over");
+    assert!(after.starts_with(&before), "{what}: the pages were overwritten");
     fs::write(&data, pages).unwrap();
     let store = open(place.at("one"));
     store.verify().unwrap();
     assert_eq!(sum(&store), COUNT as i64 * EACH, "{what}");
 }
 
-/// Makes a store and closes it, and once more with a transfer; what its pages were between the two.
+/// Closes a store, opens and closes it again with a transfer. Returns the pages from in between.
 fn closed_twice(place: &Place) -> Vec<u8> {
     let store = open(place.at("one"));
     fill(&store, 300);
@@ -37,10 +38,10 @@ fn closed_twice(place: &Place) -> Vec<u8> {
     early
 }
 
-/// After a clean close nothing is redone: pages that are not there, or not those of the log, must
-/// not pass for a store without records, or with other ones.
+/// After a clean close nothing is redone: missing pages, or pages of another time, must not be
+/// opened as a store with fewer or other records.
 #[test]
-fn pages_that_are_not_those_of_the_log_are_refused() {
+fn pages_of_another_log_are_refused() {
     let place = Place::new("pages");
     let data = place.at("one/data");
     let early = closed_twice(&place);
@@ -66,14 +67,14 @@ fn pages_that_are_not_those_of_the_log_are_refused() {
     fs::copy(place.at("two/data"), &data).unwrap();
     is_refused_for_its_pages(&place, &pages, "another store's");
 
-    // No copy lies in a store, which would be cleared away with it.
+    // A copy cannot be created inside a store, where it would be removed.
     let store = open(place.at("one"));
     let within = |end: Result<(), Error>| assert_eq!(why(end.unwrap_err()), Refusal::WithinStore);
     within(store.backup(place.at("one/copy"), &mut |_| {}).map(drop));
     within(store.compact_into(place.at("one/log/copy"), &mut |_| {}).map(drop));
     drop(store);
 
-    // The same of a copy.
+    // The same for a copy.
     open(place.at("one")).backup(place.at("copy"), &mut |_| {}).unwrap();
     let copied = fs::read(place.at("copy/data")).unwrap();
     for bytes in [&[][..], &early, &vec![0; copied.len()]] {
@@ -87,7 +88,7 @@ fn pages_that_are_not_those_of_the_log_are_refused() {
     assert_eq!(sum(&open(place.at("again"))), COUNT as i64 * EACH);
 }
 
-/// What lies behind a page that cannot be read is not counted as if it were not there.
+/// Pages after an unreadable page are not counted as absent.
 #[test]
 fn pages_are_not_counted_past_a_damaged_one() {
     let place = Place::new("pages-count");
@@ -104,9 +105,9 @@ fn pages_are_not_counted_past_a_damaged_one() {
     assert!(is_damage, "{why}");
 }
 
-/// The signature of a store of many tables is not on the first page.
+/// With many tables the signature is not on the first page.
 #[test]
-fn pages_of_many_tables_that_are_cut_off_are_refused() {
+fn truncated_pages_of_many_tables_are_refused() {
     let place = Place::new("pages-many");
     let store = open(place.at("one"));
     fill(&store, 300);
@@ -114,7 +115,7 @@ fn pages_of_many_tables_that_are_cut_off_are_refused() {
         let table: Table<u64, u64> = Table::new(format!("table number {number}").leak());
         store.put(&table, number, number).unwrap();
     }
-    assert!(store.pages().unwrap()[0].depth > 1, "the catalog is one page");
+    assert!(store.pages().unwrap()[0].depth > 1, "the catalog has one page");
     drop(store);
     let data = place.at("one/data");
     let pages = fs::read(&data).unwrap();
@@ -125,10 +126,10 @@ fn pages_of_many_tables_that_are_cut_off_are_refused() {
     }
 }
 
-/// A crash has the signature made anew by redo, for its leaf was changed since the checkpoint; and
-/// where processes were killed nothing is redone at all.
+/// After a crash, redo rewrites the signature, because its leaf has changed since the checkpoint.
+/// With memory of killed processes nothing is redone.
 #[test]
-fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
+fn old_pages_are_refused_after_a_crash_and_with_left_memory() {
     for crash in [true, false] {
         let place = Place::new("pages-crash");
         let data = place.at("one/data");
@@ -146,10 +147,10 @@ fn pages_of_before_are_refused_after_a_crash_and_beside_memory_that_was_left() {
     }
 }
 
-/// The same of a crash, where no checkpoint tells: pages of which the log has nothing are refused
-/// when they are read.
+/// As above, without a checkpoint that would show it: pages newer than the log are refused when
+/// they are read.
 #[test]
-fn a_page_that_is_newer_than_the_log_is_not_read() {
+fn a_page_newer_than_the_log_is_not_read() {
     let place = Place::new("ahead");
     let mut options = options();
     options.sizes.log_budget = 1 << 30;
@@ -158,7 +159,7 @@ fn a_page_that_is_newer_than_the_log_is_not_read() {
     store.checkpoint().unwrap();
     let log = place.at("log");
     copy(&place.at("one/log"), &log);
-    // As many as the cache has not room for: pages are written, and no checkpoint is made of them.
+    // More than the cache holds: pages are written without a checkpoint.
     let long = vec![7; 6000];
     let put = |row: u64| store.put(&ROWS, (row % 300) * 7 + 3, &long).unwrap();
     (0..1000).for_each(put);
@@ -175,10 +176,10 @@ fn a_page_that_is_newer_than_the_log_is_not_read() {
     assert!(told.contains("the log is of an earlier time"), "{told}");
 }
 
-/// A log of an earlier time beside later pages, as a copy has it that was put back in part: what
-/// they have is not in it.
+/// An older log with newer pages, as after a partial restore of a copy: the log lacks what the
+/// pages contain.
 #[test]
-fn pages_that_are_newer_than_the_log_are_refused() {
+fn pages_newer_than_the_log_are_refused() {
     for more in [10, 500] {
         let place = Place::new("newer");
         drop(closed_twice(&place));
@@ -200,9 +201,9 @@ fn pages_that_are_newer_than_the_log_are_refused() {
     }
 }
 
-/// The pieces of long values lie in one tree; each table is charged for its own.
+/// The pieces of all long values are in one tree; each table is charged for its own.
 #[test]
-fn long_values_are_counted_for_the_table_that_has_them() {
+fn long_values_are_counted_for_their_table() {
     const PICTURES: Table<u64, &[u8]> = Table::new("pictures");
     const LETTERS: Table<u64, &[u8]> = Table::new("letters");
     let place = Place::new("pages-long");

@@ -1,5 +1,5 @@
-//! Prepared transactions in folders: of processes that are killed at each step of preparing and of
-//! deciding, of processes that end, in copies.
+//! Prepared transactions in folders: of processes killed at each step of preparing and deciding, of
+//! processes that have ended, and in copies.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use latchwork_store::{
 
 use crate::stage::{ACCOUNTS, COUNT, EACH, Place, ROWS, all, die_after, fill, open, options, sum};
 
-/// A number that the process was told by its environment.
+/// A number from this process's environment, or 0.
 fn told(name: &str) -> u32 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
@@ -28,7 +28,7 @@ fn prepare(store: &Store, gid: &[u8]) {
     tx.prepare(gid).unwrap();
 }
 
-/// One that only reads.
+/// A transaction that only reads.
 fn prepare_empty(store: &Store) {
     let mut tx = store.begin().unwrap();
     tx.get_for_update(&ACCOUNTS, 0).unwrap();
@@ -42,7 +42,7 @@ fn decide(store: &Store, commits: bool) -> Result<(), Error> {
     }
 }
 
-/// A process that prepares and decides, and is killed on the way.
+/// A process that prepares or decides a transaction and is killed in between.
 #[test]
 fn preparer() {
     let Some(place) = Place::told() else { return };
@@ -60,7 +60,7 @@ fn preparer() {
     die_after(told("STEP"));
     decide(&store, told("COMMITS") != 0).unwrap();
     die_after(0);
-    // It does not close the store: that is the other's.
+    // Exits without closing the store, which the other process does.
     std::process::exit(0);
 }
 
@@ -74,15 +74,19 @@ fn is_free(store: &Store, account: u64) -> bool {
     }
 }
 
-/// Whether the transfer is seen, whole.
+/// Returns whether the transfer is visible; checks that all or nothing of it is.
 fn is_seen(store: &Store) -> bool {
     assert_eq!(sum(store), COUNT as i64 * EACH);
     let moved = store.get(&ACCOUNTS, 1).unwrap() != Some(EACH);
-    assert_eq!(store.get(&ROWS, 1 << 20).unwrap().is_some(), moved, "a part of it");
+    assert_eq!(
+        store.get(&ROWS, 1 << 20).unwrap().is_some(),
+        moved,
+        "part of the transfer is missing"
+    );
     moved
 }
 
-/// A transaction of which all is undone: when it is dropped, what it logs is its end, first of all.
+/// A transaction that is already rolled back to its start: the next record it logs is its end.
 fn ends_next(store: &Store) -> Transaction {
     let mut tx = store.begin().unwrap();
     let before = tx.savepoint().unwrap();
@@ -91,8 +95,8 @@ fn ends_next(store: &Store) -> Transaction {
     tx
 }
 
-/// Before anybody has listed what is prepared: an id that the dead one has not prepared, or has
-/// decided about, is free.
+/// Before any listing of prepared transactions: an id that the killed process has not prepared, or
+/// has decided, is free.
 fn prepare_another(store: &Store, case: &str) {
     let again = || {
         let mut tx = store.begin().unwrap();
@@ -100,7 +104,7 @@ fn prepare_another(store: &Store, case: &str) {
         tx.prepare(b"one")
     };
     let mut tried = again();
-    // It may be another thread that sweeps it.
+    // Another thread may be sweeping it.
     while tried.as_ref().is_err_and(Error::is_retryable) {
         tried = again();
     }
@@ -111,18 +115,18 @@ fn prepare_another(store: &Store, case: &str) {
     }
 }
 
-/// What is left of the store when a process is killed.
+/// The parts of the store that remain when a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Left {
-    /// Another process, which goes on.
+    /// Another process, which continues.
     Another,
-    /// Nobody; its memory stays for the next that opens the store.
+    /// The memory, for the next process that opens the store.
     Memory,
-    /// Nobody, and the memory goes, as in a crash of the machine.
+    /// Only the files, as after a crash of the machine.
     Files,
 }
 
-/// Kills processes at each step of the log, the pool and the lock manager; how many there were.
+/// Kills processes at each step of the log, the pool and the lock manager; returns the step count.
 fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
     let mut step = 0;
     loop {
@@ -153,7 +157,7 @@ fn killed_at_each_step(prepares: bool, commits: bool, left: Left) -> u32 {
         }
         let listed = store.prepared().unwrap();
         assert_eq!(store.sweep(), Ok(0), "{case}");
-        // A commit that is not durable yet is not seen, and the dead did not wait for the disk.
+        // A commit that is not durable is not visible, and the killed process did not wait.
         store.checkpoint().unwrap();
         if let Some(one) = listed.first() {
             assert_eq!(one.gid, b"one");
@@ -186,7 +190,7 @@ fn a_death_at_each_step_of_preparing_leaves_it_prepared_or_undone() {
 }
 
 #[test]
-fn a_death_at_each_step_of_deciding_is_decided_or_not() {
+fn a_death_at_each_step_of_deciding_leaves_it_decided_or_prepared() {
     let lefts = [Left::Another, Left::Memory, Left::Files];
     let cases = lefts.into_iter().flat_map(|left| [(left, true), (left, false)]);
     side_by_side(cases, |(left, commits)| {
@@ -195,52 +199,52 @@ fn a_death_at_each_step_of_deciding_is_decided_or_not() {
     });
 }
 
-/// A process that is stopped while it sweeps what another one left.
+/// A process that stops while it sweeps what another process left.
 #[test]
 fn sweeper() {
     let Some(place) = Place::told() else { return };
     latchwork_log::set_point_hook(|step| {
         if step == "repair: claims" {
-            // SAFETY: signals this very process.
+            // SAFETY: signals this process.
             unsafe { libc::raise(libc::SIGSTOP) };
         }
     });
     let store = open(place.at("one"));
     store.sweep().unwrap();
-    // It does not close the store: that is the other's.
+    // Exits without closing the store, which the other process does.
     std::process::exit(0);
 }
 
-/// One whose thread is dead is listed, also while a process is just at what that left, and stopped.
+/// A prepared transaction of a dead thread is listed, also while a stopped process is sweeping it.
 #[test]
-fn one_that_is_being_swept_is_listed() {
+fn a_prepared_transaction_being_swept_is_listed() {
     let place = Place::new("swept");
     let store = open(place.at("one"));
     fill(&store, 20);
-    // It dies when it has claimed the slot, to decide.
+    // The process dies after it has claimed the slot in order to decide.
     let line = "COMMITS=1 STEP=1 exec \"$0\" \"$@\"";
     let ended = place.start_by(line, "prepared::preparer").wait().unwrap();
     assert_eq!(ended.signal(), Some(libc::SIGKILL));
     let mut sweeper = place.start("prepared::sweeper");
     let (process, mut status) = (sweeper.id() as i32, 0);
-    // SAFETY: a place for the answer; the process is ours, and stops before it ends.
+    // SAFETY: a place for the status; a child process, which stops before it ends.
     unsafe { libc::waitpid(process, &mut status, libc::WUNTRACED) };
-    assert!(libc::WIFSTOPPED(status), "it swept nothing");
+    assert!(libc::WIFSTOPPED(status), "the process swept nothing");
     let listed = store.prepared().unwrap();
     assert_eq!(listed.iter().map(|one| &one.gid[..]).collect::<Vec<_>>(), [b"one"]);
-    // SAFETY: the process is ours, and not waited for.
+    // SAFETY: a child process that has not been waited for.
     unsafe { libc::kill(process, libc::SIGCONT) };
-    // Meanwhile or afterwards.
+    // During the sweep or after it.
     decide(&store, true).unwrap();
     assert!(is_seen(&store) && store.prepared().unwrap().is_empty());
     assert!(sweeper.wait().unwrap().success());
     assert!((0..COUNT).all(|account| is_free(&store, account)));
 }
 
-/// With no change to undo, the end of a rollback alone says that it is decided: whether it is must
-/// not depend on whether the memory lives or the log is read anew.
+/// Without a change to undo, only the end record of a rollback shows the decision. The result must
+/// be the same with living memory and after reading the log.
 #[test]
-fn one_that_wrote_nothing_is_decided_for_a_crash_as_for_the_living() {
+fn a_prepared_transaction_without_writes_is_decided_durably() {
     for step in 1.. {
         let place = Place::new("prepared-empty");
         let store = open(place.at("one"));
@@ -261,21 +265,21 @@ fn one_that_wrote_nothing_is_decided_for_a_crash_as_for_the_living() {
     }
 }
 
-/// All processes end, or are killed and their memory goes.
+/// All processes end, or they are killed and their memory is lost.
 #[test]
-fn one_waits_while_nobody_has_the_store_open() {
+fn a_prepared_transaction_survives_closing() {
     let place = Place::new("waits");
     let store = open(place.at("one"));
     fill(&store, 300);
     prepare(&store, b"one");
     drop(store);
-    assert!(!place.at("one").join("region").exists(), "the memory stays");
+    assert!(!place.at("one").join("region").exists(), "the memory was not removed");
     let store = open(place.at("one"));
     let before = all(&store);
     assert_eq!(store.prepared().unwrap().len(), 1);
     assert!(!is_seen(&store) && !is_free(&store, 0) && !is_free(&store, 1));
 
-    // A copy has it, and so has a store of the copy; each is decided for itself.
+    // A copy and a store restored from it also have the transaction; each decides separately.
     store.backup(place.at("copy"), &mut |_| {}).unwrap();
     restore(place.at("copy"), place.at("two"), &mut |_| {}).unwrap();
     let two = open(place.at("two"));
@@ -284,7 +288,7 @@ fn one_waits_while_nobody_has_the_store_open() {
     two.commit_prepared(b"one").unwrap();
     assert!(is_seen(&two) && is_free(&two, 0) && !is_seen(&store));
 
-    // What has no prepared transactions is not made of one that has.
+    // A compact copy, which has no prepared transactions, is refused.
     let refused = store.compact_into(place.at("small"), &mut |_| {});
     assert_eq!(refused, Err(Error::Prepared { gid: b"one".to_vec() }));
     assert!(!place.at("small").exists());
@@ -299,7 +303,7 @@ fn one_waits_while_nobody_has_the_store_open() {
     assert!(store.compact_into(place.at("small"), &mut |_| {}).unwrap() > 300);
 }
 
-/// The child of a fork can do nothing with what its parent has, and changes nothing.
+/// Calls in the child of a fork fail and change nothing of the parent's transactions.
 #[test]
 fn the_child_of_a_fork_decides_nothing() {
     let place = Place::new("forked");
@@ -308,7 +312,7 @@ fn the_child_of_a_fork_decides_nothing() {
     prepare(&store, b"one");
     let mut open = store.begin().unwrap();
     open.put(&ACCOUNTS, 5, 0).unwrap();
-    // SAFETY: the child calls what fails at once, and ends.
+    // SAFETY: the child only makes calls that fail at once, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let forked = |error: Error| matches!(error, Error::Region(latchwork_region::Error::Forked));
@@ -317,7 +321,7 @@ fn the_child_of_a_fork_decides_nothing() {
             && store.roll_back_prepared(b"one").is_err_and(forked)
             && store.prepared().is_err_and(forked)
             && store.sync().is_err_and(forked);
-        // SAFETY: nothing of the parent's runs in the child.
+        // SAFETY: ends the child without running the parent's code.
         unsafe { libc::_exit(i32::from(!refused)) };
     }
     let mut status = 0;

@@ -1,4 +1,4 @@
-//! Stores that are opened to be read: live, left by killed processes, closed, and not closed.
+//! Stores opened read-only: live ones, closed ones, and ones left by killed processes or crashes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ fn read(path: impl AsRef<Path>) -> Result<Store, Error> {
     Store::open_with(path, &to_read())
 }
 
-/// The bytes of all files below a folder.
+/// The contents of all files below a folder.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
@@ -30,7 +30,7 @@ fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     found
 }
 
-/// Every kind of call that would write.
+/// Checks that every kind of writing call is refused.
 fn is_refused(store: &Store) {
     let ends = [
         store.put(&ACCOUNTS, 1, 1),
@@ -60,18 +60,18 @@ fn a_closed_store_is_read_in_place() {
     let (first, second) = (read(place.at("one")).unwrap(), read(place.at("one")).unwrap());
     assert!(all(&first) == records && all(&second) == records);
     is_refused(&first);
-    // Its files must not change while they are read.
+    // The files of the store must not change while they are read.
     let now = Options { wait: Some(Duration::ZERO), ..options() };
     let refused = |options| why(Store::open_with(place.at("one"), options).map(drop).unwrap_err());
     assert_eq!(refused(&now), Refusal::ReadElsewhere);
     drop(first);
     assert_eq!(refused(&now), Refusal::ReadElsewhere);
     drop(second);
-    assert!(files(&place.at("one")) == before, "a reader has written");
+    assert!(files(&place.at("one")) == before, "the reader wrote to a file");
     assert!(all(&open(place.at("one"))) == records);
 }
 
-/// What is left after a crash of the machine: files, and no memory.
+/// The files after a crash of the machine, without memory.
 #[test]
 fn a_store_that_was_not_closed_is_recovered_in_memory() {
     let place = Place::new("unclean");
@@ -85,10 +85,10 @@ fn a_store_that_was_not_closed_is_recovered_in_memory() {
     assert_eq!((store.get(&LATE, 2), store.get(&ROWS, 77_777)), (Ok(None), Ok(None)));
     assert!(all(&store) == all(&open(place.at("three"))));
     drop(store);
-    assert!(files(&place.at("two")) == before, "a reader has written");
+    assert!(files(&place.at("two")) == before, "the reader wrote to a file");
 }
 
-/// Commits that are only in memory are seen, and stay for the next that writes.
+/// Commits that are only in memory are visible, and stay for the next writer.
 #[test]
 fn memory_of_killed_processes_is_read() {
     let place = Place::new("left");
@@ -98,10 +98,10 @@ fn memory_of_killed_processes_is_read() {
         let store = read(place.at("one")).unwrap();
         let late = store.get(&ROWS, 77_777).unwrap();
         assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
-        assert_eq!(store.get(&LATE, 2), Ok(None), "it was not committed");
+        assert_eq!(store.get(&LATE, 2), Ok(None), "an uncommitted write is visible");
         is_refused(&store);
     }
-    assert!(files(&place.at("one")) == before, "a reader has written");
+    assert!(files(&place.at("one")) == before, "the reader wrote to a file");
     let late = open(place.at("one")).get(&ROWS, 77_777).unwrap();
     assert_eq!(late.as_deref(), Some(&b"not on the disk"[..]));
 }
@@ -117,7 +117,7 @@ fn a_live_store_is_read_while_it_is_written() {
         assert_eq!(reader.get(&ACCOUNTS, from), store.get(&ACCOUNTS, from));
     }
     is_refused(&reader);
-    // It takes no part in closing: the writer that goes leaves the memory to it.
+    // It does not take part in closing: the last writer leaves the memory to it.
     drop(store);
     assert_eq!(reader.get(&ACCOUNTS, 0), Ok(Some(999)));
     let writer = open(place.at("one"));
@@ -129,7 +129,7 @@ fn a_live_store_is_read_while_it_is_written() {
 }
 
 #[test]
-fn what_is_no_store_is_not_made_one() {
+fn reading_creates_no_store() {
     let place = Place::new("none");
     assert_eq!(why(read(place.at("one")).map(drop).unwrap_err()), Refusal::NoStore);
     fs::create_dir(place.at("one")).unwrap();

@@ -1,5 +1,5 @@
-//! Room of free pages goes back to the file system while others write, and nothing is lost where a
-//! process is killed meanwhile.
+//! Free pages are returned to the file system while others write, and nothing is lost when a
+//! process is killed in between.
 
 use std::ops::Bound;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +12,7 @@ use crate::stage::{COUNT, EACH, Place, ROWS, die_after, fill, length, open, sum,
 
 const MANY: u64 = 3000;
 
-/// Removes the rows from here on.
+/// Removes the rows from this one on.
 fn remove_from(store: &Store, row: u64) {
     store.write(|tx| tx.remove_range(&ROWS, (Bound::Included(row), Bound::Unbounded))).unwrap();
 }
@@ -26,7 +26,7 @@ fn has_rows(store: &Store, rows: u64) {
 }
 
 #[test]
-fn a_file_whose_tables_have_shrunk_takes_less_of_the_disk() {
+fn a_file_with_shrunk_tables_uses_less_disk() {
     let place = Place::new("reclaim");
     let store = open(place.at("one"));
     fill(&store, MANY);
@@ -51,7 +51,7 @@ fn a_file_whose_tables_have_shrunk_takes_less_of_the_disk() {
     if after.holes() == 0 {
         println!("SKIPPED: the file system of {} punches no holes", place.path.display());
     } else {
-        // Some pages were taken again by then, and blocks of the disk are not pages.
+        // Some pages have been reused, and blocks of the disk are not pages.
         let returned = (after.free - 20) * u64::from(after.page_bytes);
         assert!(after.on_disk + returned <= full.on_disk, "{full:?}, then {after:?}");
     }
@@ -62,11 +62,11 @@ fn a_file_whose_tables_have_shrunk_takes_less_of_the_disk() {
     fill(&store, MANY);
     has_rows(&store, MANY);
     let again = store.data_file().unwrap();
-    // Rows that ascend within the table leave half of each leaf free.
-    assert!(again.pages < full.pages * 2, "free pages are taken first: {full:?}, {again:?}");
+    // Ascending inserts within a table leave half of each leaf free.
+    assert!(again.pages < full.pages * 2, "free pages were not reused: {full:?}, {again:?}");
 }
 
-/// Makes free pages, and reclaims them until it is killed.
+/// Frees pages and reclaims them until the process is killed.
 #[test]
 fn reclaim_until_killed() {
     let Some(place) = Place::told() else { return };
@@ -81,7 +81,7 @@ fn reclaim_until_killed() {
 }
 
 #[test]
-fn a_process_that_is_killed_as_it_reclaims_loses_nothing() {
+fn a_process_killed_while_reclaiming_loses_nothing() {
     let place = Place::new("reclaim-killed");
     let store = open(place.at("one"));
     fill(&store, MANY / 2);

@@ -1,4 +1,4 @@
-//! What is read of damaged stores.
+//! Salvage of damaged stores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,11 +21,11 @@ fn again(place: &Place) -> (Salvaged, Tables) {
     let store = open(place.at("again"));
     store.verify().unwrap();
     let records = all(&store);
-    // Of a table all of whose records are lost it says so.
+    // Tables that have lost all records are listed with a count of 0.
     let told = found.tables.iter().filter(|table| table.1 > 0);
     let told: Vec<_> = told.map(|(name, count)| (&name[..], *count)).collect();
     let there: Vec<_> = records.iter().map(|(name, rows)| (&name[..], rows.len() as u64)).collect();
-    assert_eq!(told, there, "what is told is there");
+    assert_eq!(told, there, "reported and salvaged records differ");
     (found, records)
 }
 
@@ -37,7 +37,7 @@ fn spoil(path: &Path, at: u64) {
     }
 }
 
-/// What a process does that is killed with a transaction that is not committed.
+/// A process that is killed with an open transaction.
 #[test]
 fn writes_and_is_killed() {
     let Some(place) = Place::told() else { return };
@@ -63,7 +63,7 @@ fn writes_and_is_killed() {
         .unwrap();
 }
 
-/// A store as it is after a crash of the machine: its memory is gone, its log is to be redone.
+/// A store after a crash of the machine: without memory, and with a log to redo.
 fn crashed(name: &str) -> Place {
     let place = Place::new(name);
     let mut child = place.start("salvage::writes_and_is_killed");
@@ -75,7 +75,7 @@ fn crashed(name: &str) -> Place {
     child.wait().unwrap();
     let region = fs::read_to_string(place.at("one/region")).unwrap();
     fs::remove_dir_all(region.lines().nth(1).unwrap()).unwrap();
-    // Which start of the machine it was of another one would know.
+    // `region` names the boot id; after a real crash it would be another one.
     fs::remove_file(place.at("one/region")).unwrap();
     place
 }
@@ -88,7 +88,7 @@ fn segments(place: &Place) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_sound_store_is_salvaged_whole() {
+fn a_sound_store_is_salvaged_completely() {
     let place = Place::new("sound");
     let store = open(place.at("one"));
     fill(&store, 800);
@@ -104,11 +104,11 @@ fn a_sound_store_is_salvaged_whole() {
 }
 
 #[test]
-fn what_the_log_has_is_done_again_and_what_it_did_not_commit_is_taken_back() {
+fn salvage_redoes_the_log_and_undoes_uncommitted_changes() {
     let place = crashed("redone");
     let (found, there) = again(&place);
     assert!(found.is_whole() && found.undone >= 1, "{found:?}");
-    // As opening it does.
+    // The same as opening it.
     assert_eq!(there, all(&open(place.at("one"))));
     let accounts: BTreeMap<_, _> = there[0].1.iter().cloned().collect();
     assert_eq!(accounts[&ACCOUNTS.key(&3).unwrap()], EACH.to_le_bytes());
@@ -116,7 +116,7 @@ fn what_the_log_has_is_done_again_and_what_it_did_not_commit_is_taken_back() {
 }
 
 #[test]
-fn a_damaged_log_is_told_and_the_rest_is_there() {
+fn a_damaged_log_is_reported_and_the_rest_is_salvaged() {
     let place = crashed("log");
     let segment = &segments(&place)[0];
     let used = fs::read(segment).unwrap().iter().rposition(|byte| *byte != 0).unwrap() as u64;
@@ -128,13 +128,13 @@ fn a_damaged_log_is_told_and_the_rest_is_there() {
     assert_eq!(found.gaps.len(), 1, "{found:?}");
     let rows = there.iter().find(|table| table.0 == "rows").map_or(0, |table| table.1.len());
     assert!(rows > 100, "{rows} rows, {found:?}");
-    // And without any of it, once its pages are on the disk.
+    // The same without any log, once the pages are on disk.
     fs::remove_dir_all(place.at("one/log")).unwrap();
     let (found, _) = again(&place);
     assert!(found.no_log.is_some() && !found.is_whole());
 }
 
-/// The records of a log say themselves what they are: the control file says only where to begin.
+/// Records identify themselves; the control file only says where to begin.
 #[test]
 fn a_log_without_its_control_file_is_read() {
     let place = crashed("control");
@@ -153,13 +153,13 @@ fn a_log_without_its_control_file_is_read() {
     }
 }
 
-/// What is not there of the log behind the redo point is missed, also where it is the beginning.
+/// A missing part of the log after the redo point is reported, even if it is the beginning.
 #[test]
-fn a_log_without_its_beginning_is_told() {
+fn a_log_without_its_beginning_is_reported() {
     let place = Place::new("beginning");
     let source = open(place.at("source"));
     fill(&source, 200);
-    // A copy says up to where its log was durable.
+    // A copy records up to where its log was durable.
     let mut row = 10_000..;
     let mut told = |_: &_| row.next().map_or((), |row| source.put(&ROWS, row, b"later").unwrap());
     source.backup(place.at("one"), &mut told).unwrap();
@@ -169,7 +169,7 @@ fn a_log_without_its_beginning_is_told() {
     spoil(&segments(&place)[0], 4096 + whole.redo + 9);
     let (found, _) = again(&place);
     assert!(!found.is_whole() && found.gaps[0].0 == whole.redo, "{found:?}");
-    // And then all files are gone that have it.
+    // All files that contain it are missing.
     for path in segments(&place) {
         fs::remove_file(path).unwrap();
     }
@@ -179,15 +179,15 @@ fn a_log_without_its_beginning_is_told() {
     assert!(!found.is_whole() && found.gaps == read.gaps, "{found:?}");
 }
 
-/// Memory that may have more than the files have is missed, too.
+/// Memory that may contain more than the files is reported as missing.
 #[test]
-fn memory_that_is_not_known_is_told() {
+fn unknown_memory_is_reported() {
     let place = Place::new("memory");
     fill(&open(place.at("one")), 100);
     fs::write(place.at("one/region"), "").unwrap();
     let (found, _) = again(&place);
     assert!(found.no_memory.is_some() && !found.is_whole(), "{found:?}");
-    // It is another container's, perhaps.
+    // The memory may be in another container.
     let place = Place::new("unseen");
     killed(&place);
     fs::remove_dir_all(memory(&place.at("one"))).unwrap();
@@ -196,7 +196,7 @@ fn memory_that_is_not_known_is_told() {
 }
 
 #[test]
-fn a_lost_page_costs_its_own_records_alone() {
+fn a_lost_page_loses_only_its_own_records() {
     let place = Place::new("page");
     let store = open(place.at("one"));
     fill(&store, 1500);
@@ -205,7 +205,7 @@ fn a_lost_page_costs_its_own_records_alone() {
     let data = place.at("one/data");
     let whole = fs::read(&data).unwrap();
     let root = |name: &str| u64::from(tables.iter().find(|t| t.name == name).unwrap().root);
-    // A leaf: its records are missing, and no others.
+    // A leaf: only its own records are lost.
     let leaf = (1..whole.len() as u64 / PAGE)
         .find(|page| ![root("rows"), root("accounts")].contains(page) && *page > 20)
         .unwrap();
@@ -217,14 +217,14 @@ fn a_lost_page_costs_its_own_records_alone() {
     assert!(left.iter().all(|row| rows.contains(row)));
     assert_eq!(there[0], records[0]);
     fs::write(&data, &whole).unwrap();
-    // The root of a table: nothing leads to its leaves.
+    // The root of a table: no page leads to its leaves.
     spoil(&data, root("rows") * PAGE + 100);
     let (found, there) = again(&place);
     assert_eq!(found.lost, [root("rows")]);
     assert!(found.orphans > 20, "{found:?}");
-    assert_eq!(there, records, "by the only table that is torn");
+    assert_eq!(there, records, "the leaves belong to the only table without a root");
     fs::write(&data, &whole).unwrap();
-    // The names of all tables.
+    // The catalog with the names of all tables.
     spoil(&data, 100);
     let (found, there) = again(&place);
     assert_eq!(found.lost, [0]);
@@ -232,17 +232,17 @@ fn a_lost_page_costs_its_own_records_alone() {
     let count = |tables: &Tables| tables.iter().map(|table| table.1.len()).sum::<usize>();
     assert_eq!(count(&there), count(&records));
     fs::write(&data, &whole).unwrap();
-    // Its identity: how large its pages are is found.
+    // The identity: the page size is found by inspection.
     fs::write(place.at("one/identity"), "").unwrap();
     let (found, there) = again(&place);
     assert!(found.is_whole());
     assert_eq!(there, records);
 }
 
-/// A store that has lost its identity cannot be opened with the memory that its processes left:
-/// what that has is not read, and it is said so.
+/// A store without an identity cannot be opened with the memory of its processes: the memory is not
+/// read, and this is reported.
 #[test]
-fn memory_of_a_store_without_an_identity_is_told() {
+fn memory_of_a_store_without_an_identity_is_reported() {
     for spoilt in ["identity", "region"] {
         let place = Place::new("nameless");
         killed(&place);
@@ -255,15 +255,14 @@ fn memory_of_a_store_without_an_identity_is_told() {
         let (found, there) = again(&place);
         assert!(found.no_memory.is_some() && !found.is_whole(), "{spoilt}: {found:?}");
         let rows = &there.iter().find(|table| table.0 == "rows").unwrap().1;
-        assert!(rows.len() < 101, "{spoilt}: what was not synced is in the memory alone");
+        assert!(rows.len() < 101, "{spoilt}: unsynced rows were read from memory");
         fs::write(place.at("one/region"), region).unwrap();
     }
 }
 
-/// Where no page says how large it is, pages are taken to be as large as they mostly are: the log
-/// fits them.
+/// If no page shows its size, the default size is assumed: the log matches it.
 #[test]
-fn pages_of_which_none_is_sound_have_the_size_of_most() {
+fn a_file_without_a_sound_page_has_the_default_page_size() {
     let place = crashed("sizeless");
     let (_, expected) = again(&place);
     fs::remove_file(place.at("one/identity")).unwrap();
@@ -272,9 +271,9 @@ fn pages_of_which_none_is_sound_have_the_size_of_most() {
     assert_eq!(there, expected, "{found:?}");
 }
 
-/// Any bytes of any files are changed: what comes out was once there.
+/// Random bytes of any files are changed: every salvaged record has existed once.
 #[test]
-fn any_damage_is_borne() {
+fn salvage_survives_any_damage() {
     let place = crashed("any");
     let files: Vec<_> = segments(&place)
         .into_iter()
@@ -301,7 +300,7 @@ fn any_damage_is_borne() {
         }
         let (found, there) = again(&place);
         for record in there.iter().flat_map(|table| &table.1) {
-            // An older version, or one that was not committed where the log does not say so.
+            // An older version, or an uncommitted one if the log is damaged.
             assert!(known.contains(record) || !found.is_whole(), "round {round}: {found:?}");
         }
         missing += u32::from(!found.is_whole());
@@ -324,7 +323,7 @@ fn a_store_becomes_smaller() {
             })
             .unwrap();
     }
-    // Three of four, so that most leaves have some left.
+    // Three of four rows, so that most leaves keep some.
     let keys = store
         .read(|tx| tx.range(&ROWS, 100..)?.map(|row| Ok(row?.0)).collect::<Result<Vec<_>, Error>>())
         .unwrap();

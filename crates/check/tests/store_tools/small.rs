@@ -1,4 +1,4 @@
-//! How much room a small store takes, and what happens where memory cannot grow.
+//! The space that a small store takes, and a store whose memory cannot grow.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +36,7 @@ fn a_store_with_one_record_is_small_and_grows_with_use() {
     let (disk, memory) = (used(&place.at("one")), used(Path::new(&shared)));
     assert!(disk <= 1 << 20, "{disk} bytes on disk");
     assert!(memory <= 8 << 20, "{memory} bytes of shared memory");
-    // 40 MB of rows and more of log do not stay within that.
+    // 40 MB of rows and the log for them do not fit into that.
     let none = TxnOptions { mode: Some(Mode::None), ..TxnOptions::default() };
     for from in (0..40_000).step_by(500) {
         let put = store.write_with(&none, |tx| {
@@ -54,9 +54,9 @@ fn a_store_with_one_record_is_small_and_grows_with_use() {
     assert_eq!(store.get(&ROWS, 39_999), Ok(Some(vec![7; 1000])));
 }
 
-/// A tool that opens a store first does not limit the cache of the program that comes after it.
+/// A tool that opens a store first does not limit the cache of a later program.
 #[test]
-fn the_process_that_asks_for_most_decides_how_large_the_cache_is() {
+fn the_largest_requested_cache_size_is_used() {
     let place = Place::new("larger");
     let mut options = Options::default();
     options.sizes.cache = 2 << 20;
@@ -71,7 +71,7 @@ fn the_process_that_asks_for_most_decides_how_large_the_cache_is() {
     assert_eq!((differs[0].asked, differs[0].in_force), (4 << 20, 16 << 20));
     assert!(differs[0].to_string().contains("when no process has the store open"));
     assert!(tool.opened().differs.is_empty());
-    // Beyond what the first one set aside.
+    // Beyond the address range that the first open reserved.
     options.sizes.cache = 8 << 30;
     options.sizes.cache_max = 8 << 30;
     let more = Store::open_with(place.at("one"), &options).unwrap();
@@ -79,7 +79,7 @@ fn the_process_that_asks_for_most_decides_how_large_the_cache_is() {
     assert!(more.opened().differs.iter().any(|it| it.name == "cache"));
 }
 
-/// What a process does whose `/dev/shm` has room for a part of what it asked for.
+/// A process whose `/dev/shm` has room for part of what it requests.
 #[test]
 fn grows_until_there_is_no_memory() {
     let Some(place) = Place::told() else { return };
@@ -107,7 +107,7 @@ fn grows_until_there_is_no_memory() {
 }
 
 #[test]
-fn without_memory_to_grow_a_store_goes_on_with_what_it_has() {
+fn a_store_works_when_its_cache_cannot_grow() {
     let place = Place::new("no-memory");
     in_namespace(&place, "small::grows_until_there_is_no_memory");
 }

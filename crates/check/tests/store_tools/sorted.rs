@@ -1,5 +1,5 @@
-//! Processes that are killed while they load a table of sorted rows, or give the pages of one back:
-//! all of it is there, or nothing, and no page is lost.
+//! Processes that are killed while they load a table of sorted rows, or free the pages of a failed
+//! load: the table is complete or absent, and no page is lost.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -16,7 +16,7 @@ fn load(store: &Store) -> Result<u64, Error> {
     store.load_sorted(&LOADED, rows.iter().map(|(row, value)| (*row, &value[..])))
 }
 
-/// A process that loads, and is killed on the way.
+/// A process that is killed while it loads.
 #[test]
 fn loader() {
     let Some(place) = Place::told() else { return };
@@ -24,11 +24,11 @@ fn loader() {
     die_after(std::env::var("STEP").unwrap().parse().unwrap());
     assert_eq!(load(&store), Ok(LOADED_ROWS));
     die_after(0);
-    // It does not close the store: that is the other's.
+    // Exits without closing the store, which the other process does.
     std::process::exit(0);
 }
 
-/// Whether the table is there: then all of it is.
+/// Returns whether the table exists; checks that it is complete.
 fn is_loaded(store: &Store, case: &str) -> bool {
     let rows = store.read(|tx| {
         tx.range(&LOADED, ..)?.try_fold(0, |rows, row| {
@@ -42,7 +42,7 @@ fn is_loaded(store: &Store, case: &str) -> bool {
     rows != 0
 }
 
-/// Kills a process at every so many steps, and once behind the last one.
+/// Kills a process at increasing numbers of steps, and once after the last one.
 fn killed_in_a_load(crash: bool) {
     let (mut step, mut nth, mut absent) = (1_u32, 0, 0);
     loop {
@@ -62,10 +62,10 @@ fn killed_in_a_load(crash: bool) {
         let store = store.unwrap_or_else(|| open(place.at("one")));
         store.sweep().unwrap();
         let loaded = is_loaded(&store, &case);
-        assert!(loaded || !ended.success(), "{case}: it was answered for");
+        assert!(loaded || !ended.success(), "{case}: an acknowledged load was lost");
         is_of_somebody(&store, 1, &case);
         absent += u32::from(!loaded);
-        // A process that loads again fills the table, or is told that it is there.
+        // A second load fills the table, or returns an error because it exists.
         match load(&store) {
             Ok(rows) => assert!(rows == LOADED_ROWS && !loaded, "{case}"),
             Err(why) => {
@@ -87,13 +87,13 @@ fn killed_in_a_load(crash: bool) {
     }
 }
 
-/// A page may be lost by a death, between the file's next page and the hand.
+/// A death between the allocation of a page and the intent word may lose one page.
 fn is_of_somebody(store: &Store, deaths: u64, case: &str) {
     let space = store.space().unwrap();
     assert!(space.lost <= deaths, "{case}: {space:?}");
 }
 
-/// A process that sweeps, and is killed on the way.
+/// A process that is killed while it sweeps.
 #[test]
 fn sweeper() {
     let Some(place) = Place::told() else { return };
@@ -104,9 +104,9 @@ fn sweeper() {
     std::process::exit(0);
 }
 
-/// What one thread has begun to give back another goes on with.
+/// When one thread dies while freeing pages, another continues.
 #[test]
-fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
+fn deaths_while_pages_of_a_load_are_returned_lose_no_page() {
     let place = Place::new("given back");
     let store = open(place.at("one"));
     fill(&store, 20);
@@ -114,7 +114,7 @@ fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
     loop {
         let killed = place.start_by("STEP=1000 exec \"$0\" \"$@\"", "sorted::loader").wait();
         assert_eq!(killed.unwrap().signal(), Some(libc::SIGKILL));
-        // They die one after the other, each a little later, until one gets to the end.
+        // They die one after another, each a little later, until one completes.
         let died = deaths;
         for later in 0.. {
             let line = format!("STEP={} exec \"$0\" \"$@\"", step + later);
@@ -124,9 +124,9 @@ fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
             }
             assert_eq!(ended.signal(), Some(libc::SIGKILL));
             deaths += 1;
-            // Each has done something, or this would not end.
+            // Each must make progress, or this would not end.
             assert!(later < 1000, "step {step}");
-            // Somebody takes what was given back.
+            // Freed pages are reused.
             let taken = store.write(|tx| {
                 (0..40).try_for_each(|row| tx.put(&TAKEN, deaths * 40 + row, &[1; 300]))
             });
@@ -141,7 +141,7 @@ fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
         let (space, taken) = (store.space().unwrap(), store.read(|tx| tx.count(&TAKEN, ..)));
         assert_eq!(taken, Ok(deaths * 40), "{case}");
         most = if most == 0 { space.pages } else { most };
-        // Where a thread of this process has swept before they came, nobody has died yet.
+        // If a thread of this process has swept first, no sweeper has died yet.
         let bound = most + (2 * deaths).max(1);
         assert!(space.pages < bound, "{case}: {space:?}, at first {most}");
         if deaths != died {
@@ -149,14 +149,14 @@ fn deaths_while_the_pages_of_a_load_are_given_back_lose_none() {
         } else if deaths > 20 || idle == 10 {
             break;
         } else {
-            // A thread of this process has swept before they came.
+            // A thread of this process has swept first.
             idle += 1;
         }
     }
     println!("{deaths} deaths of sweepers, the last at step {step}");
     assert!(deaths > 20, "{deaths}");
     assert_eq!(load(&store), Ok(LOADED_ROWS));
-    assert!(is_loaded(&store, "at last"));
+    assert!(is_loaded(&store, "at the end"));
     assert_eq!(sum(&store), COUNT as i64 * EACH);
     store.verify().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Stores in folders, and this test program again as a process that is killed.
+//! Stores in folders, and this test program run again as a process that is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ pub(crate) const ROWS: Table<u64, &[u8]> = Table::new("rows");
 pub(crate) const COUNT: u64 = 12;
 pub(crate) const EACH: i64 = 1000;
 
-/// A folder, removed with the value by the process that made it, with the shared memory of the
-/// stores in it that processes were killed in.
+/// A folder, removed by the process that created it when the value is dropped, together with shared
+/// memory of stores in it whose processes were killed.
 pub(crate) struct Place {
     pub(crate) path: PathBuf,
     mine: bool,
@@ -30,7 +30,7 @@ impl Place {
         Self { path, mine: true }
     }
 
-    /// The place that this process was told to work at; none in the program that tests.
+    /// The place that a child process works at, or None in the parent.
     pub(crate) fn told() -> Option<Self> {
         let path = std::env::var_os("LATCHWORK_TOOLS_PLACE")?;
         Some(Self { path: path.into(), mine: false })
@@ -40,12 +40,12 @@ impl Place {
         self.path.join(name)
     }
 
-    /// This test program again, in the test of this name, to be killed.
+    /// Starts this test program again in the test of this name, to be killed.
     pub(crate) fn start(&self, test: &str) -> Child {
         self.start_by("exec \"$0\" \"$@\"", test)
     }
 
-    /// As [`start`](Self::start), by a line of the shell.
+    /// As [`start`](Self::start), by a shell command.
     pub(crate) fn start_by(&self, line: &str, test: &str) -> Child {
         Command::new("sh")
             .args(["-c", line])
@@ -73,19 +73,18 @@ impl Drop for Place {
     }
 }
 
-/// The steps that this process may pass before it is killed; none at first.
+/// The number of steps until this process is killed; 0: never.
 static LEFT: AtomicU32 = AtomicU32::new(0);
 
 fn at_step(_: &'static str) {
     let left = LEFT.load(Relaxed);
     if left != 0 && LEFT.fetch_sub(1, Relaxed) == 1 {
-        // SAFETY: signals this very process.
+        // SAFETY: signals this process.
         unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) };
     }
 }
 
-/// Kills this process at so many steps of the log, the pool and the lock manager from here; not at
-/// all, if at none.
+/// Kills this process after this many steps of the log, the pool and the lock manager; never if 0.
 pub(crate) fn die_after(steps: u32) {
     latchwork_log::set_point_hook(at_step);
     latchwork_lockmgr::set_point_hook(at_step);
@@ -107,8 +106,7 @@ pub(crate) fn open(path: PathBuf) -> Store {
     Store::open_with(path, &options()).unwrap()
 }
 
-/// Accounts with a sum, and rows.
-/// Bytes of a row's value: some are too long for a page.
+/// Bytes of a row's value. Some values are too long for a page.
 pub(crate) fn length(row: u64) -> usize {
     if row % 90 == 7 { 3000 + 5 * row as usize } else { 300 }
 }
@@ -142,13 +140,13 @@ pub(crate) fn sum(store: &Store) -> i64 {
     sum.unwrap()
 }
 
-/// All of a store, as a dump has it, but for its first lines and its last.
+/// All records of a store, as in a dump without its first and last lines.
 pub(crate) fn all(store: &Store) -> latchwork_check::dump_bytes::Tables {
     let (text, _) = store.dump(Vec::new(), None, &mut |_| {}).unwrap();
     latchwork_check::dump_bytes::read(&text).unwrap().0
 }
 
-/// Why a folder was refused.
+/// Returns the reason of a refused open.
 pub(crate) fn why(error: Error) -> Refusal {
     match error {
         Error::Open { why, .. } => why,
@@ -156,7 +154,7 @@ pub(crate) fn why(error: Error) -> Refusal {
     }
 }
 
-/// Copies a folder with all that is in it, as `cp -r` does.
+/// Copies a folder with its contents, as `cp -r` does.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {

@@ -1,4 +1,4 @@
-//! Dumps as text that may be anything.
+//! Dumps as text, also with random contents.
 
 use latchwork_check::dump_bytes::{Tables, exercise, read, sound, written};
 use latchwork_check::random::Random;
@@ -24,7 +24,7 @@ fn tables(random: &mut Random) -> Tables {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_dump_is_read() {
     let mut random = Random(7);
     for round in 0..500 {
         let tables = tables(&mut random);
@@ -37,7 +37,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn a_dump_that_is_cut_off_anywhere_is_told() {
+fn a_dump_truncated_anywhere_is_an_error() {
     let text = sound();
     for length in 0..text.len() {
         let why = read(&text[..length]).unwrap_err();
@@ -47,7 +47,7 @@ fn a_dump_that_is_cut_off_anywhere_is_told() {
 }
 
 #[test]
-fn every_byte_that_changes_is_noticed() {
+fn every_changed_byte_is_detected() {
     let text = sound();
     let mut random = Random(11);
     for at in 0..text.len() {
@@ -69,9 +69,9 @@ fn every_byte_that_changes_is_noticed() {
     }
 }
 
-/// The smoke run of the fuzz target `dump`.
+/// The short form of the fuzz target `dump`.
 #[test]
-fn bytes_that_are_anything_are_an_error_or_a_dump() {
+fn any_bytes_are_a_dump_or_an_error() {
     let text = sound();
     let mut random = Random(13);
     for _ in 0..4000 {
@@ -95,9 +95,9 @@ fn bytes_that_are_anything_are_an_error_or_a_dump() {
     }
 }
 
-/// Lines that are each sound, with a checksum that is right, and do not make a dump.
+/// Valid lines with a correct checksum that do not form a dump.
 #[test]
-fn what_no_store_would_write_is_refused_by_its_line() {
+fn invalid_lines_are_refused_with_their_number() {
     let refused = |lines: &[&str], at: u64| {
         let body: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let sum = latchwork_disk::crc32c(body.as_bytes());
@@ -140,7 +140,7 @@ fn what_no_store_would_write_is_refused_by_its_line() {
 }
 
 #[test]
-fn another_format_is_named() {
+fn another_format_is_named_in_the_error() {
     let newer = DumpReader::new(&b"latchwork dump 3\nwhatever"[..]).err();
     assert_eq!(newer, Some(DumpError::Version { found: 3, known: 2 }));
     for other in ["", "\n", "VERSION=3\n", "latchwork dump \n", "latchwork dump one\n"] {

@@ -1,5 +1,5 @@
-//! A device that cannot make the pages durable: what the process that met it left is not lost, and
-//! the next one goes on.
+//! A device that fails to make pages durable: commits of the process that met the error are not
+//! lost, and the next process continues.
 
 use std::os::fd::RawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -20,8 +20,8 @@ fn descriptors(path: &std::path::Path) -> Vec<RawFd> {
 /// The device's error.
 const FAILS: u32 = libc::SECCOMP_RET_ERRNO | libc::EIO as u32;
 
-/// Has each `fdatasync` and `fsync` of these end so, from now on. False where the system has no
-/// filters for calls.
+/// Makes each later `fdatasync` and `fsync` of these descriptors end this way. Returns false if the
+/// system has no system call filters.
 fn syncs_end(descriptors: &[RawFd], so: u32) -> bool {
     let op = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
     let load = |at| op((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, at, 0, 0);
@@ -41,10 +41,10 @@ fn syncs_end(descriptors: &[RawFd], so: u32) -> bool {
     filter.push(give(libc::SECCOMP_RET_ALLOW));
     filter.push(give(so));
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: takes numbers alone.
+    // SAFETY: the call takes only numbers.
     let may = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } == 0;
     let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
-    // SAFETY: the program lives for the call, which copies it.
+    // SAFETY: the program lives until the end of the call, which copies it.
     may && unsafe { libc::syscall(libc::SYS_seccomp, mode, all, &raw const program) } == 0
 }
 
@@ -73,21 +73,21 @@ fn meets_it() {
     }
     let why = store.checkpoint().unwrap_err();
     assert!(why.to_string().contains("data"), "{why}");
-    // It stays so, and rows are written all the same.
+    // The error persists, and rows can still be written.
     assert!(store.checkpoint().is_err());
     store.write_with(&patience, |tx| tx.put(&NOT_ON_DISK, 500, 500)).unwrap();
-    // As the last one to close it, or killed.
+    // The process closes the store as the last one, or is killed.
     match step.as_str() {
         "1" => drop(store),
-        // SAFETY: signals this very process.
+        // SAFETY: signals this process.
         _ => _ = unsafe { libc::kill(std::process::id() as i32, libc::SIGKILL) },
     }
     std::process::exit(0);
 }
 
-/// It closes the store, is killed later, or is killed in the sync, and told nothing.
+/// The process closes the store, is killed later, or is killed during the sync.
 #[test]
-fn pages_that_could_not_be_made_durable_are_written_by_the_next() {
+fn pages_that_failed_to_sync_are_written_by_the_next() {
     for step in [1, 2, 3] {
         let place = Place::new("unsynced");
         let line = format!("STEP={step} exec \"$0\" \"$@\"");

@@ -5,7 +5,7 @@ use latchwork_check::tree_bytes::{exercise, sound};
 use latchwork_tree::{Change, Error, Header, Kind, Node, Role, rebuild};
 
 #[test]
-fn any_words_end_and_panic_nowhere() {
+fn any_words_are_read_without_a_panic() {
     let mut random = Random(14);
     for words in [0, 1, 7, 8, 9, 63, 64, 512] {
         for _ in 0..200 {
@@ -27,7 +27,7 @@ fn any_words_end_and_panic_nowhere() {
 
 /// A sound page with some words or bits of others: torn reads look like that.
 #[test]
-fn damaged_pages_end_and_panic_nowhere() {
+fn damaged_pages_are_read_without_a_panic() {
     let mut random = Random(15);
     for page in [sound(64, Kind::Leaf), sound(512, Kind::Leaf), sound(512, Kind::Inner)] {
         let other = sound(page.len(), Kind::Leaf);
@@ -73,7 +73,7 @@ fn verify_finds_what_is_wrong() {
 
 /// Any bytes as a change of the log.
 #[test]
-fn any_payload_ends_and_panics_nowhere() {
+fn any_payload_is_read_without_a_panic() {
     let mut random = Random(16);
     let page = sound(512, Kind::Leaf);
     let mut decoded = 0;
@@ -82,7 +82,7 @@ fn any_payload_ends_and_panics_nowhere() {
         if let Some(code) = payload.first_mut() {
             *code %= 12;
         }
-        // Small numbers where lengths stand, now and then.
+        // In two of three cases, small numbers in place of lengths.
         payload.iter_mut().skip(1).filter(|_| random.below(3) != 0).for_each(|byte| *byte &= 1);
         let Some(change) = Change::decode(&payload) else { continue };
         decoded += 1;

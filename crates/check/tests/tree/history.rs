@@ -1,4 +1,4 @@
-//! Pages again from the log: what is done again, from any base, is what was done.
+//! Pages rebuilt from the log: redone from any base, they equal the original ones.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use latchwork_tree::{
 
 const WORDS: usize = 128;
 
-/// A few pages and their log: a tree of one level above the leaves, as a test needs it.
+/// A few pages and their log: a tree with one level above the leaves.
 #[derive(Default)]
 struct History {
     pages: BTreeMap<u64, Vec<u64>>,
     log: BTreeMap<u64, Link>,
-    /// What a page was, at some LSNs.
+    /// Earlier versions of pages, with their numbers.
     bases: Vec<(u64, Vec<u64>)>,
 }
 
@@ -23,7 +23,7 @@ impl History {
         self.pages.get(&page).map_or(0, |page| page[1])
     }
 
-    /// Logs a change of `own` and does it to all its pages.
+    /// Logs a change of `own` and applies it to all its pages.
     fn change(&mut self, own: u64, change: Change<'_>) -> Result<(), Error> {
         let lsn = self.log.len() as u64 * 16 + 16;
         let touched: Vec<(u64, Role)> =
@@ -38,7 +38,7 @@ impl History {
         }
         let mut payload = Vec::new();
         change.encode(&mut payload);
-        // As the log pads its records.
+        // Padded as in the log.
         payload.resize(payload.len().next_multiple_of(16), 0);
         let page_prev = self.lsn(own);
         self.log.insert(lsn, Link { lsn, slot: 5, page: own, page_prev, payload });
@@ -46,15 +46,15 @@ impl History {
         Ok(())
     }
 
-    /// Splits a page by the two steps, where `attach` says whether the second is done.
+    /// Splits a page in two steps; `attach` says whether the second one is done.
     fn split(&mut self, left: u64, right: u64, parent: u64, attach: bool) {
         let (mut lower, mut upper) = (self.pages[&left].clone(), vec![0; WORDS]);
         let separator = split(&mut lower, &mut upper, right, SplitAt::Middle).unwrap().separator;
         let image = Change::image(&upper).unwrap();
         self.change(left, Change::Split { right, separator: &separator, image: &image }).unwrap();
-        // But for word 5, which counts changes.
+        // Without word 5, which counts changes.
         let alike = |one: &[u64], other: &[u64]| one[2..5] == other[2..5] && one[6..] == other[6..];
-        assert!(alike(&self.pages[&left], &lower), "a split done again is the split");
+        assert!(alike(&self.pages[&left], &lower), "a redone split differs from the split");
         assert_eq!(self.pages[&right][2..], upper[2..]);
         if attach {
             let left_prev = self.lsn(left);
@@ -78,7 +78,7 @@ impl History {
 /// A key, its header or child, its value, and whether it is a ghost.
 type Said = (Vec<u8>, Option<u64>, Vec<u8>, bool);
 
-/// What matters of a page: free words may differ.
+/// The relevant contents of a page: free words may differ.
 fn said(page: &[u64]) -> (Vec<u8>, Option<Vec<u8>>, Vec<Said>) {
     let node = Node::of(page).unwrap();
     node.verify().unwrap();
@@ -142,7 +142,7 @@ fn run(seed: u64) -> History {
             let base = history.pages[&number].clone();
             history.bases.push((number, base));
         }
-        // Undone at once, half of the time: in place, whatever room there is.
+        // Half of the changes are undone at once: in place, whatever room there is.
         if random.below(u64::MAX).is_multiple_of(2)
             && let Some(undo) = change.undo()
         {
@@ -151,7 +151,7 @@ fn run(seed: u64) -> History {
             let node = Node::of(after).unwrap();
             let at = node.search(&key).unwrap().unwrap();
             assert_eq!((node.header(at), node.is_ghost(at)), (Some(was), Some(ghost)));
-            assert!(ghost || node.value(at) == Some(before), "the value is what it was");
+            assert!(ghost || node.value(at) == Some(before), "the old value is not restored");
         }
     }
     history
@@ -161,7 +161,7 @@ fn run(seed: u64) -> History {
 fn a_page_is_rebuilt_from_the_log() {
     for seed in 1..40 {
         let history = run(seed);
-        assert!(history.pages.len() > 4, "there were splits");
+        assert!(history.pages.len() > 4, "there were no splits");
         for (number, page) in &history.pages {
             let again = history.rebuilt(*number, None).unwrap();
             assert_eq!(said(&again), said(page), "page {number} of seed {seed}");
@@ -174,9 +174,9 @@ fn a_page_is_rebuilt_from_the_log() {
     }
 }
 
-/// The controls: a log that lacks a record, and one that is damaged, are told.
+/// The controls: a log that lacks a record, and a damaged one, are detected.
 #[test]
-fn a_chain_that_is_broken_is_told() {
+fn a_broken_chain_is_an_error() {
     let mut history = run(3);
     let page = *history
         .pages
@@ -204,7 +204,7 @@ fn a_chain_that_is_broken_is_told() {
     assert_eq!(before[1], newest);
 }
 
-/// A root that grows keeps its number, and its two children have what it had.
+/// A root that grows keeps its number, and its two children have its records.
 #[test]
 fn a_root_grows_in_place() {
     let mut history = History::default();

@@ -1,4 +1,4 @@
-//! Trees and their pages: beside naive models, again from the log, and with any bytes.
+//! Trees and their pages: compared with models, rebuilt from the log, and with random bytes.
 
 mod bytes;
 mod history;

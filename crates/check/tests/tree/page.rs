@@ -1,11 +1,11 @@
-//! One page beside a `BTreeMap`: every change, every size, and what a split leaves on either side.
+//! One page compared with a `BTreeMap`: every change, every size, and both sides of a split.
 
 use std::collections::BTreeMap;
 
 use latchwork_tree::{Error, Fences, Header, Kind, Limits, Node, SplitAt, edit, separator, split};
 use proptest::prelude::*;
 
-/// What a page should have: by key the value, and whether it is a ghost.
+/// The expected records of a page: by key the value, and whether it is a ghost.
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, bool)>;
 
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ fn both(step: &Step, page: &mut Vec<u64>, model: &mut Model) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// A page has what a map has. When it is full it is split, and one half goes on.
+    /// A page equals a map. When it is full it is split, and the test continues with one half.
     #[test]
     fn a_page_is_a_map(
         steps in proptest::collection::vec(step(), 1..300),
@@ -143,7 +143,7 @@ proptest! {
         let cut = separator(&left, &right);
         prop_assert!(left.as_slice() < cut && cut <= right.as_slice());
         let shorter = &cut[..cut.len() - 1];
-        prop_assert!(shorter <= left.as_slice(), "a prefix of the right key that divides, too");
+        prop_assert!(shorter <= left.as_slice(), "a shorter prefix of the right key also divides");
     }
 
     /// An inner page leads each key to the child whose keys begin at or below it.
@@ -177,7 +177,7 @@ proptest! {
 
 /// The longest keys and records that are promised, in each size of page: a full page can be split.
 #[test]
-fn two_of_the_longest_always_fit() {
+fn two_records_of_the_greatest_length_fit() {
     for words in [64, 128, 256, 512, 1024, 2048, 8192] {
         let limits = Limits::of(words);
         let long = |front: u8| [&[front][..], &vec![b'x'; limits.key - 1]].concat();
@@ -210,7 +210,7 @@ fn two_of_the_longest_always_fit() {
 
 /// A record that becomes shorter and longer again stays where it is: undo needs no room.
 #[test]
-fn a_value_comes_back_in_place() {
+fn a_value_is_restored_in_place() {
     let mut page = vec![0; 64];
     edit::format(&mut page, Kind::Leaf, 0, Fences::ALL, 0).unwrap();
     for number in 0..3 {

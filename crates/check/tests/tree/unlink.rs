@@ -48,7 +48,7 @@ impl Journal for Forgetful<'_, '_> {
 }
 
 #[test]
-fn a_tree_that_gives_pages_back_is_a_map() {
+fn a_tree_that_frees_pages_is_a_map() {
     let house = House::new("unlink", 400);
     house.with(1, |handle, file, scribe| {
         let journal = Forgetful::new(scribe);
@@ -82,7 +82,7 @@ fn a_tree_that_gives_pages_back_is_a_map() {
 
 /// Values that have become short leave their room to other records of the leaf.
 #[test]
-fn room_of_values_that_are_gone_is_used_again() {
+fn room_of_removed_values_is_reused() {
     let house = House::new("trims", 400);
     house.with(1, |handle, file, scribe| {
         let journal = Forgetful::new(scribe);
@@ -148,7 +148,7 @@ fn ghosts_are_cleared_where_a_leaf_stays() {
 
 /// A page that is not asked for is not forgotten: no other thread would return it.
 #[test]
-fn a_tree_that_goes_forgets_no_page_that_its_journal_cannot_answer_for() {
+fn a_dismantled_tree_keeps_pages_its_journal_refused() {
     let house = House::new("dismantle", 400);
     house.with(1, |handle, file, scribe| {
         let journal = Forgetful(scribe, Cell::new(0));
@@ -187,10 +187,10 @@ fn leaf_of(handle: &Handle<'_>, file: FileId, key: &[u8]) -> u64 {
     (0..handle.pool().pages(file).unwrap()).find(covers).unwrap()
 }
 
-/// A reader knows the leaf's number, and before it is there, the page is another tree's, which
-/// has a record of this key.
+/// A reader knows the leaf's number. Before it reads the leaf, the page is reused by another tree,
+/// which has a record with this key.
 #[test]
-fn a_reader_on_its_way_does_not_read_another_tree() {
+fn a_reader_does_not_follow_a_reused_page_into_another_tree() {
     latchwork_pool::set_point_hook(at_step);
     let house = House::new("way", 400);
     let key = 1000u32.to_be_bytes();
@@ -400,7 +400,7 @@ impl Journal for Full<'_, '_> {
 
 /// A page that leads to itself, and two that lead to each other.
 #[test]
-fn a_tree_whose_links_lead_in_a_circle_is_dismantled_to_an_end() {
+fn a_tree_with_circular_links_is_dismantled() {
     for apart in [0, 1] {
         let house = House::new("circle", 200);
         house.with(2, |handle, file, scribe| {

@@ -1,5 +1,5 @@
-//! Whole trees on a pool: beside a naive model, with threads, with a journal that fails between any
-//! two steps of a split, and with pages that are made anew from the log.
+//! Trees on a pool: compared with a model, with threads, with a journal that fails between any two
+//! steps of a split, and with pages that are rebuilt from the log.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,7 @@ use latchwork_tree::{Batch, Change, Error, Journal, Link, Row, Tree, chain, rebu
 #[derive(Default)]
 pub(crate) struct Log {
     records: Mutex<BTreeMap<u64, Link>>,
-    /// How many more records it takes before it refuses one; zero takes all.
+    /// How many more records it takes before it refuses one; zero: no limit.
     left: AtomicU64,
 }
 
@@ -68,7 +68,7 @@ impl Rebuild for Log {
     }
 }
 
-/// A pool with one file, which goes away with it.
+/// A pool with one file, which is removed with it.
 pub(crate) struct House {
     path: PathBuf,
     region: Region<Native>,
@@ -96,7 +96,7 @@ impl House {
         Self { path, region, pool, log }
     }
 
-    /// Runs `work` as a thread of the pool does.
+    /// Runs `work` as a thread of the pool.
     pub(crate) fn with<R>(
         &self,
         slot: u16,
@@ -118,7 +118,7 @@ impl Drop for House {
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The whole tree, by scans in both directions, which must agree.
+/// The contents of the tree by scans in both directions, which must agree.
 fn contents(tree: &Tree<'_, '_, TreeJournal<'_>>, limit: usize) -> Model {
     let owned = |row: Row<'_>| (row.key.to_vec(), row.value.to_vec(), row.header);
     let (mut forwards, mut next) = (Vec::new(), Some(Vec::new()));
@@ -155,7 +155,7 @@ fn key(random: &mut Random, range: u64) -> Vec<u8> {
     format!("{long}{number:05}").into_bytes()
 }
 
-/// One random operation on both.
+/// Runs a random operation on both.
 fn both(
     tree: &Tree<'_, '_, TreeJournal<'_>>,
     model: &mut Model,
@@ -188,7 +188,7 @@ fn both(
     }
 }
 
-/// A tree larger than its pool is a map; and the log says every page of it.
+/// A tree larger than its pool equals a map, and each page can be rebuilt from the log.
 #[test]
 fn a_tree_is_a_map() {
     let house = House::new("map", 48);
@@ -223,7 +223,7 @@ fn a_tree_is_a_map() {
     });
 }
 
-/// Keys in order fill pages to the brim.
+/// Ascending keys fill pages completely.
 #[test]
 fn ascending_keys_leave_full_pages() {
     let house = House::new("ascending", 400);
@@ -232,16 +232,16 @@ fn ascending_keys_leave_full_pages() {
         for number in 0..2_000u32 {
             tree.insert(&number.to_be_bytes(), &[7; 20]).unwrap();
         }
-        // A record takes 16 bytes, 3 to 4 of its key, 20 of its value, and its slot 8.
+        // A record takes 16 bytes, 3 to 4 for its key, 20 for its value, and 8 for its slot.
         let pages = tree.verify().unwrap();
         assert!(pages < 2_000 * 48 / 960 + 20, "{pages} pages");
         assert_eq!(contents(&tree, 7).len(), 2_000);
     });
 }
 
-/// Threads write keys of their own into the same leaves and read them back; one scans meanwhile.
+/// Threads write their own keys into the same leaves and read them back while another thread scans.
 #[test]
-fn threads_lose_nothing() {
+fn threads_lose_no_record() {
     let house = House::new("threads", 300);
     let root =
         house.with(9, |handle, file, scribe| Tree::create(handle, file, scribe).unwrap().root());
@@ -273,7 +273,10 @@ fn threads_lose_nothing() {
                 while let Some(from) = next {
                     tree.scan(&from, 10, &mut batch).unwrap();
                     for row in batch.iter() {
-                        assert!(last.is_none_or(|last| &last[..] < row.key), "a scan went back");
+                        assert!(
+                            last.is_none_or(|last| &last[..] < row.key),
+                            "a scan moved backwards"
+                        );
                         last = Some(row.key.to_vec());
                     }
                     next = batch.next().map(<[u8]>::to_vec);
@@ -291,10 +294,10 @@ fn threads_lose_nothing() {
     });
 }
 
-/// The journal refuses a record now and then, so a split ends after any of its steps. The tree is
-/// right as it is, and the thread that comes by finishes.
+/// The journal refuses records, so a split ends after any of its steps. The tree stays correct, and
+/// the next thread that visits it completes the split.
 #[test]
-fn a_split_that_stops_between_its_steps_is_finished() {
+fn an_interrupted_split_is_finished() {
     let (mut stopped, mut unfinished) = (0, 0);
     for step in 1..40 {
         let house = House::new("steps", 200);
@@ -313,7 +316,7 @@ fn a_split_that_stops_between_its_steps_is_finished() {
                         stopped += 1;
                         unfinished += u64::from(incomplete(handle, file));
                         tree.verify().unwrap();
-                        // A reader finds what lies on a page that the parent does not know of.
+                        // A reader finds records on a page that the parent does not list.
                         for (key, value) in &model {
                             let mut read = Vec::new();
                             assert!(tree.get(key, &mut read).unwrap().is_some(), "{key:?}");
@@ -330,13 +333,13 @@ fn a_split_that_stops_between_its_steps_is_finished() {
             }
             tree.verify().unwrap();
             assert_eq!(contents(&tree, 3), model);
-            assert!(!incomplete(handle, file), "a write to each leaf has finished all splits");
+            assert!(!incomplete(handle, file), "a write to each leaf must complete all splits");
         });
     }
     assert!(stopped > 1_000 && unfinished > 100, "{stopped} stopped, {unfinished} unfinished");
 }
 
-/// Whether any page is incomplete.
+/// Returns whether any page is incomplete.
 fn incomplete(handle: &Handle<'_>, file: FileId) -> bool {
     (0..handle.pool().pages(file).unwrap()).any(|page| {
         let ask = |view: &latchwork_pool::PageView<'_>| {
@@ -346,7 +349,7 @@ fn incomplete(handle: &Handle<'_>, file: FileId) -> bool {
     })
 }
 
-/// What was done is undone, the last first, wherever splits have moved the keys meanwhile.
+/// Changes are undone in reverse order, wherever splits have moved the keys in the meantime.
 #[test]
 fn undo_finds_its_keys_again() {
     let house = House::new("undo", 300);
@@ -378,16 +381,16 @@ fn undo_finds_its_keys_again() {
         }
         tree.verify().unwrap();
         assert_eq!(contents(&tree, 50), model);
-        assert_eq!(house.pool.pages(file).unwrap(), pages, "undo takes no page");
+        assert_eq!(house.pool.pages(file).unwrap(), pages, "undo has allocated a page");
         for (key, header) in headers {
-            assert_eq!(tree.get(&key, &mut Vec::new()).unwrap(), header, "its old header");
+            assert_eq!(tree.get(&key, &mut Vec::new()).unwrap(), header, "a wrong header");
         }
     });
 }
 
-/// A page that is left half changed is made anew from the log, and the tree goes on.
+/// A half-changed page is rebuilt from the log, and the tree can be used.
 #[test]
-fn a_half_changed_page_is_made_anew() {
+fn a_half_changed_page_is_rebuilt() {
     let house = House::new("anew", 200);
     house.with(2, |handle, file, scribe| {
         let tree = Tree::create(handle, file, scribe).unwrap();
@@ -408,9 +411,9 @@ fn a_half_changed_page_is_made_anew() {
     });
 }
 
-/// A leaf whose damaged memory says that it is an inner page: what cannot be done is not logged.
+/// A leaf whose damaged memory says that it is an inner page: an impossible change is not logged.
 #[test]
-fn a_change_that_cannot_be_done_is_not_logged() {
+fn an_impossible_change_is_not_logged() {
     let house = House::new("kind", 200);
     house.with(2, |handle, file, scribe| {
         let tree = Tree::create(handle, file, scribe).unwrap();
@@ -428,7 +431,7 @@ fn a_change_that_cannot_be_done_is_not_logged() {
     });
 }
 
-/// The control: a tree that lost a page, or has two the wrong way round, does not verify.
+/// The controls: a tree with a missing page, or with two pages exchanged, does not verify.
 #[test]
 fn a_wrong_tree_does_not_verify() {
     let house = House::new("wrong", 200);
@@ -451,7 +454,7 @@ fn a_wrong_tree_does_not_verify() {
         assert!(held.set(3, right & !0xffff_ffff_ffff | tree.root()));
         held.commit();
         assert!(tree.verify().is_err(), "a leaf whose sibling is the root");
-        // Also while others change the tree, if not those pages.
+        // The same while other threads change other pages of the tree.
         let (stop, changed, root) = (AtomicBool::new(false), AtomicU64::new(0), tree.root());
         thread::scope(|scope| {
             scope.spawn(|| {

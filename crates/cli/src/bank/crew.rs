@@ -19,7 +19,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const EVENTS: usize = 5;
 
 /// A position for a process, which its replacement takes over.
-pub(super) struct Seat {
+pub(super) struct Member {
     child: Child,
     pub(super) part: Part,
     pub(super) since: Instant,
@@ -29,7 +29,7 @@ pub(super) struct Seat {
     pub(super) done: Tick,
 }
 
-impl Seat {
+impl Member {
     pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -40,7 +40,7 @@ impl Seat {
 }
 
 fn name(part: Part) -> String {
-    format!("{} {}", if part.audits { "auditor" } else { "teller" }, part.seat)
+    format!("{} {}", if part.audits { "auditor" } else { "teller" }, part.member)
 }
 
 /// The totals so far.
@@ -76,7 +76,7 @@ impl Tally {
 pub(super) struct Crew {
     program: PathBuf,
     folder: PathBuf,
-    pub(super) seats: Vec<Seat>,
+    pub(super) members: Vec<Member>,
     pub(super) tally: Tally,
     voice: PipeWriter,
     news: Receiver<News>,
@@ -101,7 +101,7 @@ impl Crew {
         let mut crew = Self {
             program: std::env::current_exe()?,
             folder: folder.to_owned(),
-            seats: Vec::new(),
+            members: Vec::new(),
             tally: Tally::default(),
             voice,
             news,
@@ -111,7 +111,15 @@ impl Crew {
             let child = crew.start(*part)?;
             let (since, heard) = (Instant::now(), Instant::now());
             let done = Tick::default();
-            crew.seats.push(Seat { child, part: *part, since, heard, kills: 0, undid: 0, done });
+            crew.members.push(Member {
+                child,
+                part: *part,
+                since,
+                heard,
+                kills: 0,
+                undid: 0,
+                done,
+            });
         }
         Ok(crew)
     }
@@ -119,7 +127,7 @@ impl Crew {
     fn start(&mut self, part: Part) -> anyhow::Result<Child> {
         let mut command = Command::new(&self.program);
         command.arg("bank").arg("--folder").arg(&self.folder);
-        command.args(["--seat", &part.seat.to_string()]);
+        command.args(["--member", &part.member.to_string()]);
         command.args(["--seed", &self.dice.below(u64::MAX).to_string()]);
         let flags = [
             (part.audits, "--audits"),
@@ -136,7 +144,7 @@ impl Crew {
 
     /// Kills a random process in the middle of its work, and starts a replacement.
     pub(super) fn kill_one(&mut self) -> anyhow::Result<()> {
-        let at = self.dice.below(self.seats.len() as u64) as usize;
+        let at = self.dice.below(self.members.len() as u64) as usize;
         let pid = self.kill(at)?;
         self.replace(at, pid)
     }
@@ -144,32 +152,36 @@ impl Crew {
     /// Kills all processes, so that for a moment none exists, and starts replacements.
     pub(super) fn kill_all(&mut self) -> anyhow::Result<()> {
         let pids: Vec<_> =
-            (0..self.seats.len()).map(|at| self.kill(at)).collect::<Result<_, _>>()?;
+            (0..self.members.len()).map(|at| self.kill(at)).collect::<Result<_, _>>()?;
         self.tally.event(format!("all {} killed at once", pids.len()));
         pids.into_iter().enumerate().try_for_each(|(at, pid)| self.replace(at, pid))
     }
 
     fn kill(&mut self, at: usize) -> anyhow::Result<u32> {
-        let seat = &mut self.seats[at];
-        let pid = seat.pid();
-        seat.child.kill()?;
-        let status = seat.child.wait()?;
+        let member = &mut self.members[at];
+        let pid = member.pid();
+        member.child.kill()?;
+        let status = member.child.wait()?;
         if status.signal() != Some(libc::SIGKILL) {
-            let why = ended(seat, status);
+            let why = ended(member, status);
             self.tally.fail(why);
         }
         Ok(pid)
     }
 
     fn replace(&mut self, at: usize, pid: u32) -> anyhow::Result<()> {
-        let part = self.seats[at].part;
+        let part = self.members[at].part;
         let child = self.start(part)?;
-        let seat = &mut self.seats[at];
-        seat.child = child;
-        (seat.since, seat.heard) = (Instant::now(), Instant::now());
-        seat.kills += 1;
+        let member = &mut self.members[at];
+        member.child = child;
+        (member.since, member.heard) = (Instant::now(), Instant::now());
+        member.kills += 1;
         self.tally.kills += 1;
-        self.tally.event(format!("{} ({pid}) killed; {} takes its place", name(part), seat.pid()));
+        self.tally.event(format!(
+            "{} ({pid}) killed; {} takes its place",
+            name(part),
+            member.pid()
+        ));
         Ok(())
     }
 
@@ -181,15 +193,15 @@ impl Crew {
         }
     }
 
-    fn take(&mut self, News { seat, pid, what }: News) {
+    fn take(&mut self, News { member, pid, what }: News) {
         let tally = &mut self.tally;
-        let Some(seat) = self.seats.get_mut(seat as usize) else { return };
-        if pid == seat.pid() {
-            seat.heard = Instant::now();
+        let Some(member) = self.members.get_mut(member as usize) else { return };
+        if pid == member.pid() {
+            member.heard = Instant::now();
         }
         match what {
             What::Tick(tick) => {
-                for total in [&mut seat.done, &mut tally.done] {
+                for total in [&mut member.done, &mut tally.done] {
                     total.transfers += tick.transfers;
                     total.deadlocks += tick.deadlocks;
                     total.audits += tick.audits;
@@ -198,36 +210,36 @@ impl Crew {
                 tally.undone = tally.undone.max(tick.undone);
             }
             What::Undid { dead, amount, from, to, half } => {
-                seat.undid += 1;
+                member.undid += 1;
                 tally.undone += 1;
                 tally.half += u64::from(half);
                 let how = if half { "half a transfer" } else { "a transfer" };
-                let by = seat.name();
+                let by = member.name();
                 tally.event(format!("{by} undid {how} of {amount}, {from} to {to}, of {dead}"));
             }
             What::Wrong { sum } => {
                 tally.wrong += 1;
                 tally.wrong_sum.get_or_insert(sum);
-                tally.event(format!("{} found {sum} in the bank", seat.name()));
+                tally.event(format!("{} found {sum} in the bank", member.name()));
             }
-            What::Fault(why) => tally.fail(format!("{} ({pid}): {why}", seat.name())),
+            What::Fault(why) => tally.fail(format!("{} ({pid}): {why}", member.name())),
         }
     }
 
     /// Checks that all processes are alive and work. A process that was killed from outside, or for
     /// lack of memory, is replaced as if it had been killed from here.
     pub(super) fn check(&mut self) -> anyhow::Result<()> {
-        for at in 0..self.seats.len() {
-            let seat = &mut self.seats[at];
-            let why = match seat.child.try_wait()? {
+        for at in 0..self.members.len() {
+            let member = &mut self.members[at];
+            let why = match member.child.try_wait()? {
                 Some(status) if was_killed(status) => {
-                    let pid = seat.pid();
+                    let pid = member.pid();
                     self.replace(at, pid)?;
                     continue;
                 }
-                Some(status) => ended(seat, status),
-                None if seat.heard.elapsed() > SILENCE => {
-                    format!("{} ({}) is stuck", seat.name(), seat.pid())
+                Some(status) => ended(member, status),
+                None if member.heard.elapsed() > SILENCE => {
+                    format!("{} ({}) is stuck", member.name(), member.pid())
                 }
                 None => continue,
             };
@@ -237,32 +249,32 @@ impl Crew {
     }
 
     /// Ends all processes, waits for them, and reads their last reports.
-    pub(super) fn end(mut self) -> anyhow::Result<(Vec<Seat>, Tally)> {
-        for seat in &mut self.seats {
-            drop(seat.child.stdin.take());
+    pub(super) fn end(mut self) -> anyhow::Result<(Vec<Member>, Tally)> {
+        for member in &mut self.members {
+            drop(member.child.stdin.take());
         }
         let until = Instant::now() + SILENCE;
-        for at in 0..self.seats.len() {
+        for at in 0..self.members.len() {
             let (status, late) = loop {
-                if let Some(status) = self.seats[at].child.try_wait()? {
+                if let Some(status) = self.members[at].child.try_wait()? {
                     break (status, false);
                 }
                 if Instant::now() > until {
-                    self.seats[at].child.kill()?;
-                    break (self.seats[at].child.wait()?, true);
+                    self.members[at].child.kill()?;
+                    break (self.members[at].child.wait()?, true);
                 }
                 self.hear(Instant::now() + Duration::from_millis(5));
             };
             if was_killed(status) && !late {
                 self.tally.kills += 1;
             } else if !status.success() && self.tally.fault.is_none() {
-                let why = ended(&self.seats[at], status);
+                let why = ended(&self.members[at], status);
                 self.tally.fail(why);
             }
         }
         self.hear(Instant::now() + Duration::from_millis(20));
-        let Self { seats, tally, .. } = self;
-        Ok((seats, tally))
+        let Self { members, tally, .. } = self;
+        Ok((members, tally))
     }
 }
 
@@ -273,8 +285,8 @@ fn was_killed(status: ExitStatus) -> bool {
     status.signal().is_some_and(|signal| sent.contains(&signal))
 }
 
-fn ended(seat: &Seat, status: ExitStatus) -> String {
-    let (name, pid) = (seat.name(), seat.pid());
+fn ended(member: &Member, status: ExitStatus) -> String {
+    let (name, pid) = (member.name(), member.pid());
     if status.code() == Some(super::STUCK) {
         return format!("{name} ({pid}) was stuck");
     }

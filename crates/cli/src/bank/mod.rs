@@ -119,18 +119,18 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
 
-    #[arg(long, hide = true, requires = "seat")]
+    #[arg(long, hide = true, requires = "member")]
     folder: Option<PathBuf>,
     #[arg(long, hide = true, requires = "folder")]
-    seat: Option<u32>,
+    member: Option<u32>,
     #[arg(long, hide = true)]
     audits: bool,
 }
 
 impl Args {
-    fn part(&self, seat: u32, audits: bool) -> Part {
+    fn part(&self, member: u32, audits: bool) -> Part {
         let (locks, undoes) = (!self.without_locks, !self.without_undo);
-        Part { seat, seed: self.seed, audits, locks, undoes, in_file: self.in_file() }
+        Part { member, seed: self.seed, audits, locks, undoes, in_file: self.in_file() }
     }
 
     /// The address of the database that has the accounts, if one has.
@@ -149,8 +149,12 @@ impl Args {
 
 /// Runs the bank.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if let (Some(folder), Some(seat)) = (&args.folder, args.seat) {
-        return teller::run(folder, args.part(seat, args.audits), Place::of(&args, folder).work());
+    if let (Some(folder), Some(member)) = (&args.folder, args.member) {
+        return teller::run(
+            folder,
+            args.part(member, args.audits),
+            Place::of(&args, folder).work(),
+        );
     }
     terminal::catch_signals();
     let scratch = match args.database() {
@@ -254,7 +258,7 @@ fn pause(dice: &mut Dice, per_second: u32) -> Duration {
 
 fn work(args: &Args, place: Place, folder: &Path) -> anyhow::Result<Summary> {
     let parts: Vec<Part> = (0..args.processes)
-        .map(|seat| args.part(seat, seat % 4 == 3 || seat + 1 == args.processes.min(4)))
+        .map(|member| args.part(member, member % 4 == 3 || member + 1 == args.processes.min(4)))
         .collect();
     let (began, mut dice) = (Instant::now(), Dice(args.seed));
     let until = began + Duration::from_secs(args.seconds);
@@ -283,7 +287,7 @@ fn work(args: &Args, place: Place, folder: &Path) -> anyhow::Result<Summary> {
         live.draw(&crew, args.accounts, began.elapsed(), args.seconds);
     }
     let seconds = began.elapsed().as_secs_f64();
-    let (seats, mut tally) = crew.end()?;
+    let (members, mut tally) = crew.end()?;
     drop(live);
     let left = place.settle(args, folder).unwrap_or_else(|error| {
         tally.fail(format!("at the end: {}", output::chain(&error)));
@@ -297,7 +301,7 @@ fn work(args: &Args, place: Place, folder: &Path) -> anyhow::Result<Summary> {
         // A store counts for all processes.
         tally.undone = tally.undone.max(left.undone);
     }
-    Ok(Summary::new(args, seconds, seats.len(), &tally, &left, ledger::expected(args.accounts)))
+    Ok(Summary::new(args, seconds, members.len(), &tally, &left, ledger::expected(args.accounts)))
 }
 
 /// The state after all processes have ended.

@@ -83,19 +83,19 @@ fn frame(
 ) -> String {
     // All lines except those of processes and recent events.
     let room = rows.saturating_sub(9);
-    let seats = crew.seats.len().min(ROWS).min(room.max(1));
+    let members = crew.members.len().min(ROWS).min(room.max(1));
     let header = ["process", "pid", "lives", "done", "deadlocks", "longest", "killed", "undid"];
     let mut table = output::table(&header, 1..8, colour);
-    for seat in crew.seats.iter().take(seats) {
+    for member in crew.members.iter().take(members) {
         table.add_row([
-            seat.name(),
-            seat.pid().to_string(),
-            time(seat.since.elapsed().as_nanos() as u64),
-            count(if seat.part.audits { seat.done.audits } else { seat.done.transfers }),
-            count(seat.done.deadlocks),
-            time(seat.done.longest),
-            seat.kills.to_string(),
-            seat.undid.to_string(),
+            member.name(),
+            member.pid().to_string(),
+            time(member.since.elapsed().as_nanos() as u64),
+            count(if member.part.audits { member.done.audits } else { member.done.transfers }),
+            count(member.done.deadlocks),
+            time(member.done.longest),
+            member.kills.to_string(),
+            member.undid.to_string(),
         ]);
     }
     let mut text = format!(
@@ -103,12 +103,12 @@ fn frame(
         took.as_secs_f64(),
         accounts
     );
-    if crew.seats.len() > seats {
-        text.push_str(&format!("and {} more\n", crew.seats.len() - seats));
+    if crew.members.len() > members {
+        text.push_str(&format!("and {} more\n", crew.members.len() - members));
     }
     text.push_str(&format!("\n{}\n", totals(&crew.tally)));
     text.push_str(&format!("{}\n\n", found(&crew.tally, expected(accounts))));
-    let last = crew.tally.events.len().saturating_sub(room.saturating_sub(seats));
+    let last = crew.tally.events.len().saturating_sub(room.saturating_sub(members));
     for event in crew.tally.events.iter().skip(last) {
         text.push_str(event);
         text.push('\n');
@@ -206,11 +206,11 @@ pub(super) fn summary(of: &Summary, colour: bool, out: &mut impl Write) -> io::R
         None => "at the end".to_owned(),
     };
     row("sum", of.sum.to_string(), left);
-    let (verdict, paint) = if of.right { ("right", Color::Green) } else { ("WRONG", Color::Red) };
-    let verdict = Cell::new(verdict).set_alignment(CellAlignment::Right);
-    let verdict = if colour { verdict.fg(paint).add_attribute(Attribute::Bold) } else { verdict };
+    let (result, paint) = if of.right { ("right", Color::Green) } else { ("WRONG", Color::Red) };
+    let result = Cell::new(result).set_alignment(CellAlignment::Right);
+    let result = if colour { result.fg(paint).add_attribute(Attribute::Bold) } else { result };
     let why = of.fault.clone().unwrap_or_default();
-    table.add_row([Cell::new("it was"), verdict, Cell::new(why)]);
+    table.add_row([Cell::new("it was"), result, Cell::new(why)]);
     writeln!(out, "{:.1} s, {} processes, {} accounts", of.seconds, of.processes, of.accounts)?;
     for line in table.lines().skip(1) {
         writeln!(out, "{}", line.trim_end())?;

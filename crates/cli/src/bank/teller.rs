@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The role of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    pub(super) seat: u32,
+    pub(super) member: u32,
     pub(super) seed: u64,
     pub(super) audits: bool,
     pub(super) locks: bool,
@@ -39,7 +39,7 @@ pub(super) struct Part {
 /// A report of a process, one line each.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct News {
-    pub(super) seat: u32,
+    pub(super) member: u32,
     pub(super) pid: u32,
     pub(super) what: What,
 }
@@ -71,17 +71,17 @@ pub(super) struct Tick {
 /// Sends reports; exits if the reader has ended.
 pub(super) struct Voice {
     out: File,
-    seat: u32,
+    member: u32,
 }
 
 impl Voice {
-    fn new(seat: u32) -> io::Result<Self> {
-        Ok(Self { out: File::from(io::stdout().as_fd().try_clone_to_owned()?), seat })
+    fn new(member: u32) -> io::Result<Self> {
+        Ok(Self { out: File::from(io::stdout().as_fd().try_clone_to_owned()?), member })
     }
 
     /// One short write to a pipe: the lines of several processes do not mix.
     pub(super) fn say(&self, what: What) {
-        let news = News { seat: self.seat, pid: std::process::id(), what };
+        let news = News { member: self.member, pid: std::process::id(), what };
         if let Ok(line) = serde_json::to_string(&news) {
             let _ = (&self.out).write_all(format!("{line}\n").as_bytes());
         }
@@ -154,7 +154,7 @@ pub(super) fn run(folder: &Path, part: Part, work: Work) -> anyhow::Result<ExitC
         // It waits for a lock that is never released; the exit code reports that.
         std::process::exit(super::STUCK);
     });
-    let voice = Arc::new(Voice::new(part.seat)?);
+    let voice = Arc::new(Voice::new(part.member)?);
     if let Err(error) = work(folder, part, &over, &voice) {
         voice.say(What::Fault(output::chain(&error)));
         return Ok(ExitCode::FAILURE);
@@ -174,7 +174,7 @@ pub(super) fn work(
     let manager = open(folder, ledger.clone(), part.undoes, move |what| told.say(what))?;
     let session = manager.session()?;
     let role = if part.audits { "auditor" } else { "teller" };
-    let label = format!("{role} {} ({})", part.seat, std::process::id());
+    let label = format!("{role} {} ({})", part.member, std::process::id());
     let branch = Branch { ledger: &ledger, session: &session, label: &label, locks: part.locks };
     let mut dice = Dice(part.seed);
     let (mut tick, mut said) = (Tick::default(), Instant::now());

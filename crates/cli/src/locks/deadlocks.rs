@@ -77,7 +77,7 @@ fn text(scene: &Scene, deadlock: &Deadlock, out: &mut impl Write) -> io::Result<
             None if deadlock.cycle.len() < deadlock.owners as usize => "one not kept".to_owned(),
             None => format!("{}, the victim", deadlock.cycle[0].link.owner),
         };
-        writeln!(out, "           wants {}, {how} {next}", wish(scene, waiter, 32))?;
+        writeln!(out, "           wants {}, {how} {next}", wanted(scene, waiter, 32))?;
     }
     let more = (deadlock.owners as usize).saturating_sub(deadlock.cycle.len());
     if more != 0 {
@@ -115,7 +115,7 @@ fn draw(scene: &Scene, deadlock: &Deadlock) -> Drawing {
         .enumerate()
         .map(|(at, waiter)| {
             let party = waiter.thread.map_or(String::new(), place);
-            let wants = format!("wants {}", wish(scene, waiter, 24));
+            let wants = format!("wants {}", wanted(scene, waiter, 24));
             let victim = if at == 0 { "VICTIM" } else { "" };
             drawing.node(vec![who(waiter), party, wants], true, victim)
         })
@@ -138,7 +138,7 @@ fn who(waiter: &Waiter) -> String {
 }
 
 /// The lock and mode that it waited for.
-fn wish(scene: &Scene, waiter: &Waiter, width: usize) -> String {
+fn wanted(scene: &Scene, waiter: &Waiter, width: usize) -> String {
     let cut = if waiter.name_length > waiter.link.object.len() { ".." } else { "" };
     let object = output::tail(&format!("{}{cut}", scene.object(&waiter.link.object, None)), width);
     let wanted = scene.mode(waiter.link.wanted);

@@ -42,10 +42,10 @@ pub(crate) struct Args {
 static OVER: AtomicBool = AtomicBool::new(false);
 
 /// The requests of an owner, in order.
-type Wishes = &'static [(&'static str, Mode)];
+type Requests = &'static [(&'static str, Mode)];
 
 /// Owners and their requests. The pauses between them determine their order.
-const CAST: [(&str, Wishes); 8] = [
+const CAST: [(&str, Requests); 8] = [
     ("transfer 1", &[("accounts", IX), ("accounts/1", X)]),
     ("reader", &[("catalogue", IS)]),
     ("report", &[("rates/EUR", S), ("accounts", IS)]),
@@ -73,8 +73,8 @@ fn act(args: &Args, region: Region<Shared>) -> anyhow::Result<()> {
     clash(&manager)?;
     let until = Instant::now() + Duration::from_secs(args.seconds);
     scope(|scope| {
-        for (label, wishes) in CAST {
-            play(scope, &manager, label, wishes);
+        for (label, requests) in CAST {
+            play(scope, &manager, label, requests);
             sleep(Duration::from_millis(40));
         }
         play(scope, &manager, "teller", &[]);
@@ -119,11 +119,12 @@ fn play<'s>(
     scope: &'s Scope<'s, '_>,
     manager: &'s Manager<Shared>,
     label: &'static str,
-    wishes: Wishes,
+    requests: Requests,
 ) {
     scope.spawn(move || {
         while !OVER.load(Relaxed) {
-            let end = if wishes.is_empty() { serve(manager) } else { hold(manager, label, wishes) };
+            let end =
+                if requests.is_empty() { serve(manager) } else { hold(manager, label, requests) };
             if let Err(error) = end {
                 let _ = writeln!(io::stderr(), "{label}: {error}");
                 sleep(Duration::from_millis(500));
@@ -133,17 +134,17 @@ fn play<'s>(
 }
 
 /// Takes all locks and keeps them to the end.
-fn hold(manager: &Manager<Shared>, label: &str, wishes: Wishes) -> Result<(), Error> {
+fn hold(manager: &Manager<Shared>, label: &str, requests: Requests) -> Result<(), Error> {
     let session = manager.session()?;
     let owner = session.owner_with(&OwnerOptions { label, ..OwnerOptions::default() })?;
-    for (object, mode) in wishes {
+    for (object, mode) in requests {
         owner.lock(object.as_bytes(), *mode)?;
     }
     while !OVER.load(Relaxed) {
         sleep(Duration::from_millis(20));
         // An aborted owner gets the error at its next request.
-        owner.lock(wishes[0].0.as_bytes(), wishes[0].1)?;
-        owner.unlock(wishes[0].0.as_bytes())?;
+        owner.lock(requests[0].0.as_bytes(), requests[0].1)?;
+        owner.unlock(requests[0].0.as_bytes())?;
     }
     Ok(())
 }

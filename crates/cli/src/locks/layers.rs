@@ -198,18 +198,18 @@ fn settle(rows: &[Vec<usize>], near: &Near, heights: &[f64]) -> (Vec<f64>, f64) 
         let rows: Vec<&Vec<usize>> =
             if sweep % 2 == 0 { rows.iter().rev().collect() } else { rows.iter().collect() };
         for row in rows {
-            let wish = |at: usize| {
+            let target = |at: usize| {
                 let sides = [0, 1].map(|side| mean(near, at, side, |other| middles[other]));
                 match sides {
                     [Some(a), Some(b)] => (a + b) / 2.0,
                     [a, b] => a.or(b).unwrap_or(middles[at]),
                 }
             };
-            let wishes: Vec<f64> = row.iter().map(|at| wish(*at)).collect();
+            let targets: Vec<f64> = row.iter().map(|at| target(*at)).collect();
             // The wanted positions, pushed down where they overlap, and the same pushed up. The
             // mean of both is in order with gaps, because both are.
             let space = |a: usize, b: usize| (heights[row[a]] + heights[row[b]]) / 2.0 + GAP;
-            let (mut down, mut up) = (wishes.clone(), wishes);
+            let (mut down, mut up) = (targets.clone(), targets);
             for at in 1..row.len() {
                 down[at] = f64::max(down[at], down[at - 1] + space(at - 1, at));
             }

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_file_is_told_with_line_and_key() {
+    fn an_error_in_a_file_names_line_and_key() {
         let (_, good) = SHIPPED[0];
         let replaced = |from: &str, to: &str| {
             assert!(good.contains(from), "{from}");

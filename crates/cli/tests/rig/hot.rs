@@ -1,5 +1,5 @@
-//! A program in C with one latch that four threads take 200 times each; it then sleeps for so many
-//! seconds as it is told.
+//! A program in C with one latch that four threads take 200 times each. It then sleeps for a number
+//! of seconds given by its argument.
 
 pub(crate) const HOT: &str = r"
 #include <pthread.h>

@@ -14,7 +14,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// What it says if it succeeds, as it must.
+/// The output of a command that must succeed.
 pub(crate) fn done(args: &[&str]) -> String {
     let output = locks(args);
     assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));

@@ -5,7 +5,7 @@ int pthread_mutex_lock(pthread_mutex_t *m) {
     volatile int *held = (int *)m;
     while (*held)
         sched_yield();
-    /* Others look, too, even on one busy processor. */
+    /* Lets other threads read it as well, even on one busy processor. */
     sched_yield();
     *held = 1;
     return 0;

@@ -67,8 +67,8 @@ static void one(struct how how) {
     CHECK(pthread_mutex_unlock(how.mutex) == 0);
 }
 
-/* Two wait; one is cancelled while one signal is sent. If the signal was meant for the one that
-   goes away, the other must get it. */
+/* Two wait; one is cancelled while one signal is sent. If the signal was for the cancelled
+   thread, the other must get it. */
 static int token, taken, racing, first_took;
 static void unlock(void *mutex) { pthread_mutex_unlock(mutex); }
 static void *racer(void *is_first) {
@@ -99,7 +99,8 @@ static void race(int round) {
     pthread_mutex_unlock(&m);
     if (round % 2 == 0)
         pthread_cancel(threads[0]);
-    /* What join says is no help: glibc calls a thread cancelled whose cancellation came too late. */
+    /* The result of join does not help: glibc also reports a thread as cancelled if the cancellation
+           came too late. */
     CHECK(pthread_join(threads[0], 0) == 0);
     if (first_took)
         pthread_cancel(threads[1]);

@@ -36,7 +36,7 @@ struct wait {
     int begun, told;
 };
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-/* One that a thread of the parent's waits for at the fork. */
+/* A thread of the parent waits for it at the fork. */
 static pthread_cond_t inherited;
 
 static void *wait_for(void *argument) {
@@ -66,7 +66,7 @@ static void tell(struct wait *wait) {
     CHECK(pthread_mutex_unlock(&guard) == 0);
 }
 /* As POSIX has it, the memory may be gone once the condition variable is destroyed: the thread that
-   waited for it does not look at it any more. */
+   waited for it does not access it any more. */
 static void end_while_left(void) {
     size_t size = sysconf(_SC_PAGESIZE);
     int access = PROT_READ | PROT_WRITE;
@@ -92,10 +92,10 @@ static void end_inherited(int waits) {
 }
 
 static int child(int round) {
-    /* What this thread held, it holds. */
+    /* The thread still holds its locks. */
     CHECK(pthread_mutex_trylock(&m) == EBUSY);
     CHECK(pthread_mutex_unlock(&m) == 0);
-    /* glibc asks for the kernel's thread number, which the child has anew. */
+    /* glibc checks the kernel's thread number, and the child has a new one. */
     CHECK(!waits_for_rw || pthread_mutex_unlock(&recursive) == 0);
     CHECK(pthread_mutex_trylock(&m) == 0);
     CHECK(pthread_mutex_unlock(&m) == 0);

@@ -1,4 +1,4 @@
-/* Blocks that one thread allocates and another frees: an allocator cannot keep to its thread. */
+/* One thread allocates blocks and another frees them, so an allocator cannot use one thread's memory only. */
 #include "check.h"
 enum { THREADS = 6, BLOCKS = 64, ROUNDS = 20000 };
 struct block {
@@ -8,7 +8,7 @@ struct block {
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static struct block *shelf[BLOCKS];
 
-/* Of every kind: what a thread caches, what a bin shares, and what is mapped by itself. */
+/* All kinds: cached by a thread, shared in a bin, and mapped separately. */
 static struct block *fill(unsigned i) {
     size_t size = i % 1000 == 0 ? 300000 : i % 10 == 0 ? 9000 + i % 5000 : 16 + i % 500;
     struct block *block = malloc(sizeof *block + size);
@@ -39,7 +39,7 @@ static void *body(void *seed) {
     return 0;
 }
 int main(void) {
-    /* Twice: what the threads of the first time had is given back when they end. */
+    /* Twice: memory of the first threads is returned when they end. */
     for (int round = 0; round < 2; round++) {
         pthread_t threads[THREADS];
         for (uintptr_t i = 0; i < THREADS; i++)

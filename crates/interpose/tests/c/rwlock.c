@@ -86,7 +86,7 @@ static void recursive_readers(int kind) {
     } else {
         IS(pthread_rwlock_rdlock(&l), 0);
         IS(pthread_rwlock_tryrdlock(&l), 0);
-        /* A reader that waits for another reader to come and go. */
+        /* The holder waits for another reader to lock and unlock. */
         start_join(rd, &l);
         IS(pthread_rwlock_unlock(&l), 0);
         IS(pthread_rwlock_unlock(&l), 0);
@@ -96,7 +96,7 @@ static void recursive_readers(int kind) {
     IS(pthread_rwlock_destroy(&l), 0);
 }
 
-/* A reader that queued behind a writer is not left there by one that came later and waits for it. */
+/* A reader queued behind a writer gets the lock although a later reader, which waits for it, passed it. */
 static pthread_rwlock_t meeting = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_barrier_t both;
 static void *meet(void *unused) {

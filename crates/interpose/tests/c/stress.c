@@ -1,4 +1,4 @@
-/* Many threads, one counter: what a lock is for. The control breaks the lock, and must fail. */
+/* Many threads increment one counter. The control breaks the lock, and must fail. */
 #include "check.h"
 static pthread_mutex_t mutexes[] = {
     PTHREAD_MUTEX_INITIALIZER,

@@ -1,4 +1,4 @@
-/* Threads that come, wait and go: what they waited in is used again. */
+/* Threads start, wait and end: their waiter slots are reused. */
 #include "check.h"
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t c = PTHREAD_COND_INITIALIZER;

@@ -1,5 +1,5 @@
 /* A mutex in memory that its last user unmaps right after it has unlocked: legal, and it was
-   glibc's bug 13690 for years. Whoever touches the mutex after releasing it dies here. */
+   glibc's bug 13690 for years. A thread that accesses the mutex after releasing it dies here. */
 #include "check.h"
 
 struct object {

@@ -1,4 +1,4 @@
-/* Unlocks of what nobody holds: undefined, and borne all the same. */
+/* Unlocking a free lock is undefined, and does no harm here. */
 #include "check.h"
 
 static void *try_both(void *m) {

@@ -24,7 +24,7 @@ pub(crate) struct Rig {
     library: PathBuf,
 }
 
-/// What a program did.
+/// The result of a program.
 pub(crate) struct Done {
     output: Output,
     hung: bool,

@@ -1,4 +1,4 @@
-//! A store to a server: what differs is written, and what the server has nothing of is copied.
+//! A store to a server: differing records are written, and missing tables are copied in bulk.
 
 use std::collections::BTreeSet;
 

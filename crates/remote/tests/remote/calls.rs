@@ -357,7 +357,7 @@ fn own_errors(stage: &mut Stage) {
         }));
         assert!(panicked.is_err());
         assert_eq!(db.get(&FRUIT, "pear").unwrap(), Some(1));
-        // A failure that the closure hides ends the transaction all the same.
+        // A failure that the closure hides still ends the transaction.
         assert_eq!(db.write(|tx| tx.get_for_update(&FRUIT, "pear")).unwrap(), Some(1));
     });
 }

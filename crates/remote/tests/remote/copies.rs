@@ -230,8 +230,8 @@ fn snapshot(stage: &mut Stage) {
     std::fs::remove_dir_all(&path).unwrap();
 }
 
-/// The server crashes in the middle of a copy, in both directions. What is in the bulk load then is
-/// committed, and found by the next copy.
+/// The server crashes in the middle of a copy, in both directions. The contents of the bulk load at
+/// that moment are committed, and found by the next copy.
 fn crashed(stage: &mut Stage) {
     let (path, back) = (folder("crashed"), folder("crashed-back"));
     let store = filled(&path, 20_000);

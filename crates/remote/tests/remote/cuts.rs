@@ -20,7 +20,7 @@ const SESSIONS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_
 
 const LEDGER: Table<u64, u64> = Table::new("ledger");
 
-/// What a proxy does with messages.
+/// How a proxy treats messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     /// Passes them on.

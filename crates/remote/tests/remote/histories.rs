@@ -85,7 +85,7 @@ fn run(
     Ok(seen)
 }
 
-/// What came of a round: what each transaction has read, none if it failed, and all cells then.
+/// The result of a round: the reads of each transaction (None if it failed), and all cells.
 type Outcome = (Vec<Option<Vec<i64>>>, BTreeMap<u64, i64>);
 
 fn prepare(db: &Database, round: u64) {
@@ -208,7 +208,7 @@ fn hermitage(stage: &mut Stage) {
 
 const LISTS: Table<u64, Vec<u8>> = Table::new("lists");
 
-/// A committed transaction: what it has appended, and how long the lists were that it has read.
+/// A committed transaction: its appends, and the lengths of the lists that it has read.
 #[derive(Debug)]
 struct Committed {
     appended: Vec<(u64, u16)>,
@@ -301,7 +301,7 @@ fn cycle(done: &[Committed], lists: &BTreeMap<u64, Vec<u16>>) -> Option<Vec<usiz
             }
         }
     }
-    // What nothing leads to comes out, again and again.
+    // Repeatedly removes transactions to which no edge leads.
     let mut left: BTreeSet<usize> = (0..done.len()).collect();
     loop {
         let led_to: BTreeSet<_> = left.iter().flat_map(|index| &edges[*index]).copied().collect();

@@ -23,7 +23,7 @@ use latchwork_store::{Options, Store};
 
 use crate::server::Server;
 
-/// What a test has: a server that runs.
+/// The environment of a test: a running server.
 pub(crate) struct Stage {
     pub(crate) server: Server,
     pub(crate) bin: PathBuf,

@@ -169,7 +169,7 @@ fn dropped(stage: &mut Stage) {
             db.write(|tx| async move { tx.get_for_update(&FRUIT, "pear").await }).await?,
             Some(1)
         );
-        // A call that is dropped inside a transaction: that one runs again.
+        // A call that is dropped inside a transaction: the transaction runs again.
         let holder = AsyncPostgres::open(&address).await?;
         let options = TxnOptions { time: Duration::from_secs(5), ..TxnOptions::default() };
         let (runs, db, options) = (&AtomicU64::new(0), &db, &options);

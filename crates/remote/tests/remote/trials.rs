@@ -181,7 +181,7 @@ fn hangs(stage: &mut Stage) {
     assert!(matches!(write, Err(Error::CommitUnknown { .. })), "{write:?}");
     // SAFETY: it is a process of the test's server.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGCONT) }, 0);
-    // It was told to cancel, and may have been faster.
+    // The cancel request may have come too late.
     assert!(matches!(db.write(|tx| tx.get_for_update(&NUMBERS, 1)).unwrap(), Some(1 | 2)));
 }
 

@@ -42,7 +42,7 @@ fn every_store_keeps_what_it_is_told() {
             assert_eq!(value.len(), 100, "{name}");
             assert!(!session.get(1, &7u64.to_be_bytes(), &mut value).unwrap(), "{name}");
 
-            // A transaction of several operations; then one that fails and leaves no trace.
+            // A transaction of several operations; then a transaction that fails without a trace.
             let moved = session.write(&mut |txn| {
                 assert!(txn.get_for_update(0, &1u64.to_be_bytes(), &mut value)?);
                 txn.put(1, b"one", &value)?;

@@ -16,7 +16,7 @@ use super::super::operations::Pages;
 use super::super::watch::Watch;
 use super::{Engine, pause};
 
-/// Bytes of a page, of which one word is read.
+/// Bytes of a page. One of its words is read.
 const PAGE: u32 = 4096;
 
 /// Our pool, with all pages in memory.

@@ -94,7 +94,7 @@ impl Stores {
         store.write(|tx| tx.put(&HISTORY, 0, 0))
     }
 
-    /// What a thread of a long run has already opened: a session and the tables.
+    /// Opens a session and the tables, as a thread of a long run has already done.
     fn look(&self, me: usize) -> Result<(), Error> {
         let store = &self.stores[me];
         if !self.records.transfers {

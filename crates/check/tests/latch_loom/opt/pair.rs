@@ -1,4 +1,4 @@
-//! What the models of the optimistic latch have in common: two words that are always equal.
+//! The common parts of the models of the optimistic latch: two words that are always equal.
 
 use std::sync::atomic::Ordering::{self, Relaxed};
 
@@ -11,14 +11,14 @@ pub(crate) fn number(number: u32) -> HolderNumber {
     HolderNumber::new(number).unwrap()
 }
 
-/// A holder of models, made from its number.
+/// A holder in a model, created from its number.
 pub(crate) trait Me: Holder<Loom> {
     fn new(number: u32) -> Self;
 }
 
-/// One that loses as often as holders do.
+/// A holder that may lose as often as usual.
 pub(crate) struct Patient(HolderNumber);
-/// One that is handed the latch whenever it has to wait, so that models reach that.
+/// A holder that is handed the latch whenever it waits, so that models reach that state.
 pub(crate) struct Strict(HolderNumber);
 
 impl Patient {
@@ -59,14 +59,14 @@ impl<M: Machine> Holder<M> for Strict {
     }
 }
 
-/// Two words, and a cell that loom watches, under a latch.
+/// Two words, and a cell that loom checks, under a latch.
 pub(crate) struct Pair<M: Machine> {
     pub(crate) latch: OptLatch<M>,
     words: [M::AtomicU64; 2],
     watched: UnsafeCell<u64>,
 }
 
-// SAFETY: the latch guards the cell, and loom objects if it does not.
+// SAFETY: the latch guards the cell, and loom fails otherwise.
 unsafe impl<M: Machine> Sync for Pair<M> {}
 
 impl<M: Machine> Default for Pair<M> {
@@ -77,20 +77,20 @@ impl<M: Machine> Default for Pair<M> {
 }
 
 impl<M: Machine> Pair<M> {
-    /// Needs exclusive possession; loom objects otherwise.
+    /// Needs exclusive access; loom fails otherwise.
     pub(crate) fn add(&self) {
         let next = self.words[0].load(Relaxed) + 1;
         self.words[0].store(next, Relaxed);
         self.words[1].store(next, Relaxed);
-        // SAFETY: loom objects if another thread is at it.
+        // SAFETY: loom fails if another thread accesses it.
         self.watched.with_mut(|watched| unsafe { *watched = next });
     }
 
-    /// Needs that nobody writes; loom objects otherwise.
+    /// Needs that no thread writes; loom fails otherwise.
     pub(crate) fn get(&self) -> u64 {
-        // SAFETY: loom objects if another thread writes.
+        // SAFETY: loom fails if another thread writes it.
         let watched = self.watched.with(|watched| unsafe { *watched });
-        assert_eq!(self.words(), [watched; 2], "what a holder sees");
+        assert_eq!(self.words(), [watched; 2], "the words differ");
         watched
     }
 
@@ -111,21 +111,21 @@ impl<M: Machine> Pair<M> {
         }
     }
 
-    /// Takes the latch, looks, and changes nothing.
+    /// Locks, reads, and changes nothing.
     pub(crate) fn look<H: Holder<M>>(&self, me: &H) {
         let held = self.latch.lock(me).unwrap();
         self.get();
         held.unchanged();
     }
 
-    /// One try to read; false if a writer was in the way.
+    /// Tries to read. Returns false if a writer was in the way.
     pub(crate) fn try_read(&self) -> bool {
         let Some(version) = self.latch.try_read() else { return false };
         let [a, b] = self.words();
         let valid = self.latch.validate(version);
         if valid {
             assert_eq!(a, b, "a reader saw two states");
-            assert_eq!(a, version.get(), "a reader saw another state than it was told");
+            assert_eq!(a, version.get(), "a reader saw a state of another version");
         }
         valid
     }
@@ -143,12 +143,12 @@ impl<M: Machine> Pair<M> {
         assert_eq!(self.get(), share.version().get());
     }
 
-    /// Shares, and adds to what it read: nobody comes in between.
+    /// Shares, reads, upgrades and adds: no thread gets in between.
     pub(crate) fn share_and_add<H: Holder<M>>(&self, me: &H) {
         let share = self.latch.share(me).unwrap();
         let seen = self.get();
-        let _held = share.upgrade().expect("the share is nobody else's");
-        assert_eq!(self.get(), seen, "an upgrade of something else");
+        let _held = share.upgrade().expect("the share belongs to this thread");
+        assert_eq!(self.get(), seen, "the state changed before the upgrade");
         self.add();
     }
 
@@ -158,17 +158,17 @@ impl<M: Machine> Pair<M> {
         }
     }
 
-    /// Reads, and adds to what was read if nobody came in between.
+    /// Reads, and adds if the state is unchanged.
     pub(crate) fn upgrade<H: Holder<M>>(&self, me: &H) -> bool {
         let version = self.latch.read(me).unwrap();
         let [seen, _] = self.words();
         let Some(_held) = self.latch.try_upgrade(version, me) else { return false };
-        assert_eq!(self.get(), seen, "an upgrade of something else");
+        assert_eq!(self.get(), seen, "the state changed before the upgrade");
         self.add();
         true
     }
 
-    /// Takes over from the dead and repairs; or waits for the one that did.
+    /// Takes over from a dead holder and repairs, or waits for the thread that did.
     pub(crate) fn inherit<H: Holder<M>>(&self, dead: HolderNumber, me: &H) -> bool {
         match self.latch.take_over(dead, me) {
             Some(_held) => {
@@ -183,10 +183,10 @@ impl<M: Machine> Pair<M> {
     }
 }
 
-/// Another holder than any thread's of a model.
+/// A holder other than any thread's of a model.
 pub(crate) static FIRST: &Patient = &Patient(HolderNumber::new(1).unwrap());
 
-/// Loom without fences: a control. Nobody waits on it.
+/// Loom without fences: a control. No thread waits on it.
 #[derive(Default)]
 pub(crate) struct Fenceless;
 
@@ -206,7 +206,7 @@ impl Machine for Fenceless {
     fn relax() {}
     fn yield_now() {}
     fn wait(_: &Self::AtomicU32, _: u32, _: Option<Deadline>) -> Waited {
-        unreachable!("nobody waits")
+        unreachable!("no thread waits")
     }
     fn wake(_: &Self::AtomicU32) {}
     fn now(_: Clock) -> u64 {
@@ -219,7 +219,7 @@ impl Machine for Fenceless {
         false
     }
     fn slots<'a>(_: *const Self::AtomicU32) -> Slots<'a, Self> {
-        unreachable!("nobody waits")
+        unreachable!("no thread waits")
     }
     fn chain(_: &Slots<'_, Self>) -> Chain {
         0

@@ -1,6 +1,6 @@
-//! Acting a dialogue out: a thread for each owner and its children, which does what it is told.
+//! Runs a dialogue: a thread for each owner and its children, which runs the operations sent to it.
 //!
-//! Whether somebody waits is what `request` and `poll` say, never that a call took long.
+//! Whether a request waits is read from `request` and `poll`, never from the time a call takes.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,12 +15,12 @@ use latchwork_machine::{ConstMachine, Deadline};
 
 use super::script::{Line, Operation, Role, Script, Waits};
 
-/// An operation for somebody, and where to say what came of it.
+/// An operation of an owner, and the channel for its result.
 type Told<'a> = (&'a str, Operation, Sender<String>);
-/// Who has which name, in both directions.
+/// The owners' ids by name.
 type Cast = Mutex<BTreeMap<String, OwnerId>>;
 
-/// One of a thread's owners; the others follow.
+/// One of a thread's owners, linked to the thread's others.
 struct Member<'a, M: ConstMachine> {
     name: &'a str,
     owner: &'a Owner<'a, M>,
@@ -35,11 +35,11 @@ impl<'a, M: ConstMachine> Member<'a, M> {
     }
 }
 
-/// Acts out a dialogue in a manager that nobody else uses.
+/// Runs a dialogue in a manager that is not used otherwise.
 ///
 /// # Errors
 ///
-/// The line that came out differently, and how; or what was left.
+/// The first line with a different result, or locks that are left at the end.
 pub(crate) fn perform<M: ConstMachine>(
     manager: &Manager<M>,
     script: &Script,
@@ -63,7 +63,7 @@ pub(crate) fn perform<M: ConstMachine>(
             }
             let (to, said) = channel();
             stage[&root.name[..]].send((role, operation, to)).unwrap();
-            said.recv().map_err(|_| format!("{role} fell silent"))
+            said.recv().map_err(|_| format!("{role} sent no result"))
         })
     });
     end?;
@@ -71,12 +71,12 @@ pub(crate) fn perform<M: ConstMachine>(
     let totals = session.totals().map_err(|e| e.to_string())?;
     let left = (totals.objects, totals.requests, totals.weak, totals.owners);
     if left != (0, 0, 0, 0) || !manager.region().audit().is_ok_and(|audit| audit.is_sound()) {
-        return Err(format!("at the end something is left: {left:?}"));
+        return Err(format!("locks or cells are left: {left:?}"));
     }
     Ok(())
 }
 
-/// Each line in turn; then all who still wait stop.
+/// Runs each line in turn; then cancels all requests that still wait.
 fn converse<'a, M: ConstMachine>(
     manager: &Manager<M>,
     script: &'a Script,
@@ -119,7 +119,7 @@ fn converse<'a, M: ConstMachine>(
     differs
 }
 
-/// Who holds what a waiter wants, and behind whom else it stands.
+/// The owners that hold what a waiter requests, and those it queues behind.
 fn in_the_way<M: ConstMachine>(
     manager: &Manager<M>,
     script: &Script,
@@ -150,7 +150,7 @@ fn in_the_way<M: ConstMachine>(
     Ok(said)
 }
 
-/// The life of an owner's thread.
+/// The thread of an owner.
 fn live<M: ConstMachine>(
     manager: &Manager<M>,
     roles: &[Role],
@@ -161,7 +161,7 @@ fn live<M: ConstMachine>(
     begun: &Sender<()>,
 ) {
     let session = manager.session().unwrap();
-    // Who is named first is the oldest.
+    // The first named owner is the oldest.
     let options = OwnerOptions { age: Some(age as u64 + 1), ..OwnerOptions::default() };
     let owner = session.owner_with(&options).unwrap();
     cast.lock().unwrap().insert(role.name.clone(), owner.id());
@@ -170,7 +170,7 @@ fn live<M: ConstMachine>(
     bear(&session, roles, &root, cast, told, begun);
 }
 
-/// Makes children of the thread's owners until there are no more to be made.
+/// Creates the children of the thread's owners, then runs operations.
 fn bear<M: ConstMachine>(
     session: &Session<M>,
     roles: &[Role],
@@ -195,7 +195,7 @@ fn bear<M: ConstMachine>(
     let Some((role, parent)) = next else {
         begun.send(()).unwrap();
         for (name, operation, to) in told {
-            // Who does not listen has failed already.
+            // A closed channel means that the dialogue has failed already.
             let _ = to.send(act(session, family.find(name), operation, cast));
         }
         return;
@@ -240,7 +240,7 @@ fn act<M: ConstMachine>(
                 end => granted(end.map(|_| ())),
             }
         }
-        // A deadline that has passed: who waits still, waits in vain.
+        // With an expired deadline: a request that still waits times out.
         Operation::Expire => granted(owner.finish(Some(Deadline::after::<M>(Default::default())))),
         Operation::Poll => match owner.poll() {
             Ok(None) => "waits".to_owned(),

@@ -1,5 +1,5 @@
-//! Dialogues between owners of locks, read from plain text and acted out, as PostgreSQL's
-//! isolation tester does with sessions of a database. `dialogues/README.md` has the language.
+//! Dialogues between owners of locks, read from text files and run step by step, as PostgreSQL's
+//! isolation tester does with sessions. `dialogues/README.md` describes the language.
 
 mod act;
 mod script;

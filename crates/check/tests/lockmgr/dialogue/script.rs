@@ -1,11 +1,11 @@
-//! The text of a dialogue, taken apart.
+//! The parser for the text of a dialogue.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use latchwork_lockmgr::{Mode, Modes, berkeley, granular, postgres, shared};
 
-/// Who speaks: an owner in a thread of its own, or a child in that of its parent.
+/// An owner with its own thread, or a child in its parent's thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Role {
     pub(crate) name: String,
@@ -21,7 +21,7 @@ pub(crate) enum Waits {
     Wound,
 }
 
-/// What an owner does.
+/// An operation of an owner.
 #[derive(Clone, Debug)]
 pub(crate) enum Operation {
     Lock(Vec<u8>, Mode, Waits),
@@ -38,7 +38,7 @@ pub(crate) enum Operation {
     Holds(Vec<u8>),
     Detect,
     Kill(String),
-    /// Not to be written: whether a wait has ended.
+    /// Not in texts: polls whether a wait has ended.
     Poll,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Step {
     pub(crate) operation: Operation,
 }
 
-/// A step and what comes of it: for who takes it, and for those whose waits end by it.
+/// A step and its results: for its owner, and for the owners whose waits it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) number: usize,
