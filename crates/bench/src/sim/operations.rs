@@ -38,13 +38,13 @@ impl Operations {
         }
     }
 
-    /// The same with another number of objects.
-    pub fn with_objects(self, objects: usize) -> Self {
+    /// The same with another number of objects. None if the operations have no objects.
+    pub fn with_objects(self, objects: usize) -> Option<Self> {
         match self {
-            Self::Locks(names) => Self::Locks(names.with_objects(objects)),
-            Self::Pages(pages) => Self::Pages(Pages { pages: objects, ..pages }),
-            Self::Appends(appends) => Self::Appends(appends),
-            Self::Records(records) => Self::Records(Records { objects, ..records }),
+            Self::Locks(names) => Some(Self::Locks(names.with_objects(objects))),
+            Self::Pages(pages) => Some(Self::Pages(Pages { pages: objects, ..pages })),
+            Self::Appends(_) => None,
+            Self::Records(records) => Some(Self::Records(Records { objects, ..records })),
         }
     }
 

@@ -60,8 +60,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     load: Load,
 
-    /// Latches, or engines for the workloads lockmgr-.., pool-.., store-..; the first one is the
-    /// baseline [default: the workload's own; see `sim latches`]
+    /// Latches, or engines for the workloads lockmgr-.., pool-.., log-append and store-..; the
+    /// first one is the baseline [default: the workload's own; see `sim latches`]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,
 
@@ -102,8 +102,8 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     load: Load,
 
-    /// The latch, or for the workloads lockmgr-.., pool-.., store-.. the engine [default: the
-    /// workload's first]
+    /// The latch, or for the workloads lockmgr-.., pool-.., log-append and store-.. the engine
+    /// [default: the workload's first]
     #[arg(long, value_name = "NAME", value_parser = latch())]
     latch: Option<Subject>,
 
@@ -200,14 +200,17 @@ impl Load {
         workload.shape.outside = self.outside.unwrap_or(workload.shape.outside);
         if let Some(operations) = &mut workload.engine {
             *operations.outside() = self.outside.unwrap_or(*operations.outside());
-            *operations =
-                self.objects.map_or(*operations, |objects| operations.with_objects(objects));
-        } else if self.objects.is_some() {
-            let said = format!(
-                "{} has no objects: --objects is for lockmgr-.., pool-.. and store-..",
-                workload.name
-            );
-            return Ok(Err(machine::Misuse(said)));
+        }
+        if let Some(objects) = self.objects {
+            let with = workload.engine.and_then(|operations| operations.with_objects(objects));
+            if with.is_none() {
+                let said = format!(
+                    "{} has no objects: --objects is for lockmgr-.., pool-.. and store-..",
+                    workload.name
+                );
+                return Ok(Err(machine::Misuse(said)));
+            }
+            workload.engine = with;
         }
         Ok(Ok(Scene { spec, workload, ns: self.us as f64 * 1e3, us: self.us, seed: self.seed }))
     }
