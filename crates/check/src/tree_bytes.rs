@@ -1,6 +1,6 @@
 //! Arbitrary words as a page of a tree for the fuzz target and the tests.
 
-use latchwork_tree::{Change, Error, Fences, Header, Kind, Node, SplitAt, edit, split};
+use latchwork_tree::{Change, Difference, Error, Fences, Header, Kind, Node, SplitAt, edit, split};
 
 /// Calls every query and every change.
 pub fn exercise(page: &[u64]) {
@@ -20,6 +20,11 @@ pub fn exercise(page: &[u64]) {
     with(&|page| _ = edit::insert_child(page, b"key 17x", 9));
     with(&|page| _ = edit::replace(page, b"key 17", &[1; 60], Header::NONE));
     with(&|page| _ = edit::replace(page, b"key 17", b"", Header::NONE));
+    for (at, before, after) in [(0, &b"key"[..], &b"kee"[..]), (4, b"", b"longer"), (9, b"7", b"")]
+    {
+        let difference = Difference { at, before, after };
+        with(&|page| _ = edit::update(page, b"key 17", difference, Header::NONE));
+    }
     with(&|page| _ = edit::set_ghost(page, b"key 17", true, Header::NONE));
     with(&|page| _ = edit::remove(page, b"key 17"));
     with(&|page| _ = edit::compact(page));

@@ -11,7 +11,8 @@
 //! | 56 | redo point: recovery reads from this LSN on |
 //! | 64 | LSN up to which the log was durable |
 //! | 72 | bit 0: the log was closed and needs no redo; bit 1: its end is being cleared; |
-//! | | from bit 8 on: size of the first segment in units of 4,096 bytes; zero in format 1 |
+//! | | from bit 8 on: size of the first segment in units of 4,096 bytes; zero in format 1, in |
+//! | | which all segments have one size |
 //! | 80 | CRC32C of the bytes before it |
 //!
 //! A block is written only after the previous block is durable, so at least one of the two is whole
@@ -29,18 +30,14 @@ use crate::{Error, Lsn};
 /// Bytes of a block.
 pub(crate) const BLOCK: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"latchlog");
-/// The format of the files of a new log. A log in format 1, in which all segments have one size, is
-/// readable and keeps its format.
-pub(crate) const FORMAT: u32 = 2;
+/// The format of the files of a log. Formats 1 and 2 have longer headers of records. They are
+/// readable, and what is written next has this format.
+pub(crate) const FORMAT: u32 = 3;
+pub(crate) const SECOND_FORMAT: u32 = 2;
 pub(crate) const FIRST_FORMAT: u32 = 1;
 const SUMMED: usize = 80;
 /// The unit in which the size of the first segment is stored.
 const UNIT: u64 = 4096;
-
-/// Returns the format of the files of a log with these segment sizes.
-pub(crate) fn format_of(spans: &Spans) -> u32 {
-    if spans.first() == spans.size() { FIRST_FORMAT } else { FORMAT }
-}
 
 /// The contents of the control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +58,10 @@ impl Control {
     pub(crate) fn encode(&self) -> (u64, Vec<u8>) {
         let mut bytes = Vec::with_capacity(BLOCK);
         let id = [self.id as u64, (self.id >> 64) as u64];
-        let format = format_of(&self.spans);
-        let first = if format == FIRST_FORMAT { 0 } else { self.spans.first() / UNIT };
+        let first = self.spans.first() / UNIT;
         let words = [
             MAGIC,
-            u64::from(format),
+            u64::from(FORMAT),
             id[0],
             id[1],
             self.sequence,
@@ -132,7 +128,7 @@ impl Control {
         }
         let first = match word(1) as u32 {
             FIRST_FORMAT => word(5),
-            FORMAT => (word(9) >> 8).saturating_mul(UNIT),
+            SECOND_FORMAT | FORMAT => (word(9) >> 8).saturating_mul(UNIT),
             found => return Err(Error::Version { found, known: FORMAT }),
         };
         let spans = Spans::new(first, word(5)).ok_or(Error::Corrupt { what: "control file" })?;

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::Acquire;
 
 use latchwork_machine::{ConstMachine, Word};
 
-use crate::record::{RECORD_MAX, decode_unsummed, decode_view, extent, word_of};
+use crate::record::{RECORD_MAX, decode_unsummed, decode_view, extent, extent_at, word_of};
 use crate::{EntryView, Error, Flags, Log, Lsn};
 
 /// Bytes per read. At this size a page has several records in a piece, unless the log changes very
@@ -76,8 +76,7 @@ impl<M: ConstMachine> Pieces<M> {
         while piece.length < left {
             let rest = &piece.bytes[piece.length..];
             let here = Lsn(piece.from.0 + piece.length as u64);
-            let record = extent(word_of(rest, 0)).filter(|_| word_of(rest, 8) == here.0);
-            match record {
+            match extent_at(here, rest) {
                 Some(bytes) if bytes <= rest.len() => piece.length += bytes,
                 // The rest of the record is in the next piece.
                 Some(_) if left == PIECE => break,

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use latchwork_disk::{Buffer, Disk, File, Open, crc32c};
 
-use crate::control::{BLOCK, FIRST_FORMAT, FORMAT, format_of};
+use crate::control::{BLOCK, FIRST_FORMAT, FORMAT, SECOND_FORMAT};
 use crate::point::point;
 use crate::record::{RECORD_MAX, decode_view, extent_at, word_of};
 use crate::spans::Spans;
@@ -71,10 +71,9 @@ impl Header {
     fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(BLOCK);
         let (low, high) = (self.id as u64, (self.id >> 64) as u64);
-        let spans = self.spans.filter(|spans| format_of(spans) == FORMAT);
-        let format = if spans.is_some() { FORMAT } else { FIRST_FORMAT };
+        let format = if self.spans.is_some() { FORMAT } else { FIRST_FORMAT };
         let words = [MAGIC, u64::from(format), low, high, self.number, self.flushed.0];
-        let sizes = spans.iter().flat_map(|spans| [spans.first(), spans.size()]);
+        let sizes = self.spans.iter().flat_map(|spans| [spans.first(), spans.size()]);
         words.into_iter().chain(sizes).for_each(|word| bytes.extend(word.to_le_bytes()));
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         bytes.resize(BLOCK, 0);
@@ -89,7 +88,7 @@ impl Header {
         let word = |index: usize| word_of(bytes, index * 8);
         let (summed, spans) = match word(1) as u32 {
             FIRST_FORMAT => (FIRST_SUMMED, None),
-            FORMAT => (SUMMED, Some(Spans::new(word(6), word(7))?)),
+            SECOND_FORMAT | FORMAT => (SUMMED, Some(Spans::new(word(6), word(7))?)),
             _ => return None,
         };
         let sum = word_of(bytes, summed) as u32;

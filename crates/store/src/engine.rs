@@ -89,7 +89,8 @@ pub trait Engine: Commits {
         let _ = batch;
     }
 
-    /// Reads the version before the one with this stamp. Replaces the contents of `value`.
+    /// Reads the version before the one with this stamp. `value` contains that version's value, if
+    /// it has one, from which the earlier value is computed; it replaces the contents.
     ///
     /// # Errors
     ///

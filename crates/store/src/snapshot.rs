@@ -101,7 +101,8 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(self.get_into(tree, key, &mut value)?.then_some(value))
     }
 
-    /// Goes back from a version that this snapshot does not see to a visible version.
+    /// Goes back from a version that this snapshot does not see, whose value is in `value`, to a
+    /// visible version.
     #[cold]
     fn older(
         &self,
@@ -177,11 +178,9 @@ impl<'e, E: Engine> Snapshot<'e, E> {
     ) -> Result<(), Error> {
         let Some(row) = batch.get(index) else { return Ok(()) };
         let newest = Version { stamp: stamp(row.header), there: !row.ghost };
+        row.value.clone_into(value);
         let there = match self.view.sees(newest.stamp, self.engine)? {
-            true => {
-                row.value.clone_into(value);
-                newest.there
-            }
+            true => newest.there,
             false => self.older(tree, row.key, newest, value)?,
         };
         if there {

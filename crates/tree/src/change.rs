@@ -7,8 +7,9 @@
 //! | change | pages | undone by |
 //! |---|---|---|
 //! | `Insert` | one leaf | `Ghost` |
+//! | `Update` | one leaf | `Revert` |
 //! | `Replace`, `Delete` | one leaf | `Restore` |
-//! | `Ghost`, `Restore` | one leaf: they undo | never |
+//! | `Ghost`, `Revert`, `Restore` | one leaf: they undo | never |
 //! | `Purge` | one page: a ghost, or a child, is removed | never |
 //! | `Clear` | one leaf: its old ghosts are removed, and unused room of old values | never |
 //! | `Image` | one page, whole | never |
@@ -24,9 +25,22 @@
 //!
 //! A change that contains a page whole needs nothing earlier: a rebuild begins there.
 //!
-//! Encoding: a code, then little-endian numbers and byte strings with a length of 4 bytes.
+//! An `Update` and a `Revert` contain only the part of the value that differs, so they are applied
+//! to one certain value:
+//!
+//! - Redo and rebuilds apply a record to a page only if the page has the LSN that it had when the
+//!   record was written (`page_prev`), and so the same values.
+//! - An undo applies it to the record on the page only if the header of that names the change. A
+//!   header changes together with the value. If it is the earlier header, the change was undone.
+//! - A reader of an older version begins with a value and the header that was read with it, which
+//!   names the change that wrote this value, and so on.
+//!
+//! Beyond that, each of them compares the bytes that the part replaces. A `Replace` contains both
+//! values, for journals that [need](crate::Journal::logs_whole) them. The bytes of a log record are
+//! described in `encode`.
 
 use crate::Error;
+use crate::difference::Difference;
 use crate::edit;
 use crate::layout::{Header, KIND, RECORD_BYTES, SLOTS, changes};
 use crate::node::Node;
@@ -57,6 +71,15 @@ pub enum Change<'b> {
         /// The header that the record had before; none if it did not exist.
         was: Header,
     },
+    /// Replaces a part of a value.
+    Update {
+        /// The key.
+        key: &'b [u8],
+        /// The part.
+        difference: Difference<'b>,
+        /// The previous header.
+        was: Header,
+    },
     /// Replaces a value.
     Replace {
         /// The key.
@@ -82,6 +105,15 @@ pub enum Change<'b> {
         /// The key.
         key: &'b [u8],
         /// The header that the record had before; none if it did not exist.
+        was: Header,
+    },
+    /// Undoes an `Update`.
+    Revert {
+        /// The key.
+        key: &'b [u8],
+        /// The part, from the value to the earlier one.
+        difference: Difference<'b>,
+        /// The header that the record had before.
         was: Header,
     },
     /// Undoes a `Replace` or a `Delete`.
@@ -164,165 +196,7 @@ pub enum Change<'b> {
     },
 }
 
-/// Reads numbers and strings from a payload.
-struct Reader<'b>(&'b [u8]);
-
-impl<'b> Reader<'b> {
-    fn number(&mut self, bytes: usize) -> Option<u64> {
-        let (front, rest) = self.0.split_at_checked(bytes)?;
-        self.0 = rest;
-        let mut word = [0; 8];
-        word[..bytes].copy_from_slice(front);
-        Some(u64::from_le_bytes(word))
-    }
-
-    fn header(&mut self) -> Option<Header> {
-        self.number(8).map(Header::from_bits)
-    }
-
-    fn string(&mut self) -> Option<&'b [u8]> {
-        let length = self.number(4)? as usize;
-        let (front, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(front)
-    }
-}
-
-fn put_string(string: &[u8], to: &mut Vec<u8>) {
-    to.extend_from_slice(&(string.len() as u32).to_le_bytes());
-    to.extend_from_slice(string);
-}
-
-fn put_header(header: Header, to: &mut Vec<u8>) {
-    to.extend_from_slice(&header.to_bits().to_le_bytes());
-}
-
 impl<'b> Change<'b> {
-    const fn code(&self) -> u8 {
-        match self {
-            Self::Insert { .. } => 1,
-            Self::Replace { .. } => 2,
-            Self::Delete { .. } => 3,
-            Self::Ghost { .. } => 4,
-            Self::Restore { .. } => 5,
-            Self::Purge { .. } => 6,
-            Self::Image { .. } => 7,
-            Self::Split { .. } => 8,
-            Self::Attach { .. } => 9,
-            Self::Grow { .. } => 10,
-            Self::Complete => 11,
-            Self::Clear { trims: false, .. } => 12,
-            Self::Incomplete => 13,
-            Self::Absorb { .. } => 14,
-            Self::Clear { trims: true, .. } => 15,
-        }
-    }
-
-    /// Appends the encoded change to `to`.
-    pub fn encode(&self, to: &mut Vec<u8>) {
-        to.push(self.code());
-        match *self {
-            Self::Insert { key, value, was } | Self::Restore { key, value, was } => {
-                put_header(was, to);
-                [key, value].iter().for_each(|string| put_string(string, to));
-            }
-            Self::Replace { key, before, value, was } => {
-                put_header(was, to);
-                [key, before, value].iter().for_each(|string| put_string(string, to));
-            }
-            Self::Delete { key, before, was } => {
-                put_header(was, to);
-                [key, before].iter().for_each(|string| put_string(string, to));
-            }
-            Self::Complete | Self::Incomplete => {}
-            Self::Ghost { key, was } => {
-                put_header(was, to);
-                put_string(key, to);
-            }
-            Self::Purge { key } => put_string(key, to),
-            Self::Clear { before, .. } => to.extend_from_slice(&before.to_le_bytes()),
-            Self::Image { image } => put_string(image, to),
-            Self::Split { right, separator, image } => {
-                to.extend_from_slice(&right.to_le_bytes());
-                put_string(separator, to);
-                put_string(image, to);
-            }
-            Self::Attach { key, child, left, left_prev } => {
-                for number in [child, left, left_prev] {
-                    to.extend_from_slice(&number.to_le_bytes());
-                }
-                put_string(key, to);
-            }
-            Self::Absorb { gone, right, high, key, child } => {
-                for number in [gone, right, child] {
-                    to.extend_from_slice(&number.to_le_bytes());
-                }
-                [high, key].iter().for_each(|string| put_string(string, to));
-            }
-            Self::Grow { level, left, right, separator, left_image, right_image } => {
-                to.push(level);
-                to.extend_from_slice(&left.to_le_bytes());
-                to.extend_from_slice(&right.to_le_bytes());
-                for string in [separator, left_image, right_image] {
-                    put_string(string, to);
-                }
-            }
-        }
-    }
-
-    /// Decodes the change at the start of `bytes`. More bytes may follow, because log records are
-    /// padded.
-    pub fn decode(bytes: &'b [u8]) -> Option<Self> {
-        let mut from = Reader(bytes);
-        let code = from.number(1)?;
-        Some(match code {
-            1 => {
-                let (was, key) = (from.header()?, from.string()?);
-                Self::Insert { key, value: from.string()?, was }
-            }
-            2 => {
-                let (was, key, before) = (from.header()?, from.string()?, from.string()?);
-                Self::Replace { key, before, value: from.string()?, was }
-            }
-            3 => {
-                let (was, key) = (from.header()?, from.string()?);
-                Self::Delete { key, before: from.string()?, was }
-            }
-            4 => Self::Ghost { was: from.header()?, key: from.string()? },
-            5 => {
-                let (was, key) = (from.header()?, from.string()?);
-                Self::Restore { key, value: from.string()?, was }
-            }
-            6 => Self::Purge { key: from.string()? },
-            7 => Self::Image { image: from.string()? },
-            8 => {
-                let right = from.number(8)?;
-                Self::Split { right, separator: from.string()?, image: from.string()? }
-            }
-            9 => {
-                let (child, left) = (from.number(8)?, from.number(8)?);
-                let left_prev = from.number(8)?;
-                Self::Attach { key: from.string()?, child, left, left_prev }
-            }
-            10 => {
-                let level = from.number(1)? as u8;
-                let (left, right) = (from.number(8)?, from.number(8)?);
-                let separator = from.string()?;
-                let (left_image, right_image) = (from.string()?, from.string()?);
-                Self::Grow { level, left, right, separator, left_image, right_image }
-            }
-            11 => Self::Complete,
-            12 | 15 => Self::Clear { before: from.number(8)?, trims: code == 15 },
-            13 => Self::Incomplete,
-            14 => {
-                let (gone, right) = (from.number(8)?, from.number(8)?);
-                let (child, high) = (from.number(8)?, from.string()?);
-                Self::Absorb { gone, right, high, key: from.string()?, child }
-            }
-            _ => return None,
-        })
-    }
-
     /// Returns an upper bound of the log bytes that the change of a record takes; zero for other
     /// changes.
     pub fn bytes(&self) -> u64 {
@@ -331,6 +205,9 @@ impl<'b> Change<'b> {
                 key.len() + value.len()
             }
             Self::Replace { key, before, value, .. } => key.len() + before.len() + value.len(),
+            Self::Update { key, difference, .. } | Self::Revert { key, difference, .. } => {
+                key.len() + difference.before.len() + difference.after.len()
+            }
             Self::Delete { key, before, .. } => key.len() + before.len(),
             Self::Ghost { key, .. } => key.len(),
             _ => 0,
@@ -371,9 +248,48 @@ impl<'b> Change<'b> {
     pub fn undo(&self) -> Option<Change<'b>> {
         match *self {
             Self::Insert { key, was, .. } => Some(Change::Ghost { key, was }),
+            Self::Update { key, difference, was } => {
+                Some(Change::Revert { key, difference: difference.reversed(), was })
+            }
             Self::Replace { key, before, was, .. } | Self::Delete { key, before, was } => {
                 Some(Change::Restore { key, value: before, was })
             }
+            _ => None,
+        }
+    }
+
+    /// Turns the value that this change wrote to a record into the value before. Returns the
+    /// record's earlier header, and whether it had a value. None if it is no such change, or wrote
+    /// another value.
+    pub fn earlier(&self, value: &mut Vec<u8>) -> Option<(Header, bool)> {
+        match *self {
+            Self::Insert { was, .. } => {
+                value.clear();
+                Some((was, false))
+            }
+            Self::Update { difference, was, .. } => {
+                difference.reversed().apply(value)?;
+                Some((was, true))
+            }
+            Self::Replace { before, was, .. } | Self::Delete { before, was, .. } => {
+                value.clear();
+                value.extend_from_slice(before);
+                Some((was, true))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the key of the record that it changes; none if it changes no record's value.
+    pub fn record_key(&self) -> Option<&'b [u8]> {
+        match *self {
+            Self::Insert { key, .. }
+            | Self::Update { key, .. }
+            | Self::Replace { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Ghost { key, .. }
+            | Self::Revert { key, .. }
+            | Self::Restore { key, .. } => Some(key),
             _ => None,
         }
     }
@@ -385,7 +301,7 @@ impl<'b> Change<'b> {
 
     /// Whether it undoes another change.
     pub(crate) fn undoes(&self) -> bool {
-        matches!(self, Self::Ghost { .. } | Self::Restore { .. })
+        matches!(self, Self::Ghost { .. } | Self::Revert { .. } | Self::Restore { .. })
     }
 
     /// Applies the change to the page that has this role, and counts it there. `header` names the
@@ -428,6 +344,12 @@ impl<'b> Change<'b> {
             (Self::Restore { value, was, .. }, Ok(index)) => {
                 edit::replace_at(page, index, value, was)?
             }
+            (Self::Update { difference, .. }, Ok(index)) => {
+                edit::update_at(page, index, difference, header)?
+            }
+            (Self::Revert { difference, was, .. }, Ok(index)) => {
+                edit::update_at(page, index, difference, was)?
+            }
             (Self::Delete { .. }, Ok(index)) => edit::set_ghost_at(page, index, true, header)?,
             (Self::Ghost { was, .. }, Ok(index)) => edit::set_ghost_at(page, index, true, was)?,
             _ => return self.apply(Role::Own, page, header),
@@ -447,6 +369,9 @@ impl<'b> Change<'b> {
             Self::Replace { key, value, .. } | Self::Restore { key, value, .. } => {
                 Some(place.is_ok() && edit::fits(page, place, key, value)?)
             }
+            Self::Update { difference, .. } | Self::Revert { difference, .. } => {
+                Some(edit::fits_updated(page, place.ok()?, difference) == Some(true))
+            }
             Self::Delete { .. } | Self::Ghost { .. } => Some(place.is_ok()),
             _ => Some(false),
         }
@@ -464,6 +389,12 @@ impl<'b> Change<'b> {
                 edit::replace(page, key, value, header)
             }
             (Self::Restore { key, value, was }, Role::Own) => edit::replace(page, key, value, was),
+            (Self::Update { key, difference, .. }, Role::Own) => {
+                edit::update(page, key, difference, header)
+            }
+            (Self::Revert { key, difference, was }, Role::Own) => {
+                edit::update(page, key, difference, was)
+            }
             (Self::Delete { key, .. }, Role::Own) => edit::set_ghost(page, key, true, header),
             (Self::Ghost { key, was }, Role::Own) => edit::set_ghost(page, key, true, was),
             (Self::Purge { key }, Role::Own) => edit::remove(page, key),
@@ -507,21 +438,21 @@ impl<'b> Change<'b> {
 /// Decodes an image into a page.
 fn unfold<P: PageMut + ?Sized>(image: &[u8], page: &mut P) -> Result<(), Error> {
     let wrong = Error::Malformed("an image of another size");
-    let mut from = Reader(image);
-    let mut number = || from.number(2).map(|number| number as usize);
-    let (Some(words), Some(slots), Some(heap)) = (number(), number(), number()) else {
-        return Err(wrong);
-    };
+    let Some((numbers, content)) = image.split_at_checked(6) else { return Err(wrong) };
+    let mut numbers = numbers.as_chunks().0.iter().map(|two| u16::from_le_bytes(*two).into());
+    let mut number = || numbers.next().unwrap_or(0_usize);
+    let (words, slots, heap) = (number(), number(), number());
     // A page of 64 KiB has 8,192 words: all numbers fit 16 bits.
     if words != page.len() || slots < SLOTS || slots > heap || heap > words {
         return Err(wrong);
     }
-    if from.0.len() != (slots - KIND + words - heap) * 8 {
+    if content.len() != (slots - KIND + words - heap) * 8 {
         return Err(wrong);
     }
+    let mut content = content.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
     for index in KIND..words {
         let used = index < slots || index >= heap;
-        page.set(index, if used { from.number(8).unwrap_or(0) } else { 0 });
+        page.set(index, if used { content.next().unwrap_or(0) } else { 0 });
     }
     Ok(())
 }

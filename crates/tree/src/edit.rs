@@ -10,14 +10,16 @@
 //! | [`insert`] | the record, the slots behind it, two words of the header | yes |
 //! | [`replace`], value within its capacity | the record | no |
 //! | [`replace`], longer | as a removal and an insert | yes |
+//! | [`update`] | the differing part of a value; as [`replace`] if the length changes | yes |
 //! | [`set_ghost`] | a slot and the record's header | no |
 //! | [`remove`] | the slots behind it, two words of the header | no |
 //! | [`clear`], [`compact`] | all | no |
 
 use crate::Error;
+use crate::difference::Difference;
 use crate::layout::*;
 use crate::node::{Fences, Node};
-use crate::words::{Page, PageMut, copy_in, copy_out, words_of};
+use crate::words::{Page, PageMut, copy_in, copy_out, has, words_of};
 
 /// A record outside its page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -363,6 +365,68 @@ pub(crate) fn replace_at<P: PageMut + ?Sized>(
     take_out(page, index, words)?;
     let (first, value, capacity) = (header.to_bits(), value.to_vec(), value.len());
     put(page, index, &Record { key, ghost: false, first, value, capacity })
+}
+
+/// Replaces a part of the value of a key. A ghost becomes a record.
+///
+/// # Errors
+///
+/// [`Error::Missing`]; [`Error::Malformed`] if the value has another part; the others of
+/// [`replace`].
+pub fn update<P: PageMut + ?Sized>(
+    page: &mut P,
+    key: &[u8],
+    difference: Difference<'_>,
+    header: Header,
+) -> Result<(), Error> {
+    let found = node(page, Kind::Leaf)?.search(key).ok_or_else(malformed)?;
+    update_at(page, found.map_err(|_| Error::Missing)?, difference, header)
+}
+
+/// [`update`] at the place where the key was found.
+pub(crate) fn update_at<P: PageMut + ?Sized>(
+    page: &mut P,
+    index: usize,
+    difference: Difference<'_>,
+    header: Header,
+) -> Result<(), Error> {
+    let view = node(page, Kind::Leaf)?;
+    let slot = view.slot(index).ok_or_else(malformed)?;
+    let (length, _) = view.lengths(slot).ok_or_else(malformed)?;
+    let words = view.record_words(slot).ok_or_else(malformed)?;
+    if slot.at < SLOTS + view.count() || slot.at + words > page.len() {
+        return Err(malformed());
+    }
+    let updated = difference.length(length).ok_or_else(other_value)?;
+    let (at, skip) = (slot.at + LEAF_WORDS, slot.suffix + difference.at);
+    if has(page, at, skip, difference.before) != Some(true) {
+        return Err(other_value());
+    }
+    if updated != length {
+        let mut value = view.value(index).ok_or_else(malformed)?;
+        difference.apply(&mut value).ok_or_else(other_value)?;
+        return replace_at(page, index, &value, header);
+    }
+    page.set(slot.at, header.to_bits());
+    copy_in(page, at, skip, difference.after);
+    page.set(SLOTS + index, Slot { ghost: false, ..slot }.word());
+    Ok(())
+}
+
+#[cold]
+fn other_value() -> Error {
+    Error::Malformed("a change of a part of another value")
+}
+
+/// Whether a value can be updated by moving nothing but slots.
+pub(crate) fn fits_updated<P: Page + ?Sized>(
+    page: &P,
+    index: usize,
+    difference: Difference<'_>,
+) -> Option<bool> {
+    let view = Node::of(page)?;
+    let (length, capacity) = view.lengths(view.slot(index)?)?;
+    Some(difference.length(length)? <= capacity)
 }
 
 /// Turns the record of a key into a ghost, or back. Its value stays.

@@ -98,15 +98,7 @@ pub(crate) fn check<M: ConstMachine>(
     page: &PoolPage<'_, '_, M>,
     place: Option<Place>,
 ) -> Result<(), Error> {
-    let of_a_record = matches!(
-        change,
-        Change::Insert { .. }
-            | Change::Replace { .. }
-            | Change::Delete { .. }
-            | Change::Ghost { .. }
-            | Change::Restore { .. }
-    );
-    if of_a_record {
+    if change.record_key().is_some() {
         if let Some(place) = place
             && change.is_easy(place, &Dry(&page.view())) == Some(true)
         {

@@ -32,6 +32,12 @@ pub trait Journal {
         0
     }
 
+    /// Returns whether a replaced value is logged whole, before and after, for readers of the log
+    /// that do not have the page. Otherwise only the part that differs is logged.
+    fn logs_whole(&self) -> bool {
+        false
+    }
+
     /// Reserves room for records of `bytes` bytes. The caller holds no page, so this may wait.
     ///
     /// # Errors

@@ -25,7 +25,9 @@
 //! | `node` | reading a page: search, keys, values, children, verifying |
 //! | `edit` | changing a page: insert, replace, ghosts, compaction |
 //! | `split` | dividing a page in two, the shortest separator between two keys |
+//! | `difference` | the part in which two values differ |
 //! | `change` | a change as recorded in the log, and its repetition |
+//! | `encode` | the bytes of a change in a log record |
 //! | `held` | a page of the pool as the page of a tree; a change that is logged and then applied |
 //! | `root` | a tree and its root page |
 //! | `operate` | operations on a key: get, insert, replace, delete, undo |
@@ -44,8 +46,10 @@
 
 mod batch;
 mod change;
+mod difference;
 mod dismantle;
 pub mod edit;
+mod encode;
 mod error;
 mod held;
 mod journal;
@@ -65,6 +69,7 @@ mod words;
 
 pub use crate::batch::{Batch, Row};
 pub use crate::change::{Change, Role};
+pub use crate::difference::Difference;
 pub use crate::error::Error;
 pub use crate::held::redo;
 pub use crate::journal::Journal;

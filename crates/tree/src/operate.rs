@@ -8,6 +8,7 @@ use latchwork_machine::ConstMachine;
 use latchwork_pool::PageMut as PoolPage;
 
 use crate::change::Change;
+use crate::difference::Difference;
 use crate::edit;
 use crate::held::{check, image_bytes, is_logged_whole, log_and_do};
 use crate::journal::Journal;
@@ -62,7 +63,8 @@ enum Operation<'v> {
     Put(&'v [u8]),
     Delete,
     Alter(Made<'v>),
-    Undo(Change<'v>),
+    /// An undoing change, and the header that the change to be undone gave the record.
+    Undo(Change<'v>, Header),
 }
 
 /// Computes a value from the existing one; none keeps it.
@@ -158,20 +160,20 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 
     /// Undoes a change of this tree, wherever its key is now, in place, so that no page becomes
-    /// full.
+    /// full. `made` is the header that the change gave the record. The caller ensures that no other
+    /// transaction changes the record, and undoes later changes of it first. Undoing a change twice
+    /// is harmless.
     ///
     /// # Errors
     ///
-    /// [`Error::Malformed`] if the change cannot be undone, or the key does not exist any more;
-    /// [`Error::Pool`], [`Error::Journal`], [`Error::Level`].
-    pub fn undo(&self, change: &Change<'_>) -> Result<Written, Error> {
-        let undo = change.undo().ok_or(Error::Malformed("nothing undoes this change"))?;
-        match undo {
-            Change::Ghost { key, .. } | Change::Restore { key, .. } => {
-                self.write(key, Operation::Undo(undo))
-            }
-            _ => Err(Error::Malformed("nothing undoes this change")),
-        }
+    /// [`Error::Malformed`] if the change cannot be undone, the key does not exist any more, or
+    /// another change of the record is the last one; [`Error::Pool`], [`Error::Journal`],
+    /// [`Error::Level`].
+    pub fn undo(&self, change: &Change<'_>, made: Header) -> Result<Written, Error> {
+        let undo = change.undo();
+        let undo = undo.and_then(|undo| undo.record_key().map(|key| (key, undo)));
+        let (key, undo) = undo.ok_or(Error::Malformed("nothing undoes this change"))?;
+        self.write(key, Operation::Undo(undo, made))
     }
 
     /// Takes away the ghosts of the leaf of `key` that nobody asks for, if they are a part of it
@@ -203,9 +205,9 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
     }
 
     fn write(&self, key: &[u8], operation: Operation<'_>) -> Result<Written, Error> {
-        let undoes = matches!(operation, Operation::Undo(_));
-        let (needs, mut more) = (operation.bytes(key), 0);
-        let (mut pages, mut rounds) = (0, 0);
+        let undoes = matches!(operation, Operation::Undo(..));
+        let needs = operation.bytes(key);
+        let (mut more, mut pages, mut rounds) = (0, 0, 0);
         loop {
             self.journal.reserve(needs + more).map_err(Error::Journal)?;
             if pages != 0 {
@@ -224,13 +226,12 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
             if node.is_incomplete() && !undoes {
                 continue;
             }
-            if found.is_err() && matches!(operation, Operation::Undo(Change::Ghost { .. })) {
-                // It was undone before, and the ghost was removed.
-                return Ok(Written::nothing(None, Header::NONE));
-            }
             let (before, was) = there(&node, found).ok_or_else(edit::malformed)?;
             if !undoes {
                 self.ask(key, before.as_deref())?;
+            }
+            if operation.is_undone(found.is_ok().then_some(was)) {
+                return Ok(Written::nothing(before, was));
             }
             let made = operation.made(before.as_deref());
             let operation = match (operation, &made) {
@@ -238,7 +239,8 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 (_, Some(made)) => Operation::Put(made),
                 _ => operation,
             };
-            let change = change(key, operation, before.as_deref(), was, found.is_ok())?;
+            let (there, in_full) = ((before.as_deref(), was), self.journal.logs_whole());
+            let change = change(key, operation, there, found.is_ok(), in_full)?;
             // The value is logged, and once more if the change is undone.
             let old = if undoes { 0 } else { 2 * before.as_ref().map_or(0, Vec::len) as u64 };
             let whole = image_bytes(page.len());
@@ -380,6 +382,16 @@ impl Operation<'_> {
         }
     }
 
+    /// Whether it undoes what was undone before. `now` is the header of the record, if it exists:
+    /// an inserted record was a ghost and was removed; a part of a value has its earlier header.
+    fn is_undone(&self, now: Option<Header>) -> bool {
+        match self {
+            Self::Undo(Change::Ghost { .. }, _) => now.is_none(),
+            Self::Undo(Change::Revert { was, .. }, made) => now == Some(*was) && was != made,
+            _ => false,
+        }
+    }
+
     /// Log bytes of the operation, without the existing value, and as many to undo it; for an
     /// undoing change, those that were reserved for it.
     fn bytes(&self, key: &[u8]) -> u64 {
@@ -387,32 +399,41 @@ impl Operation<'_> {
             Self::Insert(value) | Self::Replace(value) | Self::Put(value) => value.len(),
             Self::Alter(_) => MADE_BYTES,
             Self::Delete => 0,
-            Self::Undo(undo) => return undo.bytes(),
+            Self::Undo(undo, _) => return undo.bytes(),
         };
         2 * ((key.len() + value) as u64 + RECORD_BYTES)
     }
 }
 
-/// The change that implements an operation.
+/// The change that implements an operation on a record with this value and header. `known`: the
+/// record exists, possibly as a ghost. `in_full`: values are logged whole.
 fn change<'c>(
     key: &'c [u8],
     operation: Operation<'c>,
-    before: Option<&'c [u8]>,
-    was: Header,
+    (before, was): (Option<&'c [u8]>, Header),
     known: bool,
+    in_full: bool,
 ) -> Result<Change<'c>, Error> {
     Ok(match (operation, before) {
         (Operation::Insert(_), Some(_)) => return Err(Error::Exists),
         (Operation::Insert(value) | Operation::Put(value), None) => {
             Change::Insert { key, value, was }
         }
-        (Operation::Replace(value) | Operation::Put(value), Some(before)) => {
+        (Operation::Replace(value) | Operation::Put(value), Some(before)) if in_full => {
             Change::Replace { key, before, value, was }
+        }
+        (Operation::Replace(value) | Operation::Put(value), Some(before)) => {
+            Change::Update { key, difference: Difference::of(before, value), was }
         }
         (Operation::Delete, Some(before)) => Change::Delete { key, before, was },
         (Operation::Replace(_) | Operation::Delete, None) => return Err(Error::Missing),
         (Operation::Alter(_), _) => return Err(Error::Malformed("what is altered is not made")),
-        (Operation::Undo(undo), _) if known => undo,
-        (Operation::Undo(_), _) => return Err(Error::Malformed("what is to be undone is gone")),
+        (Operation::Undo(..), _) if !known => {
+            return Err(Error::Malformed("what is to be undone is gone"));
+        }
+        (Operation::Undo(Change::Revert { .. }, made), _) if was != made => {
+            return Err(Error::Malformed("another change of the record came after it"));
+        }
+        (Operation::Undo(undo, _), _) => undo,
     })
 }

@@ -173,6 +173,25 @@ pub(crate) fn copy_out<P: Page + ?Sized>(
     Some(())
 }
 
+/// Returns whether the bytes that begin `skip` bytes after the word at `at` are `bytes`.
+pub(crate) fn has<P: Page + ?Sized>(
+    page: &P,
+    at: usize,
+    skip: usize,
+    bytes: &[u8],
+) -> Option<bool> {
+    let (mut index, mut begin, mut rest) = (at + skip / 8, skip % 8, bytes);
+    while !rest.is_empty() {
+        let (part, next) = rest.split_at((8 - begin).min(rest.len()));
+        let kept = u64::MAX >> (64 - 8 * part.len() as u32);
+        if page.word(index)? >> (8 * begin) & kept != ordered(part).swap_bytes() & kept {
+            return Some(false);
+        }
+        (index, begin, rest) = (index + 1, 0, next);
+    }
+    Some(true)
+}
+
 /// Stores `bytes` from `skip` bytes after the word at `at`, and preserves the bytes around them.
 #[inline]
 pub(crate) fn copy_in<P: PageMut + ?Sized>(

@@ -114,7 +114,7 @@ fn damage_in_the_last_segment_is_detected_by_later_records() {
         assert!(end.0 < crate::stage::options().segment, "the log has a second segment");
         drop(life);
         let path = folder().join(format!("{:016x}", 0));
-        let place = 4096 + at.0 + if head { 0 } else { 56 };
+        let place = 4096 + at.0 + if head { 0 } else { 26 };
         disk.damage(&path, place, &[0xaa; 4]);
         let opened = begin(&disk);
         if damaged + 1 == operations {
@@ -165,7 +165,7 @@ fn a_missing_or_blank_last_segment_is_reported() {
             let rest = segment.saturating_sub(life.log.end().0);
             if full && (64..8000).contains(&rest) {
                 life.session.reserve(rest).unwrap();
-                let payload = vec![7; rest as usize - 56];
+                let payload = vec![7; rest as usize - 26];
                 let mut last = life.session.build(&Head::default(), &[&payload]).unwrap();
                 let lsn = life.session.append(&mut last).unwrap();
                 life.session.flush(lsn).unwrap();
@@ -244,7 +244,7 @@ fn the_durable_position_is_read_beyond_64_gib() {
     let file = file.unwrap();
     for (lsn, durable) in [(far, far), (near, places[19])] {
         // The checksum does not cover the record's position.
-        record[8..16].copy_from_slice(&lsn.0.to_le_bytes());
+        record[8..14].copy_from_slice(&(lsn.0 / 16).to_le_bytes()[..6]);
         file.write(4096 + lsn.0 % segment, &record).unwrap();
         assert_eq!(scan_at(lsn).durable, durable);
     }

@@ -57,7 +57,8 @@ impl Stage {
     fn is_in_file(&self, lsn: Lsn, thread: usize) -> bool {
         let file = self.disk.peek(&folder().join(format!("{:016x}", 0))).unwrap();
         let at = 4096 + lsn.0 as usize;
-        file[at + 8..at + 16] == lsn.0.to_le_bytes() && file[at + 56..at + 64] == [thread as u8; 8]
+        let own = (lsn.0 / 16).to_le_bytes();
+        file[at + 8..at + 14] == own[..6] && file[at + 27..at + 35] == [thread as u8; 8]
     }
 
     /// Clears the file of records of an earlier execution.

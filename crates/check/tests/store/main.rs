@@ -9,6 +9,7 @@ mod damaged;
 mod derived;
 mod dialogue;
 mod dialogue_stages;
+mod differences;
 mod durable;
 mod ends;
 mod faces;

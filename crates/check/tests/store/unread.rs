@@ -22,7 +22,7 @@ fn aged(store: &Store<Native>, work: impl Fn(&ReadTxn<'_, Native>)) {
     open.put(&TABLE, b"open", b"").unwrap();
     store.put(&TABLE, KEY, b"old").unwrap();
     store.put(&TABLE, KEY, b"new").unwrap();
-    let fill = || (0..4000).for_each(|_| store.put(&TABLE, b"filler", &[7; 700]).unwrap());
+    let fill = || (0..4000).for_each(|n| store.put(&TABLE, b"filler", &[n as u8; 700]).unwrap());
     let all = store.read(|tx| {
         for number in 0..100u64 {
             store.put(&TABLE, b"other", &number.to_be_bytes())?;
@@ -104,7 +104,7 @@ fn a_held_snapshot_reads_the_commits_before_it() {
     for number in 0..100u64 {
         store.put(&TABLE, b"other", &number.to_be_bytes()).unwrap();
     }
-    let fill = || (0..4000).for_each(|_| store.put(&TABLE, b"filler", &[7; 700]).unwrap());
+    let fill = || (0..4000).for_each(|n| store.put(&TABLE, b"filler", &[n as u8; 700]).unwrap());
     thread::scope(|scope| scope.spawn(fill).join().unwrap());
     let calls = disk.history().len();
     assert_eq!(get(&kept), Ok(Some(b"new".to_vec())));

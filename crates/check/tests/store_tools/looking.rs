@@ -37,8 +37,14 @@ fn a_log_has_what_transactions_did() {
     let first = &seen[0];
     assert_eq!((first.at, first.kind), (from, "replace"));
     assert_eq!(first.key, Some(ACCOUNTS.key(&1).unwrap()));
-    assert_eq!(first.before.as_deref(), Some(&1000i64.to_le_bytes()[..]));
-    assert_eq!(first.after.as_deref(), Some(&5i64.to_le_bytes()[..]));
+    // The part of the value that differs.
+    let parts = (first.offset, first.before.as_deref(), first.after.as_deref());
+    assert_eq!(parts, (Some(0), Some(&1000u16.to_le_bytes()[..]), Some(&5u16.to_le_bytes()[..])));
+    let restored = seen.iter().find(|record| record.kind == "restore").unwrap();
+    assert_eq!((&restored.before, &restored.after), (&first.after, &first.before));
+    let removed = seen.iter().find(|record| record.kind == "delete").unwrap();
+    let whole = 1000i64.to_le_bytes();
+    assert_eq!((removed.offset, removed.before.as_deref()), (None, Some(&whole[..])));
     assert!(seen.windows(2).all(|pair| pair[0].next == pair[1].at));
     // From a position inside a record, reading begins with the next record; it ends on request.
     let mut next = Vec::new();

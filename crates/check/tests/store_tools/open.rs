@@ -145,10 +145,10 @@ fn folders_without_a_store_are_refused() {
     };
     assert!(matches!(with("another program's\n"), Refusal::Damaged { file: "identity", .. }));
     assert!(matches!(with(""), Refusal::Damaged { file: "identity", .. }));
-    let newer = identity.replace("format 6", "format 7").replace("program ", "program 9.");
-    let Refusal::Newer { format: 7, program: Some(program) } = with(&newer) else { panic!() };
+    let newer = identity.replace("format 7", "format 8").replace("program ", "program 9.");
+    let Refusal::Newer { format: 8, program: Some(program) } = with(&newer) else { panic!() };
     assert!(program.starts_with("9."), "{program}");
-    assert_eq!(with(&identity.replace("format 6", "format 5")), Refusal::Older { format: 5 });
+    assert_eq!(with(&identity.replace("format 7", "format 5")), Refusal::Older { format: 5 });
     for length in [10, 30, 60] {
         let cut = with(&identity[..length]);
         assert!(matches!(cut, Refusal::Damaged { file: "identity", .. }), "{length}: {cut:?}");
@@ -537,7 +537,7 @@ fn all_opens_of_a_process_share_one_store() {
     assert!(here >= held.len() as u32 && held.len() > 4, "{here} of {}", held.len());
 }
 
-/// A store of format 5 is refused with advice, and converted in place by `upgrade`.
+/// A store of format 5 or 6 is refused with advice, and converted in place by `upgrade`.
 #[test]
 fn a_store_of_an_older_format_is_upgraded() {
     let place = Place::new("older");
@@ -548,20 +548,23 @@ fn a_store_of_an_older_format_is_upgraded() {
     let why_not = |path: &Path| why(upgrade(path).unwrap_err());
     assert_eq!(why_not(&place.at("one")), Refusal::InUse);
     drop(store);
-    let old: String = identity
-        .lines()
-        .filter(|line| !line.starts_with("program"))
-        .fold(String::new(), |text, line| text + &line.replace("format 6", "format 5") + "\n");
-    fs::write(place.at("one/identity"), old).unwrap();
-    let older = refused(place.at("one"));
-    assert_eq!(older, Refusal::Older { format: 5 });
-    assert!(older.to_string().contains("latchwork store upgrade"), "{older}");
-    let done = upgrade(place.at("one")).unwrap();
-    assert_eq!((done.from, done.to), (5, 6));
-    assert!(all(&open(place.at("one"))) == records);
-    let again = upgrade(place.at("one")).unwrap();
-    assert_eq!((again.from, again.to), (6, 6));
-    fs::write(place.at("one/identity"), identity.replace("format 6", "format 3")).unwrap();
+    for format in [5, 6] {
+        let of = format!("format {format}");
+        let old: String = identity
+            .lines()
+            .filter(|line| !line.starts_with("program"))
+            .fold(String::new(), |text, line| text + &line.replace("format 7", &of) + "\n");
+        fs::write(place.at("one/identity"), old).unwrap();
+        let older = refused(place.at("one"));
+        assert_eq!(older, Refusal::Older { format });
+        assert!(older.to_string().contains("latchwork store upgrade"), "{older}");
+        let done = upgrade(place.at("one")).unwrap();
+        assert_eq!((done.from, done.to), (format, 7));
+        assert!(all(&open(place.at("one"))) == records);
+        let again = upgrade(place.at("one")).unwrap();
+        assert_eq!((again.from, again.to), (7, 7));
+    }
+    fs::write(place.at("one/identity"), identity.replace("format 7", "format 3")).unwrap();
     assert_eq!(why_not(&place.at("one")), Refusal::Older { format: 3 });
     assert_eq!(why_not(&place.at("two")), Refusal::NoStore);
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use latchwork_check::random::Random;
 use latchwork_tree::{
-    Change, Error, Fences, Header, Kind, Link, Node, Role, SplitAt, chain, edit, rebuild, split,
+    Change, Difference, Error, Fences, Header, Kind, Link, Node, Role, SplitAt, chain, edit,
+    rebuild, split,
 };
 
 const WORDS: usize = 128;
@@ -127,7 +128,11 @@ fn run(seed: u64) -> History {
             (Ok(_), 0) if ghost => Change::Purge { key: &key },
             (_, _) if ghost => Change::Insert { key: &key, value: &value, was },
             (_, 0) => Change::Delete { key: &key, before: &before, was },
-            (_, _) => Change::Replace { key: &key, before: &before, value: &value, was },
+            (_, 1) => Change::Replace { key: &key, before: &before, value: &value, was },
+            (_, _) => {
+                let difference = Difference::of(&before, &value);
+                Change::Update { key: &key, difference, was }
+            }
         };
         match history.change(number, change) {
             Ok(()) => {}

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use latchwork_tree::{Error, Fences, Header, Kind, Limits, Node, SplitAt, edit, separator, split};
+use latchwork_tree::{
+    Difference, Error, Fences, Header, Kind, Limits, Node, SplitAt, edit, separator, split,
+};
 use proptest::prelude::*;
 
 /// The expected records of a page: by key the value, and whether it is a ghost.
@@ -12,6 +14,8 @@ type Model = BTreeMap<Vec<u8>, (Vec<u8>, bool)>;
 enum Step {
     Insert(Vec<u8>, Vec<u8>),
     Replace(Vec<u8>, Vec<u8>),
+    /// Replaces the part that differs.
+    Update(Vec<u8>, Vec<u8>),
     Ghost(Vec<u8>, bool),
     Remove(Vec<u8>),
     Compact,
@@ -30,6 +34,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (key(), value()).prop_map(|(key, value)| Step::Insert(key, value)),
         2 => (key(), value()).prop_map(|(key, value)| Step::Replace(key, value)),
+        2 => (key(), value()).prop_map(|(key, value)| Step::Update(key, value)),
         2 => (key(), any::<bool>()).prop_map(|(key, ghost)| Step::Ghost(key, ghost)),
         1 => key().prop_map(Step::Remove),
         1 => Just(Step::Compact),
@@ -57,6 +62,10 @@ fn both(step: &Step, page: &mut Vec<u64>, model: &mut Model) -> bool {
     let done = match step {
         Step::Insert(key, value) => edit::insert(page, key, value, header),
         Step::Replace(key, value) => edit::replace(page, key, value, header),
+        Step::Update(key, value) => {
+            let known = before.get(key).map_or(&[][..], |(value, _)| value);
+            edit::update(page, key, Difference::of(known, value), header)
+        }
         Step::Ghost(key, ghost) => edit::set_ghost(page, key, *ghost, header),
         Step::Remove(key) => edit::remove(page, key),
         Step::Compact => edit::compact(page),
@@ -73,16 +82,17 @@ fn both(step: &Step, page: &mut Vec<u64>, model: &mut Model) -> bool {
             model.insert(key.clone(), (value.clone(), false));
         }
         (Step::Insert(key, _), Err(Error::Exists)) => assert!(!known(key).unwrap().1),
-        (Step::Replace(key, value), Ok(())) => {
+        (Step::Replace(key, value) | Step::Update(key, value), Ok(())) => {
             assert!(known(key).is_some());
             model.insert(key.clone(), (value.clone(), false));
         }
         (Step::Ghost(key, ghost), Ok(())) => model.get_mut(key).unwrap().1 = *ghost,
         (Step::Remove(key), Ok(())) => assert!(model.remove(key).is_some()),
         (Step::Compact, Ok(())) => {}
-        (Step::Replace(key, _) | Step::Ghost(key, _) | Step::Remove(key), Err(Error::Missing)) => {
-            assert!(known(key).is_none())
-        }
+        (
+            Step::Replace(key, _) | Step::Update(key, _) | Step::Ghost(key, _) | Step::Remove(key),
+            Err(Error::Missing),
+        ) => assert!(known(key).is_none()),
         (step, done) => panic!("{step:?} ended in {done:?}"),
     }
     true

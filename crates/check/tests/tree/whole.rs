@@ -14,7 +14,7 @@ use latchwork_disk::System;
 use latchwork_machine::Native;
 use latchwork_pool::{Cause, FileId, FileSpec, Handle, Lost, Options, Pool, Rebuild};
 use latchwork_region::{Options as RegionOptions, Region};
-use latchwork_tree::{Batch, Change, Error, Journal, Link, Row, Tree, chain, rebuild};
+use latchwork_tree::{Batch, Change, Error, Header, Journal, Link, Row, Tree, chain, rebuild};
 
 /// A log in memory.
 #[derive(Default)]
@@ -162,8 +162,16 @@ fn both(
     random: &mut Random,
     key: Vec<u8>,
 ) {
-    let value = vec![random.below(256) as u8; random.below(60) as usize];
+    let mut value = vec![random.below(256) as u8; random.below(60) as usize];
     let known = model.get(&key).cloned();
+    if let Some(known) = known.as_ref().filter(|_| random.below(2) == 0) {
+        // Often only a part of the value differs.
+        let (begin, end) = (random.below(30) as usize, random.below(30) as usize);
+        let end = known.len().saturating_sub(end).max(begin);
+        value =
+            [known.get(..begin).unwrap_or(known), &value, known.get(end..).unwrap_or(&[])].concat();
+        value.truncate(60);
+    }
     let done = match random.below(5) {
         0 => tree.delete(&key),
         1 => tree.insert(&key, &value),
@@ -376,7 +384,11 @@ fn undo_finds_its_keys_again() {
         for (_, link) in records.range(begun + 16..).rev() {
             let change = Change::decode(&link.payload).unwrap();
             if change.undo().is_some() {
-                tree.undo(&change).unwrap();
+                let made = Header::new(link.slot, link.lsn);
+                assert_ne!(tree.undo(&change, made).unwrap().lsn, 0);
+                // A sweeper that died may have done it before.
+                let again = tree.undo(&change, made).unwrap().lsn;
+                assert_eq!(again == 0, matches!(change, Change::Update { .. }), "{change:?}");
             }
         }
         tree.verify().unwrap();
@@ -388,10 +400,35 @@ fn undo_finds_its_keys_again() {
     });
 }
 
+/// A part of a value is undone only if it is the last change of its record.
+#[test]
+fn undo_refuses_a_part_of_another_value() {
+    let house = House::new("other-value", 20);
+    house.with(2, |handle, file, scribe| {
+        let tree = Tree::create(handle, file, scribe).unwrap();
+        let made = |lsn| Header::new(2, lsn);
+        tree.put(b"key", b"one value").unwrap();
+        let first = tree.put(b"key", b"two value").unwrap().lsn;
+        // Another part, so the first one is still there.
+        let second = tree.put(b"key", b"two valve").unwrap().lsn;
+        let record = |lsn| house.log.read(lsn).unwrap().payload;
+        let (one, two) = (record(first), record(second));
+        let (one, two) = (Change::decode(&one).unwrap(), Change::decode(&two).unwrap());
+        assert!(matches!(tree.undo(&one, made(first)), Err(Error::Malformed(_))));
+        tree.undo(&two, made(second)).unwrap();
+        tree.undo(&one, made(first)).unwrap();
+        let mut value = Vec::new();
+        tree.get(b"key", &mut value).unwrap();
+        assert_eq!(value, b"one value");
+        assert_eq!(tree.undo(&one, made(first)).unwrap().lsn, 0, "it was undone");
+        assert!(matches!(tree.undo(&two, made(second)), Err(Error::Malformed(_))));
+    });
+}
+
 /// A half-changed page is rebuilt from the log, and the tree can be used.
 #[test]
 fn a_half_changed_page_is_rebuilt() {
-    let house = House::new("anew", 200);
+    let house = House::new("rebuilt", 200);
     house.with(2, |handle, file, scribe| {
         let tree = Tree::create(handle, file, scribe).unwrap();
         let (mut model, mut random) = (Model::new(), Random(11));

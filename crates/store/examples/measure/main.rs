@@ -4,6 +4,7 @@
 //! cargo run --release -p latchwork-store --example measure -- hot-rows
 //! cargo run --release -p latchwork-store --example measure -- damaged-page 100
 //! cargo run --release -p latchwork-store --example measure -- left-open 100000
+//! cargo run --release -p latchwork-store --example measure -- log-bytes 100000
 //! cargo run --release -p latchwork-store --example measure -- seeing
 //! cargo run --release -p latchwork-store --example measure -- steep
 //! ```
@@ -21,6 +22,7 @@ mod calls;
 mod damaged_page;
 mod hot_rows;
 mod left_open;
+mod log_bytes;
 mod seeing;
 mod steep;
 
@@ -34,6 +36,7 @@ const USAGE: &str = "usage: measure WHAT
   hot-rows            threads that change the same one or two rows
   damaged-page [MIB]  a page is made anew from so much log (100)
   left-open [ROWS]    opening after a crash that found so many changed records (100000)
+  log-bytes [CALLS]   bytes of log of a transfer and of a put (100000)
   seeing              looking at locks and processes of a store at full load
   steep               what one more costs beside 100, 1,000 and 10,000
   calls KIND [CALLS]  for callgrind: get, get-long, get-rw, put, range-10, scan-100, transfer
@@ -66,6 +69,10 @@ fn run(what: &str, said: &[String]) -> Result<(), Fault> {
         ("left-open", [] | [_]) => {
             let rows = number(said, 100_000)?;
             in_folder(|path| left_open::run(path, rows))
+        }
+        ("log-bytes", [] | [_]) => {
+            let calls = number(said, 100_000)?;
+            in_folder(|path| log_bytes::run(path, calls))
         }
         (left_open::CHILD, [path, rows]) => {
             left_open::leave_open(&PathBuf::from(path), rows.parse()?)

@@ -49,15 +49,15 @@ impl<M: ConstMachine> StoreSession<M> {
         let change = Change::decode(&entry.payload).ok_or_else(damaged)?;
         let tree = entry.head.aux;
         let journal = TreeJournal::new(self, tree, ChangeOrigin::Undo { slot: chain.slot, next });
-        let file = self.home.file;
-        let undone = Tree::open(&self.handle, file, u64::from(tree), &journal).undo(&change);
+        let (file, made) = (self.home.file, Header::new(entry.slot, entry.lsn.0));
+        let undone = Tree::open(&self.handle, file, u64::from(tree), &journal).undo(&change, made);
         journal.undone(undone.is_ok())?;
         let undone = undone?;
         if undone.lsn != 0 {
             chain.last = undone.lsn;
         }
         if undone.emptied
-            && let Some(Change::Ghost { key, .. }) = change.undo()
+            && let Change::Insert { key, .. } = change
         {
             self.is_empty_at(tree, key, undone.lsn);
         }
@@ -231,29 +231,27 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
         stamp: Stamp,
         value: &mut Vec<u8>,
     ) -> Result<Version, Error> {
-        value.clear();
         let lost = |what| Err(Error::Damaged { table: self.table(tree), key: key.to_vec(), what });
         let entry = match self.log.log().read(Lsn(stamp.at())) {
             Ok(entry) => entry,
             Err(LogError::Gone { .. }) => return Err(Error::SnapshotTooOld { at: stamp.at() }),
             Err(why) => return Err(why.into()),
         };
-        let (of, was, there) = match Change::decode(&entry.payload) {
-            Some(Change::Insert { key, was, .. }) => (key, was, None),
-            Some(
-                Change::Replace { key, before, was, .. } | Change::Delete { key, before, was },
-            ) => (key, was, Some(before)),
-            _ => return lost("its stamp leads to no write"),
+        let Some(change) = Change::decode(&entry.payload) else {
+            return lost("its stamp leads to no write");
         };
-        if entry.head.aux == CATALOG && tree != CATALOG && there.is_none() {
+        if entry.head.aux == CATALOG && tree != CATALOG && matches!(change, Change::Insert { .. }) {
             // The stamp of a table that was loaded: the record of its name.
+            value.clear();
             return Ok(Version::default());
         }
-        if entry.head.aux != tree || of != key {
+        if entry.head.aux != tree || change.record_key() != Some(key) {
             return lost("its stamp leads to another record's write");
         }
-        value.extend_from_slice(there.unwrap_or_default());
-        Ok(Version { stamp: self::stamp(was), there: there.is_some() })
+        match change.earlier(value) {
+            Some((was, there)) => Ok(Version { stamp: self::stamp(was), there }),
+            None => lost("its stamp leads to a write of another value"),
+        }
     }
 
     fn write(

@@ -111,7 +111,7 @@ impl Had {
                 self.made_table |= tree == CATALOG;
                 self.at_pieces = tree == PIECES;
                 self.records += 1;
-                if let Some(Change::Ghost { key, .. } | Change::Restore { key, .. }) = undo
+                if let Some(key) = undo.and_then(|undo| undo.record_key())
                     && tree != PIECES
                 {
                     self.note_lock(tree, key);

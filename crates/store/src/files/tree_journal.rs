@@ -13,6 +13,7 @@ use crate::engine::WriteOptions;
 use crate::files::kinds::CHANGE;
 use crate::files::page_intents::{IntentKind, PageIntent};
 use crate::files::session::{SMALL, StoreSession};
+use crate::tables::CATALOG;
 
 /// Bytes of the record of a whole page, in addition to the page.
 pub(crate) const IMAGE: u64 = 256;
@@ -135,7 +136,10 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
         match (self.origin, change) {
             (
                 ChangeOrigin::Write { prev, options },
-                Change::Insert { .. } | Change::Replace { .. } | Change::Delete { .. },
+                Change::Insert { .. }
+                | Change::Update { .. }
+                | Change::Replace { .. }
+                | Change::Delete { .. },
             ) => {
                 (head.flags, head.prev) = (Flags(0), Lsn(prev));
                 if options.last {
@@ -143,7 +147,10 @@ impl<'w, M: ConstMachine> TreeJournal<'w, M> {
                     head.older = Lsn(self.worker.last_commit.get());
                 }
             }
-            (ChangeOrigin::Undo { slot, next }, Change::Ghost { .. } | Change::Restore { .. }) => {
+            (
+                ChangeOrigin::Undo { slot, next },
+                Change::Ghost { .. } | Change::Revert { .. } | Change::Restore { .. },
+            ) => {
                 let other = u32::from(slot) != own;
                 head.flags = if other { Flags::CLR | Flags::SYSTEM } else { Flags::CLR };
                 head.prev = Lsn(next);
@@ -192,6 +199,12 @@ impl<M: ConstMachine> Journal for TreeJournal<'_, M> {
 
     fn since(&self) -> u64 {
         self.worker.log.log().marked().0
+    }
+
+    fn logs_whole(&self) -> bool {
+        // Recovery reads which pages are free before it has the pages of the catalog
+        // (`files/analysis.rs`), and tools that have only the log read the names of tables.
+        self.tree == CATALOG
     }
 
     fn reserve(&self, bytes: u64) -> Result<(), Cause> {

@@ -4,7 +4,8 @@
 //! sees their changes. A slot's chain of records leads from its last one to its first. Each is
 //! rolled back in place by a log record that points to the next one to roll back. If a sweep dies
 //! on the way, the next one does the rest. Rolling a record back twice is harmless, because the
-//! transaction's locks are still held.
+//! transaction's locks are still held: the stamp of the tree's record shows that a part of its
+//! value was restored before.
 //!
 //! A record that cannot be rolled back, because its page cannot be read or there is no space, stops
 //! only its own transaction. The transaction keeps all its locks and its slot, and is reported as
@@ -424,8 +425,8 @@ impl<M: ConstMachine> StoreSession<M> {
         let (mut tree, mut page, mut key) = (0, 0, Vec::new());
         if let Ok(entry) = self.log.log().read(Lsn(at)) {
             (tree, page) = (entry.head.aux, entry.head.page);
-            if let Some(Change::Ghost { key: of, .. } | Change::Restore { key: of, .. }) =
-                Change::decode(&entry.payload).and_then(|change| change.undo())
+            if let Some(of) =
+                Change::decode(&entry.payload).and_then(|change| change.undo()?.record_key())
             {
                 key = of.to_vec();
             }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use latchwork_disk::{Disk, System};
 use latchwork_log::{Entry, Flags, LogFiles};
-use latchwork_tree::Change;
+use latchwork_tree::{Change, Difference};
 
 use crate::Error;
 use crate::files::kinds::{CHANGE, COMMIT, END, LOCKS, PREPARE};
@@ -43,10 +43,13 @@ pub struct LogRecord {
     pub page_prev: u64,
     /// The key, if a single record changes.
     pub key: Option<Vec<u8>>,
-    /// The old value.
+    /// The old value, or the part of it that changes.
     pub before: Option<Vec<u8>>,
-    /// The new value.
+    /// The new value, or the part of it that changed.
     pub after: Option<Vec<u8>>,
+    /// Where `before` and `after` begin in the values, if they are only the part in which the
+    /// values differ.
+    pub offset: Option<u64>,
 }
 
 impl LogRecord {
@@ -77,13 +80,13 @@ impl LogRecord {
     fn of(entry: &Entry) -> Self {
         let (head, change) = (entry.head, Change::decode(&entry.payload));
         let changes = head.kind == CHANGE;
-        let (kind, key, before, after) = match (head.kind, change) {
-            (COMMIT, _) => ("commit", None, None, None),
-            (END, _) => ("end", None, None, None),
-            (PREPARE, _) => ("prepare", None, None, None),
-            (LOCKS, _) => ("locks", None, None, None),
+        let (kind, key, before, after, offset) = match (head.kind, change) {
+            (COMMIT, _) => ("commit", None, None, None, None),
+            (END, _) => ("end", None, None, None, None),
+            (PREPARE, _) => ("prepare", None, None, None, None),
+            (LOCKS, _) => ("locks", None, None, None, None),
             (CHANGE, Some(change)) => parts(change),
-            _ => ("other", None, None, None),
+            _ => ("other", None, None, None, None),
         };
         let own = |bytes: Option<&[u8]>| bytes.map(<[u8]>::to_vec);
         Self {
@@ -101,21 +104,30 @@ impl LogRecord {
             key: own(key),
             before: own(before),
             after: own(after),
+            offset: offset.map(|offset| offset as u64),
         }
     }
 }
 
-type Parts<'b> = (&'static str, Option<&'b [u8]>, Option<&'b [u8]>, Option<&'b [u8]>);
+type Bytes<'b> = Option<&'b [u8]>;
+type Parts<'b> = (&'static str, Bytes<'b>, Bytes<'b>, Bytes<'b>, Option<usize>);
 
-/// Returns the name, the key, and the old and new values of a change.
+/// Returns the name, the key, the old and new values of a change, and where these begin if they are
+/// parts.
 fn parts(change: Change<'_>) -> Parts<'_> {
-    match change {
+    let (kind, key, before, after) = match change {
         Change::Insert { key, value, .. } => ("insert", Some(key), None, Some(value)),
+        Change::Update { key, difference, .. } => {
+            return part("replace", key, difference);
+        }
         Change::Replace { key, before, value, .. } => {
             ("replace", Some(key), Some(before), Some(value))
         }
         Change::Delete { key, before, .. } => ("delete", Some(key), Some(before), None),
         Change::Ghost { key, .. } => ("ghost", Some(key), None, None),
+        Change::Revert { key, difference, .. } => {
+            return part("restore", key, difference);
+        }
         Change::Restore { key, value, .. } => ("restore", Some(key), None, Some(value)),
         Change::Purge { key } => ("purge", Some(key), None, None),
         Change::Image { .. } => ("image", None, None, None),
@@ -127,7 +139,13 @@ fn parts(change: Change<'_>) -> Parts<'_> {
         Change::Absorb { key, .. } => ("absorb", Some(key), None, None),
         Change::Grow { separator, .. } => ("grow", Some(separator), None, None),
         _ => ("other", None, None, None),
-    }
+    };
+    (kind, key, before, after, None)
+}
+
+fn part<'b>(kind: &'static str, key: &'b [u8], difference: Difference<'b>) -> Parts<'b> {
+    let Difference { at, before, after } = difference;
+    (kind, Some(key), Some(before), Some(after), Some(at))
 }
 
 /// A summary of a log's files.

@@ -83,8 +83,8 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// The rows of all tables by name; the pieces of long values have no name.
 type Tables = BTreeMap<Option<String>, Rows>;
 
-/// A record's value before a write, and its header.
-type Before = (Option<Vec<u8>>, Header);
+/// The writes of transactions without an end, by their positions in the log.
+type Changes<'c> = BTreeMap<u64, &'c [u8]>;
 
 /// A damaged store in memory: its file, and the pages that the log changes.
 struct DamagedStore {
@@ -95,7 +95,7 @@ struct DamagedStore {
     /// The tree of a page, according to the log.
     tree: BTreeMap<u64, u32>,
     /// The writes of each slot's transaction, until its end is found.
-    open: BTreeMap<u16, Vec<(u64, Before)>>,
+    open: BTreeMap<u16, Vec<(u64, Vec<u8>)>>,
     /// The ids of transactions that are prepared so far.
     prepared: BTreeMap<u16, Vec<u8>>,
     old: BTreeSet<u64>,
@@ -280,15 +280,8 @@ impl DamagedStore {
             return;
         };
         if !head.flags.has(Flags::SYSTEM) && !head.flags.has(Flags::LAST) {
-            let before = match change {
-                Change::Insert { was, .. } => Some((None, was)),
-                Change::Replace { before, was, .. } | Change::Delete { before, was, .. } => {
-                    Some((Some(before.to_vec()), was))
-                }
-                _ => None,
-            };
             let open = self.open.entry(entry.slot).or_default();
-            open.extend(before.map(|before| (entry.lsn.0, before)));
+            open.extend(change.undo().map(|_| (entry.lsn.0, entry.payload.clone())));
         }
         self.pages = self.pages.max(number + 1);
         self.tree.insert(number, head.aux);
@@ -311,8 +304,8 @@ impl DamagedStore {
 
     /// Returns the rows of all tables, by name, and the types of tables with recorded types.
     fn tables(&self, found: &mut Salvaged) -> (Tables, BTreeMap<String, Wanted>) {
-        let undone: BTreeMap<u64, &Before> =
-            self.open.values().flatten().map(|(at, before)| (*at, before)).collect();
+        let undone: Changes<'_> =
+            self.open.values().flatten().map(|(at, change)| (*at, &change[..])).collect();
         let mut seen = BTreeSet::new();
         let mut tables = BTreeMap::new();
         let mut whole = true;
@@ -375,7 +368,7 @@ impl DamagedStore {
         &self,
         root: u32,
         seen: &mut BTreeSet<u64>,
-        undone: &BTreeMap<u64, &Before>,
+        undone: &Changes<'_>,
         whole: &mut bool,
         found: &mut Salvaged,
     ) -> Rows {
@@ -409,7 +402,7 @@ impl DamagedStore {
         roots: &BTreeMap<u32, Option<String>>,
         torn: &BTreeSet<u32>,
         seen: &BTreeSet<u64>,
-        undone: &BTreeMap<u64, &Before>,
+        undone: &Changes<'_>,
         tables: &mut Tables,
         found: &mut Salvaged,
     ) {
@@ -448,29 +441,28 @@ fn text(name: &[u8]) -> String {
 }
 
 /// Reads the records of a leaf, with the old values where the transaction has no commit.
-fn take(
-    node: &Node<'_, [u64]>,
-    undone: &BTreeMap<u64, &Before>,
-    rows: &mut Rows,
-    found: &mut Salvaged,
-) {
+fn take(node: &Node<'_, [u64]>, undone: &Changes<'_>, rows: &mut Rows, found: &mut Salvaged) {
     for index in 0..node.count() {
         let (Some(key), Some(ghost), Some(mut header)) =
             (node.key(index), node.is_ghost(index), node.header(index))
         else {
             continue;
         };
-        let mut value = if ghost { None } else { node.value(index) };
-        let mut undo = false;
-        while let Some((before, was)) = undone.get(&header.lsn()) {
+        let Some(mut value) = node.value(index) else { continue };
+        let (mut there, mut undo) = (!ghost, false);
+        while let Some(change) = undone.get(&header.lsn()).and_then(|change| Change::decode(change))
+        {
+            let mut older = value.clone();
             // A record must lead to an older one, or to none.
-            if was.lsn() >= header.lsn() {
+            let Some((was, had)) =
+                change.earlier(&mut older).filter(|(was, _)| was.lsn() < header.lsn())
+            else {
                 break;
-            }
-            (value, header, undo) = (before.clone(), *was, true);
+            };
+            (value, header, there, undo) = (older, was, had, true);
         }
         found.undone += u64::from(undo);
-        if let Some(value) = value {
+        if there {
             rows.insert(key, value);
         }
     }

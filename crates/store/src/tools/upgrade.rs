@@ -19,8 +19,8 @@ pub struct Upgraded {
 /// Converts the store in a folder to the format that this version writes. Programs of versions that
 /// write the older format cannot open it afterwards: copy the folder first.
 ///
-/// The conversion of format 5 replaces one file, so a process that is killed in the call leaves a
-/// store of either format. A store of the current format is not changed.
+/// The conversion of formats 5 and 6 replaces one file, so a process that is killed in the call
+/// leaves a store of either format. A store of the current format is not changed.
 ///
 /// # Errors
 ///
