@@ -50,7 +50,9 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use core::marker::PhantomData;
 
-use latchwork_machine::{Clock, Deadline, Machine, Place, Slots, Spin, Waited, Word, status};
+use latchwork_machine::{
+    Clock, Deadline, Machine, Place, Slots, Spin, Waited, Word, finds_crowd, status,
+};
 
 use crate::number::Number;
 use crate::{Policy, Shuffling};
@@ -90,10 +92,6 @@ const BETWEEN_YIELDS: u64 = 16;
 /// waiter in its turn. Waking all 24 gives 1.1 times, because the head does it.
 const CALL_WHEN: usize = 3;
 const CALL: usize = 8;
-
-/// The result of a yield is used for this many times its duration: yields that give the processor
-/// away take at most this fraction of a thread's time.
-const BELIEVED: u64 = 16;
 
 /// Returns whether a waiter continues to spin after its first budget.
 fn keeps_looking<P: Policy, M: Machine>() -> bool {
@@ -265,25 +263,9 @@ impl<'a, M: Machine, W: Number> Head<'a, M, W> {
         }
     }
 
-    /// Returns whether another thread wants this processor: then a yield takes as long as that
-    /// thread's time slice.
-    ///
-    /// Costs a yield, before which it calls `prepare`, unless a recent yield has shown it.
+    /// Returns whether another thread wants this processor; see [`finds_crowd`].
     pub(crate) fn is_crowded(&self, prepare: impl FnOnce()) -> bool {
-        let slot = self.slots.at(self.me);
-        let began = M::now(Clock::Monotonic);
-        if M::SPIN_NS == 0 || slot.is_crowded(began) {
-            return true;
-        }
-        prepare();
-        M::yield_now();
-        let ended = M::now(Clock::Monotonic);
-        let took = ended.wrapping_sub(began);
-        if took < M::SPIN_NS {
-            return false;
-        }
-        slot.crowd(ended.saturating_add(took.saturating_mul(BELIEVED)));
-        true
+        finds_crowd(self.slots.at(self.me), prepare)
     }
 
     /// Becomes the head, and the shuffler if no waiter behind is.

@@ -36,6 +36,6 @@ pub use crate::pad::Padded;
 pub use crate::place::{Level, Place, Topology};
 pub use crate::shared::{AttachError, Attached, Shared};
 pub use crate::slot::{Chain, MAX_SLOTS, Slot, SlotTable, Slots, status};
-pub use crate::spin::Spin;
+pub use crate::spin::{Spin, crowded_until, finds_crowd, pause_for};
 pub use crate::time::{Clock, Deadline};
 pub use crate::word::{Integer, Word};

@@ -5,7 +5,7 @@
 
 use core::marker::PhantomData;
 
-use crate::{Clock, Machine};
+use crate::{Clock, Machine, Slot};
 
 /// PAUSEs between two reads up to which the clock is not read: reading it costs as much as they do.
 const PAUSES_UNTIMED: u32 = 8;
@@ -14,6 +14,44 @@ const PAUSES_UNTIMED: u32 = 8;
 ///
 /// Reading seldom lets the holder work undisturbed: each read costs it a cache miss.
 const PAUSES_MAX: u32 = 64;
+
+/// The result of a yield is used for this many times its duration: yields that give the processor
+/// away take at most this fraction of a thread's time.
+const BELIEVED: u64 = 16;
+
+/// Yields. If the yield, which began at `began`, took as long as a switch to another thread and
+/// back, returns until when this thread assumes that others want its processor: monotonic
+/// nanoseconds.
+pub fn crowded_until<M: Machine>(began: u64) -> Option<u64> {
+    M::yield_now();
+    let ended = M::now(Clock::Monotonic);
+    let took = ended.wrapping_sub(began);
+    (took >= M::SPIN_NS).then(|| ended.saturating_add(took.saturating_mul(BELIEVED)))
+}
+
+/// Returns whether another thread wants the processor of this thread, whose slot this is: then a
+/// yield takes as long as that thread's time slice.
+///
+/// Costs a yield, before which it calls `prepare`, unless a recent yield has shown it.
+pub fn finds_crowd<M: Machine>(slot: &Slot<M>, prepare: impl FnOnce()) -> bool {
+    let began = M::now(Clock::Monotonic);
+    if M::SPIN_NS == 0 || slot.is_crowded(began) {
+        return true;
+    }
+    prepare();
+    let Some(until) = crowded_until::<M>(began) else { return false };
+    slot.crowd(until);
+    true
+}
+
+/// Pauses for this many nanoseconds without reading memory. Meanwhile the awaited line stays with
+/// its holder.
+pub fn pause_for<M: Machine>(ns: u64) {
+    let began = M::now(Clock::Monotonic);
+    while M::now(Clock::Monotonic).wrapping_sub(began) < ns {
+        (0..PAUSES_UNTIMED).for_each(|_| M::relax());
+    }
+}
 
 /// A budget of nanoseconds for polling a word, at growing intervals.
 pub struct Spin<M> {

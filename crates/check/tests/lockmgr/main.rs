@@ -19,6 +19,7 @@ mod model;
 mod naive;
 mod naive_locks;
 mod native;
+mod queue;
 mod range;
 mod range_change;
 mod range_futures;

@@ -13,7 +13,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
 
-use latchwork_machine::{Clock, Deadline, Machine, Slot, Spin, Word, status};
+use latchwork_machine::{
+    Clock, Deadline, Level, Machine, Slot, Spin, Word, finds_crowd, pause_for, status,
+};
 
 use super::waiter::{HANDED, HANDER_SHIFT, LOST, OVERDUE, PARKED, WAITING, Want};
 use super::{CALLS, EXCLUSIVE, HOLDER, Holder, HolderDied, HolderNumber, OptLatch};
@@ -23,8 +25,24 @@ use super::{VERSION, Version, WAITERS};
 /// Transfers of 48 simulated threads, M a second: 0.20 with a 40th, 0.23 with an 8th, 0.26 with
 /// half of it.
 const SPIN_SHARE: u64 = 2;
+/// How often a thread looks again before it sleeps, on a machine with several caches, if no other
+/// thread wants its processor: for about 200 microseconds. The holder is usually in an append to
+/// the log, which takes less than a wake-up. See `docs/waiting.md`.
+const ROUNDS: u32 = 32;
+/// The time before the first of these looks; four looks later it is doubled, three times. A look
+/// takes the line from the holder, which changes other words of it.
+const LOOK_NS: u64 = 1_000;
 /// How long a thread without a slot, which cannot be called, sleeps between two checks.
 const UNCALLED: Duration = Duration::from_millis(1);
+
+/// The result of spinning for longer.
+enum Lingered {
+    /// The thread has the latch, whose word this is, without the bits of waiters.
+    In(u64),
+    /// No writer has the latch.
+    Readable,
+    InVain,
+}
 
 impl<M: Machine> OptLatch<M> {
     /// Takes the latch if it is free or was handed to this thread. Returns the word without the
@@ -102,6 +120,11 @@ impl<M: Machine> OptLatch<M> {
             return self.wait_uncalled(want, holder, deadline);
         };
         let slot = slots.at(slot);
+        match self.linger(want, slot, number, deadline) {
+            Lingered::In(held) => return Ok(Some(held)),
+            Lingered::Readable => return Ok(None),
+            Lingered::InVain => {}
+        }
         // Relaxed, all four: `wait_once` passes them on.
         slot.latch.store(holder.name(self), Relaxed);
         slot.next.store(number.get(), Relaxed);
@@ -133,6 +156,35 @@ impl<M: Machine> OptLatch<M> {
                 want = Want::Share;
             }
         }
+    }
+
+    /// Continues to spin if no other thread wants this processor.
+    fn linger(
+        &self,
+        want: Want,
+        slot: &Slot<M>,
+        number: HolderNumber,
+        deadline: Option<Deadline>,
+    ) -> Lingered {
+        if !M::spread(Level::Cache) {
+            return Lingered::InVain;
+        }
+        for round in 0..ROUNDS {
+            if finds_crowd(slot, || ()) || deadline.is_some_and(|deadline| deadline.passed::<M>()) {
+                break;
+            }
+            pause_for::<M>(LOOK_NS << (round / 4).min(3));
+            // Relaxed: the caller loads the word again, and orders.
+            if want == Want::Read && self.word.load(Relaxed) & EXCLUSIVE == 0 {
+                return Lingered::Readable;
+            }
+            if want != Want::Read
+                && let Some(held) = self.take(want, number)
+            {
+                return Lingered::In(held);
+            }
+        }
+        Lingered::InVain
     }
 
     /// Waits without a slot, because other threads have all of them. This thread cannot be called,

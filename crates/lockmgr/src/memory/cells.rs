@@ -213,7 +213,7 @@ pub(crate) struct Object<M: Machine, const W: usize> {
     /// Number of requests.
     pub(crate) length: M::AtomicU32,
     /// The name's length in 12 bits, and above it the number of conversions that wait: at most one
-    /// per owner, and there are fewer than 2^20 owners.
+    /// per owner, and there are fewer than 2^19 owners. The highest bit is [`SCATTERED`].
     pub(crate) info: M::AtomicU32,
     pub(crate) name: [M::AtomicU64; W],
 }
@@ -268,8 +268,11 @@ impl<M: Machine> Request<M> {
 pub(crate) const LENGTH_BITS: u32 = 12;
 /// One conversion, in an object's `info`.
 pub(crate) const CONVERSION: u32 = 1 << LENGTH_BITS;
+/// A bit of an object's `info`: a holder may be behind `first`. Without it, all holders are before
+/// `first`.
+pub(crate) const SCATTERED: u32 = 1 << 31;
 
-const _: () = assert!((OWNERS as usize) * PAGES < 1 << (32 - LENGTH_BITS));
+const _: () = assert!((OWNERS as usize) * PAGES < 1 << (31 - LENGTH_BITS));
 
 /// Returns the length of a name from an object's `info`.
 #[inline(always)]
@@ -287,12 +290,23 @@ impl<M: Machine> Small<M> {
     /// Returns how many conversions wait.
     #[inline(always)]
     pub(crate) fn conversions(&self) -> u32 {
-        get(&self.info) >> LENGTH_BITS
+        (get(&self.info) & !SCATTERED) >> LENGTH_BITS
     }
 
-    /// Stores the number of conversions.
+    /// Stores the number of conversions, of a list in which a holder may be behind `first`.
     pub(crate) fn set_conversions(&self, count: u32) {
-        put(&self.info, self.name_length() as u32 | count << LENGTH_BITS);
+        put(&self.info, self.name_length() as u32 | count << LENGTH_BITS | SCATTERED);
+    }
+
+    /// Returns whether a holder may be behind `first`.
+    pub(crate) fn is_scattered(&self) -> bool {
+        get(&self.info) & SCATTERED != 0
+    }
+
+    /// Records whether a holder may be behind `first`.
+    pub(crate) fn scatter(&self, may: bool) {
+        let info = get(&self.info);
+        put(&self.info, if may { info | SCATTERED } else { info & !SCATTERED });
     }
 
     /// Returns the bias of its partition under which it counts.

@@ -79,6 +79,8 @@ pub(crate) struct Memory<M: ConstMachine> {
     pub(crate) to_wake: RefCell<Vec<RequestAt<M>>>,
     /// Grants what is released now in queue order, without barging.
     pub(crate) in_turn: Cell<bool>,
+    /// Until when this thread assumes that others want its processor: monotonic nanoseconds.
+    pub(crate) crowded_until: Cell<u64>,
     pub(crate) counters: Counters,
     /// Used only when a wait has ended.
     pub(crate) waits: Box<RefCell<Waits>>,
@@ -106,6 +108,7 @@ impl<M: ConstMachine> Memory<M> {
             ended: RefCell::default(),
             to_wake: RefCell::default(),
             in_turn: Cell::new(false),
+            crowded_until: Cell::new(0),
             counters: Counters::default(),
             waits: Box::default(),
             inner: inner.clone(),

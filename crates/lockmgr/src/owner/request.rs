@@ -7,7 +7,7 @@ use latchwork_region::Offset;
 
 use crate::fastpath::entry::Taken;
 use crate::ids::OwnerId;
-use crate::memory::cells::{ObjectAt, RequestAt, Small, Spot, get, put};
+use crate::memory::cells::{ObjectAt, Request, RequestAt, Small, Spot, get, put};
 use crate::memory::handle::{Last, Owner};
 use crate::memory::latch::Latched;
 use crate::memory::names::Name;
@@ -107,7 +107,13 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         mode: Mode,
         wait: Wait,
     ) -> Result<Step, Error> {
-        let latched = self.memory.latch(spot.partition)?;
+        // Not if it may convert its last lock: then others wait for this owner.
+        let is_patient = || {
+            let last = get(&self.cell.head);
+            let elsewhere = |it: &Request<M>| get(&it.partition) != spot.partition;
+            last.is_null() || self.memory.request(last).is_ok_and(elsewhere)
+        };
+        let latched = self.memory.latch_unless_others(spot.partition, is_patient)?;
         if self.memory.modes().is_weak(mode) {
             self.note_in_table(name.hash);
             latched.missed(spot.bias)?;

@@ -1,9 +1,12 @@
 //! Waiting: how a request ends that was not granted immediately.
 //!
-//! A waiter spins briefly, then sleeps on its request's own word. The thread that grants or refuses
-//! the request updates everything else first and stores that word last. So a waiter that gives up
-//! takes the latch and finds its request either undecided, and withdraws it, or decided, and
-//! accepts the decision.
+//! A waiter spins briefly, then sleeps on its request's own word. On machines with several caches
+//! the next waiter of a queue spins for longer, unless another thread wants its processor, and the
+//! thread that grants or calls wakes the waiter behind it ahead of its turn.
+//!
+//! The thread that grants or refuses the request updates everything else first and stores that word
+//! last. So a waiter that gives up takes the latch and finds its request either undecided, and
+//! withdraws it, or decided, and accepts the decision.
 //!
 //! No sleep is longer than 50 ms: a granter may be killed before it wakes this thread, and locks of
 //! dead holders are released only by a thread that sweeps.
@@ -12,7 +15,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
-use latchwork_machine::{ConstMachine, Deadline, Spin, Word};
+use latchwork_machine::{ConstMachine, Deadline, Spin, Waited, Word};
 use latchwork_region::Offset;
 
 use crate::error::{reason, reason_number};
@@ -32,6 +35,11 @@ pub(crate) const NAP_MAX: Duration = Duration::from_millis(50);
 pub(crate) const DETECT_EVERY: u32 = 20;
 /// The length of nap from which a waiter also sweeps dead threads.
 pub(crate) const NAP_DEATHS: Duration = Duration::from_millis(3);
+
+/// For how many budgets of `Machine::SPIN_NS` the next waiter of a queue spins before it sleeps, on
+/// a machine with several caches, if no other thread wants its processor. A wake-up takes longer
+/// than many transactions.
+const BUDGETS: u32 = 64;
 
 thread_local! {
     static INTERRUPT: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
@@ -97,14 +105,19 @@ impl<M: ConstMachine> Owner<'_, M> {
             again = self.memory.detect_from(self.index, since, deadline)?;
             since = if again { since } else { looked };
         }
+        let mut woken = true;
         loop {
+            if woken && let Some(end) = self.poll_while_next(deadline)? {
+                return Ok(end);
+            }
             // Acquire: as in `poll`.
             let state = word.load(Acquire);
             if state.waits() && !state.is_called() {
-                M::wait(&word.word, state.word(), Some(self.memory.nap_until(nap, deadline)));
+                let until = self.memory.nap_until(nap, deadline);
+                woken = M::wait(&word.word, state.word(), Some(until)) == Waited::Woken;
             }
             // Acquire: as in `poll`.
-            let end = match word.load(Acquire).is_called() {
+            let end = match woken || word.load(Acquire).is_called() {
                 // Running threads may take the lock first: compete with them before the next nap.
                 true => self.poll_for_a_while()?,
                 false => self.poll()?,
@@ -133,6 +146,30 @@ impl<M: ConstMachine> Owner<'_, M> {
             }
             naps += 1;
         }
+    }
+
+    /// Spins for longer while the request is the next one of its queue and no other thread wants
+    /// this processor. Returns the outcome, or `None` if it still waits.
+    fn poll_while_next(
+        &self,
+        deadline: Option<Deadline>,
+    ) -> Result<Option<Result<(), Error>>, Error> {
+        for _ in 0..BUDGETS {
+            // A hint, without the latch: the request may be decided at this moment.
+            let request = self.memory.request(self.pending.get())?;
+            let object = self.memory.object(get(&request.object))?;
+            if get(&object.first) != self.pending.get()
+                || self.memory.is_crowded()
+                || deadline.is_some_and(|deadline| deadline.passed::<M>())
+            {
+                break;
+            }
+            let end = self.poll_for_a_while()?;
+            if end.is_some() {
+                return Ok(end);
+            }
+        }
+        Ok(None)
     }
 
     /// Spins until the request is decided. Returns the outcome, or `None` if it still waits.

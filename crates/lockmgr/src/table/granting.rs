@@ -13,7 +13,7 @@
 //!    to 3. It keeps its place, so the same waiter is called again. A waiter that has waited for
 //!    the limit is granted the lock by rule 4.
 
-use latchwork_machine::ConstMachine;
+use latchwork_machine::{ConstMachine, Level};
 use latchwork_region::Offset;
 
 use crate::Error;
@@ -82,12 +82,19 @@ impl<M: ConstMachine> Latched<'_, M> {
         owner: OwnerNumber,
         stops: u16,
     ) -> Result<Option<OwnerNumber>, Error> {
-        let mut exact = 0;
+        // A queue may be long, and usually no holder is in it.
+        let (first, scattered) = (get(&object.first), object.is_scattered());
+        let (mut exact, mut in_queue, mut behind) = (0, false, false);
         for each in self.requests(object) {
-            let (_, request, state) = each?;
+            let (at, request, state) = each?;
+            in_queue |= at == first;
+            if in_queue && !scattered {
+                break;
+            }
             if !state.holds() {
                 continue;
             }
+            behind |= in_queue;
             exact |= state.mode.bit();
             let other = get(&request.owner);
             if state.mode.bit() & stops != 0 && !self.is_kin(other, owner)? {
@@ -95,6 +102,9 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
         }
         put(&object.masks, Masks { held: exact, ..get(&object.masks) });
+        if scattered && !behind {
+            object.scatter(false);
+        }
         Ok(None)
     }
 
@@ -221,8 +231,21 @@ impl<M: ConstMachine> Latched<'_, M> {
         if !state.is_called() {
             self.set(object, request, State { why: CALLED, ..state });
             self.memory.to_wake.borrow_mut().push(at);
+            self.wake_ahead(get(&request.next))?;
         }
         Ok(true)
+    }
+
+    /// Wakes the waiter behind one that was granted the lock or called, so that it is awake when
+    /// its own turn comes. Not on machines with one cache: there the holder needs the processor.
+    fn wake_ahead(&self, at: RequestAt<M>) -> Result<(), Error> {
+        if !at.is_null()
+            && M::spread(Level::Cache)
+            && get(&self.memory.request(at)?.state).status == status::WAITING
+        {
+            self.memory.to_wake.borrow_mut().push(at);
+        }
+        Ok(())
     }
 
     #[cold]
@@ -241,6 +264,7 @@ impl<M: ConstMachine> Latched<'_, M> {
             }
         }
         let (mut first, mut denied, mut exact) = (Offset::NULL, 0u16, blocked);
+        let mut granted = false;
         for each in self.requests_from(get(&object.first)) {
             let (at, request, state) = each?;
             if state.status != status::WAITING {
@@ -254,9 +278,20 @@ impl<M: ConstMachine> Latched<'_, M> {
                 && (at == come || families || !self.calls(object, at, request, state)?)
             {
                 self.grant(object, at, request, state)?;
+                granted = true;
+                // Before the next call of `stopped`, which relies on it.
+                match first.is_null() {
+                    true => put(&object.first, get(&request.next)),
+                    false => object.scatter(true),
+                }
                 continue;
             }
-            first = if first.is_null() { at } else { first };
+            if first.is_null() {
+                first = at;
+                if granted {
+                    self.wake_ahead(at)?;
+                }
+            }
             blocked |= state.want.bit();
             denied |= state.want.bit();
             exact |= state.want.bit();

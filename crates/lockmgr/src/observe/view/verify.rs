@@ -184,10 +184,15 @@ impl<M: ConstMachine> View<M> {
     ) -> Result<(), Error> {
         let (mut at, mut last, mut length) = (seen(&object.head), Offset::NULL, 0u32);
         let mut held: Vec<(OwnerNumber, Mode)> = Vec::new();
+        let mut in_queue = false;
         while !at.is_null() {
             let request = cell_at(&self.region, at)?;
             let mut wrong = |what: &str| said.flaws.push(format!("request {at}: {what}"));
             let (state, owner) = (seen(&request.state), seen(&request.owner));
+            in_queue |= at == seen(&object.first);
+            if in_queue && state.holds() && !object.is_scattered() {
+                wrong("holds, and is in the queue");
+            }
             if seen(&request.object) != of || seen(&request.partition) != number {
                 wrong("names another object");
             }
