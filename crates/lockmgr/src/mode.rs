@@ -153,7 +153,7 @@ pub struct Modes {
 
 /// Must change when the layout of the manager in its region or the hash changes, or when the
 /// manager relies on behavior that processes of an older build do not have.
-const LAYOUT: u64 = 11;
+const LAYOUT: u64 = 12;
 
 impl Modes {
     /// Checks and builds a set of modes.

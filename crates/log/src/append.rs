@@ -292,10 +292,12 @@ impl<M: ConstMachine> Session<M> {
                 if let Some((request, batch)) = self.serve(shared, group, own)? {
                     return Ok(Place { group, number: own, request, batch: Some(batch) });
                 }
-                // Relaxed: loaded again above. Else the record has no room yet.
+                // Relaxed: loaded again above.
                 if word.load(Relaxed) != asked.0 {
                     continue;
                 }
+                // The record has no room yet. Other threads need the latch to make some.
+                wait.end_period();
             }
             self.wait(shared, &mut wait)?;
         }
@@ -435,7 +437,7 @@ impl<M: ConstMachine> Session<M> {
             while matches!(state(), State::Placed | State::Copying) {
                 self.wait(shared, &mut wait)?;
                 // Relaxed: as below. Not in each look: all leaders need the line.
-                if wait.looks() > SPINS && shared.end.0.load(Relaxed) >= batch.to {
+                if wait.looks() > SPINS.into() && shared.end.0.load(Relaxed) >= batch.to {
                     break;
                 }
             }

@@ -77,7 +77,11 @@ impl<M: ConstMachine> Pieces<M> {
             let rest = &piece.bytes[piece.length..];
             let here = Lsn(piece.from.0 + piece.length as u64);
             match extent_at(here, rest) {
-                Some(bytes) if bytes <= rest.len() => piece.length += bytes,
+                // `entries` would end at a header that cannot be decoded.
+                Some(bytes) if bytes <= rest.len() => {
+                    decode_unsummed(here, &rest[..bytes]).ok_or(Error::NotARecord(here))?;
+                    piece.length += bytes;
+                }
                 // The rest of the record is in the next piece.
                 Some(_) if left == PIECE => break,
                 _ => return Err(Error::NotARecord(here)),

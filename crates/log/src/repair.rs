@@ -4,7 +4,7 @@
 //! |---|---|
 //! | the latch, with `reserved` behind the places | the next thread that latches recomputes it |
 //! | a place without its record, its slot changed | a thread that waits for `end`, or a sweep |
-//! | a group's leadership | a thread of the group after a nap, or a sweep |
+//! | a group's leadership | a thread of the group after a long wait, or a sweep |
 //! | the flusher's claim | a follower after a nap, or a sweep |
 //! | the maker's claim, a partial segment | the next thread that creates one, from the start |
 //! | credit | a thread that waits for credit, or a sweep |

@@ -1,9 +1,12 @@
 //! How a thread waits for the part that other threads have in its append.
 //!
-//! A thread spins while the log's end moves. If the end does not move for [`SPINS`] looks, the
-//! thread that should move it may not be running. Then the waiting thread moves the end itself if
-//! the next record is whole, and otherwise yields its processor. After [`YIELDS`] yields without
-//! progress it sleeps for moments, and completes the work of dead and stopped threads.
+//! A thread spins while the log's end moves. If the end does not move for a *period* of [`SPINS`]
+//! looks, the thread that should move it may not be running. Then the waiting thread moves the end
+//! itself if the next record is whole, and otherwise yields its processor. After [`YIELDS`] yields
+//! without progress it sleeps for moments, and completes the work of dead and stopped threads.
+//!
+//! On a machine of several nodes a period is [`GROUPS`] times as long, since a group waits for its
+//! turn among all groups.
 //!
 //! With more threads than processors, a thread that yields earlier makes others wait for it, and
 //! these yield in turn. The end is moved before the yield, because other threads may have the
@@ -23,13 +26,21 @@ use crate::{Error, Lsn, Session};
 /// How often a thread yields without progress before it sleeps.
 const YIELDS: u32 = 64;
 
+/// After this many looks a wait is long.
+const LONG: u64 = (SPINS * YIELDS) as u64;
+
+/// Returns the looks of a period.
+fn period<M: ConstMachine>() -> u64 {
+    u64::from(SPINS) * if M::spread(Level::Node) { GROUPS as u64 } else { 1 }
+}
+
 /// A wait, and what the thread saw in it.
 pub(crate) struct Wait<'a, M: ConstMachine> {
     group: &'a Group<M>,
     /// The number of looks, and of yields without progress.
-    looks: u32,
+    looks: u64,
     yields: u32,
-    /// The end of the log when the thread last looked at it.
+    /// The end of the log at the last period.
     end: u64,
 }
 
@@ -39,13 +50,18 @@ impl<'a, M: ConstMachine> Wait<'a, M> {
     }
 
     /// Returns the number of looks so far.
-    pub(crate) fn looks(&self) -> u32 {
+    pub(crate) fn looks(&self) -> u64 {
         self.looks
     }
 
     /// Returns whether the thread for which this one waits may be stopped or dead.
     pub(crate) fn is_long(&self) -> bool {
-        self.looks >= SPINS * YIELDS
+        self.looks >= LONG
+    }
+
+    /// Ends the period with the next look.
+    pub(crate) fn end_period(&mut self) {
+        self.looks = (self.looks + 1).next_multiple_of(period::<M>()) - 1;
     }
 }
 
@@ -56,15 +72,17 @@ impl<M: ConstMachine> Session<M> {
     ///
     /// Returns [`Error::Broken`] if the log is broken, and the errors of a repair.
     pub(crate) fn wait(&self, shared: &Shared<M>, wait: &mut Wait<'_, M>) -> Result<(), Error> {
-        wait.looks = wait.looks.saturating_add(1);
-        // A group waits for its turn among all groups.
-        let is_period = wait.looks.is_multiple_of(SPINS)
-            && (!M::spread(Level::Node) || wait.looks.is_multiple_of(SPINS * GROUPS as u32));
-        if !is_period {
+        wait.looks += 1;
+        if !wait.looks.is_multiple_of(SPINS.into()) || !wait.looks.is_multiple_of(period::<M>()) {
             M::relax();
             return Ok(());
         }
-        // The group's copy of the end: the threads of the group poll its line anyway.
+        if wait.looks.is_multiple_of(LONG) {
+            // Requests of dead threads do not delay the end, but a thread may need their words.
+            self.check_broken(shared)?;
+            self.end_dead_flights()?;
+        }
+        // The threads of the group poll the line of this copy anyway.
         let end = wait.group.end.0.load(Relaxed);
         if wait.end != end {
             (wait.end, wait.yields) = (end, 0);

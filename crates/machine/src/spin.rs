@@ -18,6 +18,9 @@ const PAUSES_MAX: u32 = 64;
 /// The result of a yield is used for this many times its duration: yields that give the processor
 /// away take at most this fraction of a thread's time.
 const BELIEVED: u64 = 16;
+/// A yield that takes longer, in nanoseconds, counts as this long: the thread may have been
+/// stopped.
+const LONGEST: u64 = 10_000_000;
 
 /// Yields. If the yield, which began at `began`, took as long as a switch to another thread and
 /// back, returns until when this thread assumes that others want its processor: monotonic
@@ -26,7 +29,8 @@ pub fn crowded_until<M: Machine>(began: u64) -> Option<u64> {
     M::yield_now();
     let ended = M::now(Clock::Monotonic);
     let took = ended.wrapping_sub(began);
-    (took >= M::SPIN_NS).then(|| ended.saturating_add(took.saturating_mul(BELIEVED)))
+    let believed = took.min(LONGEST).saturating_mul(BELIEVED);
+    (took >= M::SPIN_NS).then(|| ended.saturating_add(believed))
 }
 
 /// Returns whether another thread wants the processor of this thread, whose slot this is: then a

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use latchwork_disk::{Disk, Open, Simulated};
-use latchwork_log::{Checkpoint, Error, Head, LogFiles, Lsn, Mode};
+use latchwork_log::{Checkpoint, Error, Head, LogFiles, Lsn, Mode, Piece};
 use proptest::prelude::*;
 
 use crate::stage::{Answered, begin, folder, operate, read_back, work};
@@ -30,7 +30,7 @@ proptest! {
         for (name, at, bytes) in changes {
             let path = folder().join(&names[name.index(names.len())]);
             let length = disk.peek(&path).unwrap().len() as u64;
-        // Headers matter most.
+            // Headers matter most.
             let range = if low { 200.min(length) } else { length };
             disk.damage(&path, u64::from(at) % range, &bytes);
         }
@@ -98,6 +98,25 @@ fn damage_before_the_durable_end_is_not_the_end() {
     let error = begin(&disk).err().unwrap();
     assert!(matches!(error, Error::LogDamaged { at, flushed } if at < flushed), "{error}");
     assert_eq!(begin(&disk).err(), Some(error), "the failed open changed the files");
+}
+
+/// A damaged header must not end the records of a piece early.
+#[test]
+fn damage_in_a_piece_is_an_error() {
+    for byte in [8, 22, 30] {
+        let disk = Simulated::new();
+        let life = begin(&disk).unwrap();
+        let places: Vec<_> = (0..20).map(|n| operate(&life, n, Mode::Full).unwrap()).collect();
+        let path = folder().join(format!("{:016x}", 0));
+        disk.damage(&path, 4096 + places[10].0 + byte, &[0]);
+        let mut pieces = life.log.pieces(places[0]).unwrap();
+        let all = pieces.next_piece(Piece::default()).and_then(|piece| {
+            let piece = piece.expect("a piece with the records");
+            let read = piece.entries().try_for_each(|(place, _)| piece.entry(place).map(|_| ()));
+            read.map(|()| piece.entries().count())
+        });
+        assert_eq!(all, Err(Error::NotARecord(places[10])), "{byte}");
+    }
 }
 
 /// Operations that were made durable one by one, in the last segment: neither the control file nor

@@ -111,7 +111,8 @@ impl<'s, M: ConstMachine> Owner<'s, M> {
         let is_patient = || {
             let last = get(&self.cell.head);
             let elsewhere = |it: &Request<M>| get(&it.partition) != spot.partition;
-            last.is_null() || self.memory.request(last).is_ok_and(elsewhere)
+            !matches!(wait, Wait::Never)
+                && (last.is_null() || self.memory.request(last).is_ok_and(elsewhere))
         };
         let latched = self.memory.latch_unless_others(spot.partition, is_patient)?;
         if self.memory.modes().is_weak(mode) {

@@ -52,7 +52,8 @@ pub struct Salvaged {
     pub undone: u64,
     /// The ids of prepared, undecided transactions. Their records are counted in `undone`.
     pub prepared: Vec<Vec<u8>>,
-    /// Records that were omitted because pieces of their long values are lost.
+    /// Records that were omitted because pieces of their long values are lost, or because their
+    /// values are not those that the log's changes made.
     pub cut: u64,
     /// Ranges of the log that cannot be read.
     pub gaps: Vec<(u64, u64)>,
@@ -453,12 +454,16 @@ fn take(node: &Node<'_, [u64]>, undone: &Changes<'_>, rows: &mut Rows, found: &m
         while let Some(change) = undone.get(&header.lsn()).and_then(|change| Change::decode(change))
         {
             let mut older = value.clone();
-            // A record must lead to an older one, or to none.
-            let Some((was, had)) =
-                change.earlier(&mut older).filter(|(was, _)| was.lsn() < header.lsn())
-            else {
+            let Some((was, had)) = change.earlier(&mut older) else {
+                // The value is not the one that this change made.
+                there = false;
+                found.cut += 1;
                 break;
             };
+            // A record must lead to an older one, or to none.
+            if was.lsn() >= header.lsn() {
+                break;
+            }
             (value, header, there, undo) = (older, was, had, true);
         }
         found.undone += u64::from(undo);
