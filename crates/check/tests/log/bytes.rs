@@ -103,12 +103,12 @@ fn damage_before_the_durable_end_is_not_the_end() {
 /// A damaged header must not end the records of a piece early.
 #[test]
 fn damage_in_a_piece_is_an_error() {
-    for byte in [8, 22, 30] {
+    for (byte, with) in [(8, 0xaa), (22, 0), (40, 0xaa)] {
         let disk = Simulated::new();
         let life = begin(&disk).unwrap();
         let places: Vec<_> = (0..20).map(|n| operate(&life, n, Mode::Full).unwrap()).collect();
         let path = folder().join(format!("{:016x}", 0));
-        disk.damage(&path, 4096 + places[10].0 + byte, &[0]);
+        disk.damage(&path, 4096 + places[10].0 + byte, &[with]);
         let mut pieces = life.log.pieces(places[0]).unwrap();
         let all = pieces.next_piece(Piece::default()).and_then(|piece| {
             let piece = piece.expect("a piece with the records");
