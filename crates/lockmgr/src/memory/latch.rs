@@ -6,10 +6,10 @@
 //!
 //! A latch is held for one list operation, never during a wait for a lock. A thread that finds it
 //! held spins, then yields, then naps; after several naps it searches for dead threads. On a
-//! machine with several caches it naps only if another thread wants its processor. A dead
-//! thread's latch is never taken over directly: the sweeper first repairs the partition and then
-//! opens the latch (`recovery/repair.rs`). A latch whose word names no thread is reported as
-//! damage.
+//! machine with several caches it spins for half a millisecond longer, as long as no other thread
+//! wants its processor. A dead thread's latch is never taken over directly: the sweeper first
+//! repairs the partition and then opens the latch (`recovery/repair.rs`). A latch whose word names
+//! no thread is reported as damage.
 
 use core::ops::Deref;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -27,12 +27,12 @@ const LOOKS: u32 = 100;
 const YIELDS: u32 = 50;
 /// On a machine with several caches, a thread then looks again, each time after a yield and a
 /// pause, while no other thread wants its processor: for about half a millisecond. A nap takes
-/// longer than the sections of those that wait. The first pause; after each two looks it is
-/// doubled.
+/// longer than the sections of those that wait. The first pause; after two looks it is doubled, as
+/// often as [`PATIENT`] or [`URGENT`] allows.
 const ROUND_NS: u64 = 500;
-/// The number of doublings, and of looks. If many threads look often, the holder waits for its
-/// line, and a thread that would release a lock does not get the latch: with 192 simulated threads
-/// it took a millisecond until the first of 150 waiters had the lock.
+/// The number of doublings of the pause, and the number of looks. If many threads look often, the
+/// holder waits for its line, and a thread that would release a lock does not get the latch: with
+/// 192 simulated threads it took a millisecond until the first of 150 waiters had the lock.
 const PATIENT: (u32, u32) = (7, 22);
 const URGENT: (u32, u32) = (0, 700);
 /// The length of a nap, and the number of naps between two searches for dead threads.
@@ -93,7 +93,7 @@ impl<M: ConstMachine> Memory<M> {
     #[cold]
     #[inline(never)]
     fn latch_slow(&self, partition: &Partition<M>, me: u32, is_patient: bool) -> Result<(), Error> {
-        let doublings = if is_patient { PATIENT } else { URGENT };
+        let (doublings, most_rounds) = if is_patient { PATIENT } else { URGENT };
         let (mut looks, mut rounds, mut yields, mut naps) = (0, 0, 0, 0);
         loop {
             let seen = get(&partition.latch);
@@ -104,8 +104,8 @@ impl<M: ConstMachine> Memory<M> {
             if looks < LOOKS && M::SPIN_NS != 0 {
                 looks += 1;
                 M::relax();
-            } else if rounds < doublings.1 && !self.is_crowded() {
-                pause_for::<M>(ROUND_NS << (rounds / 2).min(doublings.0));
+            } else if rounds < most_rounds && !self.is_crowded() {
+                pause_for::<M>(ROUND_NS << (rounds / 2).min(doublings));
                 rounds += 1;
             } else if yields < YIELDS {
                 yields += 1;
