@@ -28,8 +28,8 @@ const DAMAGED: ExitCode = ExitCode::FAILURE;
 A line each: position, thread slot, kind, tree, page, marks, key. Marks: C commits, U undoes, S of
 no transaction. Kinds: insert, replace, delete, ghost, restore, purge, image, split, attach,
 complete, grow, clear, incomplete, absorb, commit, end, prepare, locks, other. What is not in the
-files yet is not shown. With --json, `before_hex` and `after_hex` are the values, or with an `offset`
-the parts of the values from there on that differ.
+files yet is not shown. With --json, `before_hex` and `after_hex` are the values, or, with `offset`,
+the parts from there on that differ.
 Exits with 0, 1 if a part cannot be read that was there, or the table, tree or slot has no record,
 2 if there is no log.")]
 pub(crate) struct LogArgs {
