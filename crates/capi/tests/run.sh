@@ -99,16 +99,15 @@ fi
 ) || die "the installed library does not work"
 say "installation: ok"
 
-cargo test --quiet -p latchwork-capi --features own-tests --test panics >"$work/panics.log" 2>&1 ||
+release=()
+[ "$PROFILE" = dev ] || release=(--release)
+cargo test --quiet "${release[@]}" -p latchwork-capi --features own-tests --test panics >"$work/panics.log" 2>&1 ||
     { cat "$work/panics.log" >&2; die "a panic leaves the library"; }
 say "panics: ok"
 
 # The tests of isolation, with a C program as each of their processes.
 compile role plain
-which=(-p latchwork-check)
-# With the features of the whole workspace, so that nothing is built twice.
-[ "$PROFILE" = dev ] || which=(--workspace --release)
 LATCHWORK_ROLE_PROGRAM=$work/role-plain \
-    cargo test --quiet "${which[@]}" --test store -- between_processes >"$work/dialogues.log" 2>&1 ||
+    cargo test --quiet "${release[@]}" -p latchwork-check --test store -- between_processes >"$work/dialogues.log" 2>&1 ||
     { cat "$work/dialogues.log" >&2; die "the dialogues come out differently through the C interface"; }
 say "dialogues: ok"

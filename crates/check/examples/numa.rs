@@ -1,7 +1,7 @@
 //! The topology of a machine with several nodes, and the nodes between which latches are handed.
 //!
-//! Built statically and run as the only program of a four-node guest by `guest/run`; it also runs
-//! on any real machine. Exits with 1 if something is not as it must be.
+//! The only program of a four-node guest (`guest/run`); it also runs on any real machine. Exits
+//! with 1 if something is not as it must be.
 
 use std::process::ExitCode;
 use std::time::Duration;

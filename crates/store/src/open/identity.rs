@@ -189,12 +189,12 @@ mod tests {
         let read = |bytes: &[u8]| read_identity(bytes, &mut Sizes::default());
         assert_eq!(read(sound.as_bytes()).as_deref(), Ok(number));
         assert_eq!(read(format!("{TITLE}{FORMAT}\n{number}\n").as_bytes()).as_deref(), Ok(number));
-        let newer = sound.replace("format 6", "format 7") + "program 0.3.0\n";
-        let program = Some("0.3.0".to_owned());
-        assert_eq!(read(newer.as_bytes()), Err(Refusal::Newer { format: 7, program }));
-        for format in [4, 5] {
-            let older = sound.replace("format 6", &format!("format {format}"));
-            assert_eq!(read(older.as_bytes()), Err(Refusal::Older { format }));
+        let of = |format: u64| sound.replacen(&FORMAT.to_string(), &format.to_string(), 1);
+        let (newer, program) = (FORMAT + 1, Some("0.3.0".to_owned()));
+        let text = of(newer) + "program 0.3.0\n";
+        assert_eq!(read(text.as_bytes()), Err(Refusal::Newer { format: newer, program }));
+        for format in 4..FORMAT {
+            assert_eq!(read(of(format).as_bytes()), Err(Refusal::Older { format }));
         }
         for length in 0..sound.len() {
             if let Ok(id) = read(&sound.as_bytes()[..length]) {
