@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p latchwork --example guide_queues`
 
-use latchwork::store::{Error, Multi, Sequence, Store, Table};
+use latchwork::store::{Error, Level, Multi, Sequence, Store, Table, TxnOptions};
 
 const NUMBERS: Sequence = Sequence::new("job numbers");
 /// Jobs that wait, by number: a queue.
@@ -17,15 +17,18 @@ fn push(store: &Store, job: &str) -> Result<(), Error> {
     store.write(|tx| tx.insert(&WAITING, number, job))
 }
 
-/// Takes the oldest job and finishes it. If the process is killed, the job is still waiting.
+/// Takes the oldest job that no other worker has, and finishes it. If the process is killed, the
+/// job is still waiting.
 fn work(store: &Store) -> Result<bool, Error> {
-    store.write(|tx| {
+    let options = TxnOptions { level: Level::ReadCommitted, ..TxnOptions::default() };
+    let done = store.write_with(&options, |tx| {
         let Some((number, job)) = tx.pop_first(&WAITING)? else { return Ok(false) };
         let result = if job.contains('!') { "failed" } else { "done" };
         tx.put(&FINISHED, number, job.as_str())?;
         tx.insert_value(&BY_RESULT, result, number)?;
         Ok(true)
-    })
+    })?;
+    Ok(done.value)
 }
 
 fn main() -> Result<(), Error> {

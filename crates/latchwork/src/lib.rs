@@ -25,8 +25,13 @@
 //! | [`lockmgr`] | locks by name for the owners of transactions, with deadlock detection |
 //! | [`pool`], [`disk`] | pages of files in shared memory; files, real or simulated |
 //! | [`region`] | memory that processes share and that outlives each of them |
+//! | [`log`], [`tree`] | the write-ahead log; B+trees on pages: for their errors |
 //! | [`latch`] | short locks of 4 to 16 bytes, and a table of which to take |
 //! | [`machine`] | words, waiting, time and place: what all of them run on |
+//!
+//! Linux on x86-64. Features: `derive` (default) for keys and values of structs and enums; `json`,
+//! `postcard` and `zerocopy` for values in formats of other crates; `tracing`; `postgres`, and
+//! `postgres-tls` for encrypted connections.
 //!
 //! This crate only re-exports. Each module names its errors, its limits and what happens when a
 //! process dies.
@@ -34,11 +39,13 @@
 pub use latchwork_disk as disk;
 pub use latchwork_latch as latch;
 pub use latchwork_lockmgr as lockmgr;
+pub use latchwork_log as log;
 pub use latchwork_machine as machine;
 pub use latchwork_pool as pool;
 pub use latchwork_region as region;
 #[cfg(feature = "postgres")]
 pub use latchwork_remote as remote;
+pub use latchwork_tree as tree;
 
 /// The store, and the derived keys and values of it.
 pub mod store {

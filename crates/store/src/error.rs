@@ -19,8 +19,11 @@ pub const GID_MAX: usize = 128;
 /// [`Region`](Self::Region), [`Disk`](Self::Disk), [`Locks`](Self::Locks),
 /// [`Damaged`](Self::Damaged) and [`Engine`](Self::Engine). The first call of a thread may also
 /// return [`Threads`](Self::Threads), as may any call that creates an object with a thread slot of
-/// its own. [`is_no_space`](Self::is_no_space), [`is_damage`](Self::is_damage) and
-/// [`is_retryable`](Self::is_retryable) classify every error.
+/// its own. A call that names a table may return [`TableType`](Self::TableType),
+/// [`Migrating`](Self::Migrating) and [`NameTooLong`](Self::NameTooLong), and a call of a
+/// transaction that may write [`Aborted`](Self::Aborted) and
+/// [`OwnTransaction`](Self::OwnTransaction). [`is_no_space`](Self::is_no_space),
+/// [`is_damage`](Self::is_damage) and [`is_retryable`](Self::is_retryable) classify every error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -57,7 +60,8 @@ pub enum Error {
     },
     /// The lock manager refused a request that does not concern a single key.
     Locks(latchwork_lockmgr::Error),
-    /// The transaction did not succeed before its deadline.
+    /// The transaction did not succeed before its deadline. Nothing was written, and the error is
+    /// not retryable; the last failure says what it waited for.
     Deadline {
         /// The number of attempts.
         runs: u32,
@@ -259,7 +263,7 @@ pub enum Error {
         /// The length of the id in bytes.
         length: usize,
     },
-    /// A tree or the log failed; the text says how.
+    /// An internal failure, or a call on a transaction that has ended; the text says which.
     Engine(String),
     /// The calling thread is ending (a destructor of a thread-local variable runs) and has returned
     /// its sessions. It can use a store only through an object that it already has, such as a
@@ -271,7 +275,8 @@ pub enum Error {
     /// A database server on which the transaction ran reported an error, or the connection to it
     /// failed. The embedded store never returns this.
     Server(Box<ServerError>),
-    /// The caller's own error, returned by a closure to roll its transaction back.
+    /// The caller's own error, returned by a closure to roll its transaction back; it is not run
+    /// again. [`Store::write_as`](crate::Store::write_as) returns errors of other types.
     Rejected(String),
 }
 
@@ -518,7 +523,11 @@ impl Error {
         }
     }
 
-    /// Returns whether the same transaction may succeed if it is run again.
+    /// Returns whether the same transaction may succeed if it is run again: after a deadlock or a
+    /// lock timeout, after [`SnapshotTooOld`](Self::SnapshotTooOld),
+    /// [`TransactionTooOld`](Self::TransactionTooOld) and [`Migrated`](Self::Migrated), after a
+    /// conflict on a server, and after [`Aborted`](Self::Aborted) by one of these. False if an
+    /// operator ended the transaction.
     pub fn is_retryable(&self) -> bool {
         match self {
             // An operator who ends a transaction does not want it to run again.

@@ -30,15 +30,15 @@
 //! ```
 //!
 //! Transactions that may write hold locks to their end (strict two-phase locking). Transactions
-//! that only read take a snapshot at a position of the log; they lock nothing and never block. The
-//! order of commit records in the log is total, and conflicting transactions commit in the order of
-//! their conflict. So every snapshot is the state between two transactions of a serial order.
-//! Snapshots find old versions in the log, by the stamp of each record.
+//! that only read take a snapshot at a position of the log; they take no locks, and no transaction
+//! waits for them. The order of commit records in the log is total, and conflicting transactions
+//! commit in the order of their conflict. So every snapshot is the state between two transactions
+//! of a serial order. Snapshots find old versions in the log, by the stamp of each record.
 //!
 //! By default, a commit is on the disk when [`Store::write`] returns. Its closure may run several
 //! times, for up to ten seconds, after which [`Error::Deadline`] reports the last failure. If a
 //! process is killed, its committed transactions are kept, in any [`Mode`], its other changes are
-//! rolled back, and no other process is blocked.
+//! rolled back, and other processes wait for its locks only until that is done.
 //!
 //! # What to call
 //!

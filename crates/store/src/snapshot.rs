@@ -1,4 +1,4 @@
-//! Reads at a position of the log: without locks, waits or retries.
+//! Reads at a position of the log, without locks of transactions.
 
 use core::ops::{Bound, RangeBounds};
 

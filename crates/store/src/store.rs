@@ -39,7 +39,9 @@ use crate::{Attempts, Error, Key, Table, TableInfo, TxnOptions, Value, retry};
 /// of the store was removed, the next store that the same user opens removes the memory; `latchwork
 /// store forget-memory --list` lists such memory.
 ///
-/// Each thread that uses the store occupies a slot in the shared memory until the thread ends.
+/// Each thread that uses the store occupies a slot in the shared memory until the thread ends. In
+/// the child of a fork, calls fail with [`Error::Region`]: open the store again there. Two `open`
+/// calls for one folder in a process are two handles with slots of their own.
 pub struct Store<M: ConstMachine = Machine> {
     inner: Arc<Inner<M>>,
 }
@@ -89,7 +91,9 @@ impl Store<Machine> {
     /// Opens the store in a folder. Creates it if it does not exist, joins it if other processes
     /// have it open, and recovers it after a crash. Every process makes the same call.
     ///
-    /// Blocks while another process opens the store, recovers it or closes it.
+    /// Blocks while another process opens the store, recovers it or closes it, without a limit
+    /// unless `Options::wait` sets one. Recovery reads the log since the last checkpoint. Creates
+    /// missing parent folders.
     ///
     /// # Errors
     ///
@@ -115,7 +119,8 @@ impl Store<Machine> {
         Self::open_with(path, &Options::default())
     }
 
-    /// Opens the store in a folder with the given options; see [`open`](Self::open).
+    /// Opens the store in a folder with the given options; see [`open`](Self::open). Blocks for at
+    /// most `Options::wait`.
     ///
     /// # Errors
     ///
@@ -340,8 +345,10 @@ impl<M: ConstMachine> Store<M> {
         Ok(kept)
     }
 
-    /// Runs a closure that reads a snapshot: the state of the store between two transactions.
-    /// Reading it never blocks, and never blocks a writer. Within the closure of a
+    /// Runs a closure that reads a snapshot: the state of the store between two transactions. It
+    /// waits for no transaction, and no transaction waits for it. It may wait for a page that is
+    /// read from the disk, or that another thread is changing. The log from the snapshot on is kept
+    /// while the closure runs. Within the closure of a
     /// [`write`](Self::write), the snapshot does not contain the changes of that transaction.
     ///
     /// # Errors
@@ -415,7 +422,9 @@ impl<M: ConstMachine> Store<M> {
         self.write_with(&TxnOptions::default(), body).map(|done| done.value)
     }
 
-    /// Reads a value in a snapshot of its own.
+    /// Reads a value in a snapshot of its own. O(log n). In a store of mode [`Mode::Full`] a
+    /// snapshot contains durable commits: it may lack one for which a call of another thread still
+    /// waits.
     ///
     /// # Errors
     ///
@@ -428,8 +437,9 @@ impl<M: ConstMachine> Store<M> {
         self.read(|tx| tx.get(table, key))
     }
 
-    /// Writes a value in a transaction of its own. Within the closure of another transaction, see
-    /// [`write`](Self::write).
+    /// Writes a value in a transaction of its own. O(log n), one log record. Waits for the record's
+    /// lock, for up to ten seconds, and then for the disk as the mode says. Within the closure of
+    /// another transaction, see [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -617,7 +627,8 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Makes a checkpoint: writes all modified pages to the disk and releases the log before them.
-    /// Dead threads are swept and their transactions rolled back first.
+    /// O(modified pages), and two syncs; transactions continue. If the thread dies, a later one
+    /// makes the checkpoint. Dead threads are swept and their transactions rolled back first.
     ///
     /// Blocks while another thread makes a checkpoint, because it may have begun before the last
     /// change. If that thread's process is stopped, this call does not return until the process
@@ -658,12 +669,12 @@ impl<M: ConstMachine> Store<M> {
         self.inner.home.not_undone()
     }
 
-    /// Returns the names of all tables that have a record, in order. O(tables), including those
-    /// without a record.
+    /// Returns the names of all tables that have a record, in order; for the others see
+    /// [`table_infos`](Self::table_infos). O(all tables).
     ///
     /// # Errors
     ///
-    /// See [`read`](Self::read).
+    /// [`Error::Migrating`] if a table is in a migration; see [`read`](Self::read).
     pub fn tables(&self) -> Result<Vec<String>, Error> {
         let tables = self.read(|tx| tables(&tx.snapshot))?;
         Ok(tables.into_iter().map(|table| table.0).collect())
@@ -709,7 +720,8 @@ impl<M: ConstMachine> Store<M> {
         Ok(entry.map(|entry| TableInfo::of(name.to_owned(), entry)))
     }
 
-    /// Returns counters of the activity in the store, in all processes.
+    /// Returns counters of the activity in the store, in all processes. Reads the whole lock table
+    /// and all owners, which is meant for metrics. The counts are not of one instant.
     ///
     /// # Errors
     ///
@@ -728,7 +740,9 @@ impl<M: ConstMachine> Store<M> {
     /// handle of this `open`. Each clone, transaction, kept snapshot and future is a handle.
     ///
     /// The last handle of the last process rolls back what dead threads left, makes a checkpoint,
-    /// and removes the shared memory. If the folder was removed, only the memory is removed.
+    /// and removes the shared memory. If the folder was removed, only the memory is removed. This
+    /// may take as long as writing the whole cache, and blocks while another process opens the
+    /// store.
     ///
     /// # Errors
     ///

@@ -13,10 +13,11 @@ use crate::{Error, Key, Raw, Type, Value};
 
 /// A table whose keys are in order, each with one value.
 ///
-/// The first write to a table records its types and its [schema version](Self::with_version) in the
-/// store. From then on every call that names the table with other types or another version fails
-/// with [`Error::TableType`]. A session compares them once for each table. Tools that read any
-/// table use [`Raw`](crate::Raw) or [`AnyKey`](crate::AnyKey), which match every type.
+/// The first call of a transaction that may write and names a table records its types and its
+/// [schema version](Self::with_version) in the store. From then on every call that names the table
+/// with other types or another version fails with [`Error::TableType`]. A session compares them
+/// once for each table. Tools that read any table use [`Raw`](crate::Raw) or
+/// [`AnyKey`](crate::AnyKey), which match every type.
 ///
 /// # Examples
 ///
@@ -51,7 +52,8 @@ pub(crate) struct Asked {
 
 impl<K, V> Table<K, V> {
     /// Creates the table of this name, with schema version 0. O(length of the name); evaluated by
-    /// the compiler in a constant.
+    /// the compiler in a constant. A name of more than 900 bytes fails at its first use
+    /// ([`Error::NameTooLong`]).
     pub const fn new(name: &'static str) -> Self {
         Self { name, version: 0, hash: hashed(name, 0), described: None, of: PhantomData }
     }

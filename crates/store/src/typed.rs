@@ -92,7 +92,8 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         self.get_with(table, key, |value| table.value_of(value))?.transpose()
     }
 
-    /// Calls `with` for the bytes of a value and returns its result. Allocates nothing.
+    /// Calls `with` for the encoded bytes of a value and returns its result; [`Table::value_of`]
+    /// decodes them. Allocates nothing.
     ///
     /// # Errors
     ///
@@ -155,7 +156,9 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
         Ok(Rows::new(*table, range, Box::new(fetch)))
     }
 
-    /// Calls `each` for the bytes of the records of a range, until it returns `false`.
+    /// Calls `each` for the encoded key and value of the records of a range, until it returns
+    /// `false`; [`Table::key_of`] and [`Table::value_of`] decode them. The bytes are a copy, and no
+    /// page is held during the call.
     ///
     /// # Errors
     ///
@@ -310,8 +313,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Writes a value as the last operation of the transaction: the write and the commit are one
-    /// log record. If another call follows, it carries out the write first.
+    /// Writes a value as the last call of the transaction: the write and the commit are one log
+    /// record, which saves one. If another call follows, it carries out the write first.
     ///
     /// # Errors
     ///
@@ -329,11 +332,12 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         })
     }
 
-    /// Writes a value if the record does not exist.
+    /// Writes a value if the record does not exist. O(log n).
     ///
     /// # Errors
     ///
-    /// [`Error::Exists`]; those of [`put`](Self::put).
+    /// [`Error::Exists`], after which the transaction remains usable and nothing was written; those
+    /// of [`put`](Self::put).
     pub fn insert<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -363,8 +367,9 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     }
 
     /// Returns the records of a range, in order; `rev` of the iterator reverses the direction. The
-    /// call reads all of them. No other transaction can change them or insert between them until
-    /// this one ends.
+    /// call reads all of them into memory, O(records); [`scan`](Self::scan) does not. At
+    /// [`Level::Serializable`](crate::Level::Serializable), no other transaction can change them or
+    /// insert between them until this one ends.
     ///
     /// # Errors
     ///
@@ -483,7 +488,9 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.scan_raw(tree, as_slices(&range), true, each)
     }
 
-    /// Removes all records of a range. Returns their number.
+    /// Removes all records of a range. Returns their number. O(records), with a lock and a log
+    /// record for each; [`Store::drop_table`](crate::Store::drop_table) empties a large table in
+    /// many transactions.
     ///
     /// # Errors
     ///
@@ -498,7 +505,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.remove_range_raw(tree, as_slices(&range))
     }
 
-    /// Creates a savepoint. Carries out a deferred [last write](Self::put_final) first.
+    /// Creates a savepoint, valid until the transaction ends or is rolled back to an earlier one.
+    /// Carries out a deferred [last write](Self::put_final) first.
     ///
     /// # Errors
     ///
@@ -508,7 +516,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         self.txn.savepoint()
     }
 
-    /// Rolls back to a savepoint.
+    /// Rolls back to a savepoint, which remains valid. Later savepoints do not, and locks that were
+    /// taken since are kept. O(records written since).
     ///
     /// # Errors
     ///
@@ -521,7 +530,8 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
 /// Reads up to a number of records of a range, forwards or backwards.
 type Fetch<'r> = Box<dyn FnMut(Slices<'_>, bool, usize, &mut Batch) -> Result<(), Error> + 'r>;
 
-/// The records of a range. After an error the iterator is at its end.
+/// The records of a range. After an error the iterator is at its end. From a snapshot it reads in
+/// batches, so an error may come after some records.
 pub struct Rows<'r, K: Key, V: Value> {
     table: Table<K, V>,
     range: Bounds,

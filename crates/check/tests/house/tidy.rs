@@ -49,7 +49,10 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("capi", &["machine", "region", "log", "lockmgr", "store"]),
     (
         "latchwork",
-        &["machine", "latch", "region", "derive", "disk", "pool", "lockmgr", "remote", "store"],
+        &[
+            "machine", "latch", "region", "derive", "disk", "pool", "lockmgr", "log", "remote",
+            "store", "tree",
+        ],
     ),
     (
         "check",

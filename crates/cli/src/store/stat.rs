@@ -81,7 +81,7 @@ fn sizes_row(sizes: &Sizes) -> serde_json::Value {
 fn write_sizes(out: &mut dyn Write, sizes: &Sizes) -> std::io::Result<()> {
     writeln!(
         out,
-        "sizes      pages of {} kB, cache to {} MB, log buffer to {} MB, segments to {} MB",
+        "sizes      pages of {} KiB, cache to {} MiB, log buffer to {} MiB, segments to {} MiB",
         sizes.page >> 10,
         sizes.cache >> 20,
         sizes.log_buffer >> 20,
@@ -89,7 +89,7 @@ fn write_sizes(out: &mut dyn Write, sizes: &Sizes) -> std::io::Result<()> {
     )?;
     writeln!(
         out,
-        "           {} thread slots, locks to {} MB",
+        "           {} thread slots, locks to {} MiB",
         output::count(sizes.threads.into()),
         output::count(sizes.locks >> 20),
     )

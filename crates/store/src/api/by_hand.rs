@@ -36,7 +36,9 @@ pub(crate) type Own<M> = Txn<'static, StoreSession<M>, M>;
 ///
 /// The object may be moved between any two calls, also to another thread. It is not retried
 /// automatically: after an error that [is retryable](Error::is_retryable), roll it back, or call
-/// [`restart`](Self::restart) and repeat all of its operations.
+/// [`restart`](Self::restart) and repeat all of its operations. If its process is killed, the next
+/// process that meets its locks rolls it back. An object that is leaked keeps its locks and its
+/// thread slot until the process ends.
 pub struct Transaction<M: ConstMachine = Machine> {
     /// Borrows the session, and is dropped before it. `None` if it could not be restarted.
     txn: Option<Own<M>>,
@@ -391,8 +393,8 @@ impl<M: ConstMachine> Transaction<M> {
         self.options.level
     }
 
-    /// Commits. When this returns, the commit is as durable as the mode says. Returns the position
-    /// of the commit in the log, or `None` if nothing was written.
+    /// Commits, and blocks until the commit is as durable as the mode says; the locks are released
+    /// before. Returns the position of the commit in the log, or `None` if nothing was written.
     ///
     /// # Errors
     ///
@@ -418,10 +420,10 @@ impl<M: ConstMachine> Transaction<M> {
         self.settle(at).map(|()| at)
     }
 
-    /// Commits, and keeps the object usable if the commit fails with an error that [is
-    /// retryable](Error::is_retryable). The transaction was rolled back in that case, and
-    /// [`restart`](Self::restart) begins it again with the same age. After any other result, the
-    /// object can only be dropped.
+    /// Commits and waits as [`commit`](Self::commit) does, and keeps the object usable if the
+    /// commit fails with an error that [is retryable](Error::is_retryable). The transaction was
+    /// rolled back in that case, and [`restart`](Self::restart) begins it again with the same age.
+    /// After any other result, the object can only be dropped.
     ///
     /// # Errors
     ///

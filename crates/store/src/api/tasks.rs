@@ -155,7 +155,8 @@ impl<M: ConstMachine> Store<M> {
     }
 
     /// Runs a transaction as [`write_async`](Self::write_async) does, with a deadline, an isolation
-    /// level, a label or a durability mode. The time starts with its admission.
+    /// level, a label or a durability mode. The time starts with its admission, for which a task
+    /// may wait without a limit.
     ///
     /// # Errors
     ///
@@ -442,7 +443,8 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         }
     }
 
-    /// Returns the records of a range; see [`WriteTxn::range`].
+    /// Returns the records of a range; see [`WriteTxn::range`]. Reads all of them in one step, in
+    /// which no other task of the thread runs.
     ///
     /// # Errors
     ///
@@ -500,7 +502,7 @@ impl<M: ConstMachine> AsyncTransaction<M> {
         self.again(|txn| txn.savepoint()).await
     }
 
-    /// Rolls back to a savepoint; see [`WriteTxn::roll_back_to`].
+    /// Rolls back to a savepoint; see [`WriteTxn::roll_back_to`]. Blocks the thread for that time.
     ///
     /// # Errors
     ///

@@ -302,10 +302,10 @@ pub(super) fn mode_in_words(
     use latchwork_lockmgr::granular::{S, U, X};
     match (range.map(|range| range.kind), mode) {
         (Some(ReadNext), _) => "read range",
-        (Some(WriteNext), _) => "read range to write",
+        (Some(WriteNext), _) => "read range for update",
         (Some(_), _) => "write",
         (None, Some(mode)) if mode == S => "read",
-        (None, Some(mode)) if mode == U => "read to write",
+        (None, Some(mode)) if mode == U => "read for update",
         (None, Some(mode)) if mode == X => "write",
         (None, _) => "other",
     }
