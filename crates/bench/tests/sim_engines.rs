@@ -65,6 +65,20 @@ fn four_threads_for_each_processor_append_almost_as_much_as_one() {
     assert!(part > 0.7, "{part}");
 }
 
+/// Threads that commit again and again share each sync. Without the leader's wait for them they form
+/// two groups, and 8 threads make 0.55 of 8 times the commits of one.
+#[test]
+fn threads_that_commit_again_share_each_sync() {
+    let text = include_str!("../../sim/machines/xeon-24t.toml");
+    let spec = Spec::parse(text).expect("the machine is built in");
+    let rate = |threads| point_on(&spec, "log-durable", "log", threads, 4_000.0).ops_per_s;
+    let one = rate(1);
+    for threads in [2, 8] {
+        let part = rate(threads) / one / threads as f64;
+        assert!(part > 0.85, "{threads} threads: {part}");
+    }
+}
+
 #[test]
 fn a_run_does_not_depend_on_host_addresses() {
     let run = || point("store-tproc-b", "store", 30, 60.0);

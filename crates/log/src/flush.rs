@@ -1,12 +1,13 @@
 //! Flushing: one leader writes and syncs for all threads; the others wait.
 //!
-//! Group commit by a leader and followers, as in Berkeley DB and PostgreSQL, without a timer: the
-//! followers that arrive while a leader syncs form the next group.
+//! Group commit by a leader and followers, as in Berkeley DB and PostgreSQL: the followers that
+//! arrive while a leader syncs form the next group. Before it begins, the next leader waits a moment
+//! for the threads that the last sync released (`gather.rs`).
 //!
 //! | a thread that waits for durability | action |
 //! |---|---|
 //! | finds `flushed` past its record | returns |
-//! | finds `flusher` free | claims it, writes, syncs, releases it, wakes the others |
+//! | finds `flusher` free | claims it, waits for the last group, writes, syncs, releases it, wakes the others |
 //! | finds it claimed | stores the LSN it waits for in its slot, checks again, sleeps |
 //! | wakes from a nap | checks whether the claimant is dead |
 //!
@@ -135,6 +136,9 @@ impl<M: ConstMachine> Session<M> {
 
     pub(crate) fn advance(&self, lsn: Lsn, until: Until) -> Result<(), Error> {
         let shared = self.log.shared()?;
+        if until == Until::Flushed && !self.arrived(shared, lsn, until) {
+            shared.gather.ask();
+        }
         loop {
             if self.arrived(shared, lsn, until) {
                 return Ok(());
@@ -149,6 +153,9 @@ impl<M: ConstMachine> Session<M> {
                     unclaim(&shared.flusher.0, self.me());
                     self.log.wake(shared)?;
                 } else {
+                    if until == Until::Flushed {
+                        shared.gather.wait();
+                    }
                     self.lead_and_wake(shared, until)?;
                 }
             } else {
@@ -237,7 +244,9 @@ impl<M: ConstMachine> Session<M> {
                     segments.file(number)?;
                 }
                 shared.found.syncing.store(end, Relaxed);
+                let begun = M::now(Clock::Monotonic);
                 segments.sync(flushed, end)?;
+                shared.gather.synced(begun, self.log.waiting(end)?);
             }
             point("flush: synced");
             // Release: synchronizes with the Acquire in `arrived`.
@@ -370,6 +379,16 @@ impl<M: ConstMachine> Log<M> {
     /// Returns whether [`Session::tick`] would flush if no other thread is flushing.
     pub fn is_due(&self, period: Duration) -> bool {
         self.shared().is_ok_and(|shared| is_due(shared, period))
+    }
+
+    /// Returns the number of threads that wait until the log is durable up to `end`, or less far.
+    fn waiting(&self, end: u64) -> Result<u64, Error> {
+        let mut count = 0;
+        for slot in self.each_slot() {
+            let waits = self.slot_of(slot)?.waits.load(Relaxed);
+            count += u64::from(waits != 0 && waits & WRITTEN == 0 && waits < end);
+        }
+        Ok(count)
     }
 
     /// Wakes the threads whose records have arrived, and one of the others, which leads next.

@@ -23,6 +23,7 @@ use latchwork_machine::{Level, Machine, Word};
 use latchwork_region::Plain;
 
 use crate::Lsn;
+use crate::gather::Gather;
 use crate::group::{GROUPS, Group};
 use crate::line::Line;
 use crate::turn::Turns;
@@ -71,6 +72,7 @@ pub(crate) struct Shared<M: Machine> {
     pub(crate) prepared: Line<M>,
     /// The time of the last flush, in nanoseconds of the monotonic clock.
     pub(crate) flushed_at: Line<M>,
+    pub(crate) gather: Gather<M>,
     pub(crate) append: Append<M>,
     pub(crate) pins: [Pin<M>; PINS],
     pub(crate) groups: [Group<M>; GROUPS],

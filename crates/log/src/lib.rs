@@ -13,7 +13,7 @@
 //! | `append.rs` | the append: place, copy, publish |
 //! | `flight.rs` | records in flight, and the repair of those of dead and stopped threads |
 //! | `undo_reserve.rs` | the space set aside for rollback, which never fails for lack of space |
-//! | `flush.rs` | leader and followers; [`Mode`] |
+//! | `flush.rs`, `gather.rs` | leader and followers; [`Mode`]; a leader waits for the last group |
 //! | `slots.rs` | the transactions and commits of thread slots, read without a latch |
 //! | `repair.rs` | the log's part of a sweep |
 //! | `restore.rs` | the state of thread slots, restored in a new region |
@@ -55,6 +55,7 @@ mod error;
 mod files;
 mod flight;
 mod flush;
+mod gather;
 mod group;
 mod layout;
 mod line;

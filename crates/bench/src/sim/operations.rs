@@ -101,6 +101,8 @@ pub struct Pages {
 pub struct Appends {
     /// Bytes of a record's payload.
     pub bytes: usize,
+    /// Whether the thread waits until the record is durable.
+    pub durable: bool,
     /// Cycles between two operations.
     pub outside: u64,
 }

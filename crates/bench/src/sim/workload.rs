@@ -269,7 +269,14 @@ pub const ALL: &[Workload] = &[
         title: "a record of 128 bytes appended to a log, none written to its file",
         shape: PLAIN,
         locks: LOGS,
-        engine: Some(Operations::Appends(Appends { bytes: 64, outside: 100 })),
+        engine: Some(Operations::Appends(APPENDS)),
+    },
+    Workload {
+        name: "log-durable",
+        title: "a record of 128 bytes appended to a log and made durable; a sync takes 100 us",
+        shape: PLAIN,
+        locks: &["log"],
+        engine: Some(Operations::Appends(Appends { durable: true, ..APPENDS })),
     },
     Workload {
         name: "store-get",
@@ -305,6 +312,7 @@ pub const ALL: &[Workload] = &[
 const MANAGERS: &[&str] = &["lockmgr", "lockmgr-table"];
 /// Pools of pages.
 const POOLS: &[&str] = &["pool", "pinned", "pinned-isolated"];
+const APPENDS: Appends = Appends { bytes: 64, durable: false, outside: 100 };
 const LOGS: &[&str] = &["log", "log-latched", "log-fetch-add"];
 const STORES: &[&str] = &["store"];
 

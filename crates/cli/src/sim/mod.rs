@@ -60,7 +60,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     load: Load,
 
-    /// Latches, or engines for the workloads lockmgr-.., pool-.., log-append and store-..; the
+    /// Latches, or engines for the workloads lockmgr-.., pool-.., log-.. and store-..; the
     /// first one is the baseline [default: the workload's own; see `sim latches`]
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = latch())]
     latch: Vec<Subject>,
@@ -102,7 +102,7 @@ pub(crate) struct ExplainArgs {
     #[command(flatten)]
     load: Load,
 
-    /// The latch, or for the workloads lockmgr-.., pool-.., log-append and store-.. the engine
+    /// The latch, or for the workloads lockmgr-.., pool-.., log-.. and store-.. the engine
     /// [default: the workload's first]
     #[arg(long, value_name = "NAME", value_parser = latch())]
     latch: Option<Subject>,

@@ -3,16 +3,19 @@
 use std::ffi::OsString;
 use std::path::Path;
 
+use core::time::Duration;
+
 use latchwork_disk::{Calls, Disk, Error, File, Open, Simulated};
-use latchwork_sim::work;
+use latchwork_machine::{Clock, Deadline, Machine};
+use latchwork_sim::{Simulated as Processor, work};
 
 /// Cycles of a system call, and bytes copied per cycle: 25 GB/s at 2.5 GHz.
 const CALL: u64 = 1000;
 const BYTES: u64 = 10;
-/// Cycles of a synchronous write, about 100 microseconds; the thread's core is occupied.
-const SYNC: u64 = 250_000;
+/// The time of a sync, in which the thread sleeps.
+const SYNC: Duration = Duration::from_micros(100);
 
-/// Files in memory. A write is durable when a simulated core has spent the time for it.
+/// Files in memory, whose calls take simulated time.
 #[derive(Debug)]
 pub(super) struct Timed(Simulated);
 
@@ -22,6 +25,15 @@ struct TimedFile(Box<dyn File>);
 impl Timed {
     pub(super) fn new() -> Self {
         Self(Simulated::new())
+    }
+}
+
+fn sync() {
+    work(CALL);
+    // Before the threads start there is no time, and none to wake.
+    if Processor::now(Clock::Monotonic) != 0 {
+        let word = <Processor as Machine>::AtomicU32::default();
+        Processor::wait(&word, 0, Some(Deadline::after::<Processor>(SYNC)));
     }
 }
 
@@ -61,7 +73,7 @@ impl Disk for Timed {
     }
 
     fn sync_folder(&self, folder: &Path) -> Result<(), Error> {
-        work(SYNC);
+        sync();
         self.0.sync_folder(folder)
     }
 
@@ -82,12 +94,12 @@ impl File for TimedFile {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        work(SYNC);
+        sync();
         self.0.sync()
     }
 
     fn sync_in_doubt(&self) -> Result<(), Error> {
-        work(SYNC);
+        sync();
         self.0.sync_in_doubt()
     }
 

@@ -1,5 +1,5 @@
-//! Our log, and two common ways to append that it is compared with. Nothing is written to files in
-//! a run of some milliseconds: the buffer is larger.
+//! Our log, and two common ways to append that it is compared with. Unless records are made durable,
+//! nothing is written to files in a run of some milliseconds: the buffer is larger.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -87,7 +87,8 @@ impl Ours {
             watch.waited(&mut || {
                 done = session.build(&head, &[payload]).and_then(|mut record| {
                     session.reserve(record.bytes() as u64)?;
-                    session.append(&mut record)
+                    let at = session.append(&mut record)?;
+                    if self.appends.durable { session.flush(at).map(|()| at) } else { Ok(at) }
                 });
             });
             done?;
