@@ -94,7 +94,7 @@ fn reads(db: &Postgres, address: &str, bare: &Bare) {
     let tree: i64 = other.runtime.block_on(other.client.query_one(&tree, &[])).unwrap().get(0);
     let same = prepare("SELECT value FROM latchwork_records WHERE tree = $1 AND key = $2");
     let mut same_row = |round: u64| {
-        let key = &(round % 1000).to_be_bytes()[..];
+        let key = &RECORDS.key(&(round % 1000)).unwrap();
         drop(other.runtime.block_on(other.client.query_one(&same, &[&tree, &key])).unwrap());
     };
     let mut one = |round: u64| {
