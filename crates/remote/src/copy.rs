@@ -18,6 +18,7 @@ mod to_server;
 use core::time::Duration;
 use std::time::Instant;
 
+use bytes::{BufMut, BytesMut};
 use latchwork_store::{Error, Raw, ServerFailure, Table, TableInfo};
 
 pub use self::from_server::from_server;
@@ -90,11 +91,27 @@ impl Sum {
     }
 
     pub(crate) fn record(&mut self, key: &[u8], value: &[u8]) {
-        self.records += 1;
-        self.bytes += (key.len() + value.len()) as u64;
+        self.count(key, value);
         self.add_bytes(key);
         self.add_bytes(value);
     }
+
+    /// Counts a record whose bytes are [framed](frame) with others.
+    pub(crate) fn count(&mut self, key: &[u8], value: &[u8]) {
+        self.records += 1;
+        self.bytes += (key.len() + value.len()) as u64;
+    }
+
+    /// Adds records that were [framed](frame) to the checksum, many at once.
+    pub(crate) fn add_framed(&mut self, records: &[u8]) {
+        self.checksum = crc32c::crc32c_append(self.checksum, records);
+    }
+}
+
+/// Appends a part of a record as the checksum counts it: behind its length.
+pub(crate) fn frame(part: &[u8], to: &mut BytesMut) {
+    to.put_u64_le(part.len() as u64);
+    to.put_slice(part);
 }
 
 /// A change of the target: the value of a key, or none.

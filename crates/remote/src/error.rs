@@ -25,8 +25,10 @@ fn of_connection(why: &tokio_postgres::Error) -> ServerError {
         ServerFailure::TooLarge
     } else if begins("authentication error") || text.contains("password") {
         ServerFailure::Credentials
-    } else if begins("invalid configuration") || begins("error performing TLS") {
+    } else if begins("invalid configuration") {
         ServerFailure::Address
+    } else if begins("error performing TLS") {
+        ServerFailure::Tls
     } else if begins("error connecting") || begins("timeout") {
         ServerFailure::Unreachable
     } else {

@@ -25,7 +25,7 @@
 //! |---|---|
 //! | `sql` | the statements and the two tables |
 //! | `link` | a connection: statements in order, and their answers |
-//! | `session`, `pool`, `tls` | connections of threads and tasks |
+//! | `address`, `session`, `pool`, `tls` | connections of threads and tasks |
 //! | `catalog` | types and schema versions of tables |
 //! | `state` | a transaction between two calls: which messages are sent when |
 //! | `calls`, `range`, `rows` | the calls of transactions |
@@ -38,6 +38,7 @@
 
 #![warn(clippy::all)]
 
+mod address;
 mod blocking;
 mod calls;
 mod catalog;
@@ -56,7 +57,6 @@ mod sql;
 mod state;
 mod task_txn;
 mod tasks;
-#[cfg(feature = "tls")]
 mod tls;
 mod write;
 

@@ -2,24 +2,21 @@
 
 use core::fmt;
 use core::ops::Range as Numbers;
-use core::str::FromStr;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use latchwork_store::{
-    Attempts, Error, Key, Sequence, ServerFailure, Table, TableInfo, TxnOptions, Value,
-};
-use tokio_postgres::Config;
+use latchwork_store::{Attempts, Error, Key, Sequence, Table, TableInfo, TxnOptions, Value};
 
+use crate::address::parse;
 use crate::calls::{checked, sequence_over};
 use crate::catalog::Catalog;
-use crate::error::server;
 use crate::pool::Pool;
 use crate::read::ReadTxn;
 use crate::retry::{End, Runs};
 use crate::session::{Driven, Pooled, Target};
+use crate::tls::connector;
 use crate::write::WriteTxn;
 
 /// How a database on a server is opened.
@@ -75,17 +72,15 @@ pub(crate) struct Inner<C: Pooled> {
 
 impl<C: Pooled> Inner<C> {
     pub(crate) fn new(address: &str, options: &PostgresOptions) -> Result<Self, Error> {
-        let mut config = Config::from_str(address).map_err(|why| {
-            let why = std::error::Error::source(&why).map_or(why.to_string(), |s| s.to_string());
-            server(ServerFailure::Address, why)
-        })?;
+        let (mut config, trusted) = parse(address)?;
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(options.connect);
         }
         if config.get_application_name().is_none() {
             config.application_name("latchwork");
         }
-        let target = Target { config, copying: options.copying, trips: Arc::default() };
+        let tls = connector(&config, trusted.as_deref())?;
+        let target = Target { config, tls, copying: options.copying, trips: Arc::default() };
         let pool = Arc::new(Pool::new(target, options.connections));
         Ok(Self { pool, catalog: Arc::default(), claimed: Mutex::default() })
     }

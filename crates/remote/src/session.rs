@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 use latchwork_store::{Error, ServerFailure};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout_at;
-use tokio_postgres::config::SslMode;
-use tokio_postgres::{CancelToken, Client, Config, NoTls};
+use tokio_postgres::{CancelToken, Client, Config};
 
 use crate::error::{of, server};
 use crate::link::Link;
+use crate::tls::Tls;
 
 /// How a handle connects.
 pub(crate) struct Target {
     pub(crate) config: Config,
+    pub(crate) tls: Tls,
     /// Whether a copy that is not finished is accepted.
     pub(crate) copying: bool,
     /// How often the connections of the handle have waited for answers.
@@ -28,6 +29,7 @@ pub(crate) struct Target {
 pub(crate) struct Session {
     link: Link,
     cancel: CancelToken,
+    tls: Tls,
     /// Whether nothing is begun on it, and nothing failed.
     pub(crate) is_clean: bool,
 }
@@ -36,10 +38,10 @@ impl Session {
     /// Connects.
     pub(crate) async fn connect(target: &Target, deadline: Instant) -> Result<Self, Error> {
         let connecting = async {
-            let client = connect(&target.config).await?;
-            let cancel = client.cancel_token();
+            let client = connect(target).await?;
+            let (cancel, tls) = (client.cancel_token(), target.tls.clone());
             let link = Link::new(client, target.trips.clone(), target.copying).await;
-            Ok(Self { link: link.map_err(unreachable)?, cancel, is_clean: true })
+            Ok(Self { link: link.map_err(unreachable)?, cancel, tls, is_clean: true })
         };
         let late = || server(ServerFailure::Unreachable, "no answer in time");
         timeout_at(deadline.into(), connecting).await.unwrap_or_else(|_| Err(late()))
@@ -49,13 +51,14 @@ impl Session {
     /// dropped before its end.
     pub(crate) fn begin(&mut self, deadline: Instant) -> (&Link, Limit<'_>) {
         self.is_clean = false;
-        (&self.link, Limit { cancel: &self.cancel, deadline })
+        (&self.link, Limit { cancel: &self.cancel, tls: &self.tls, deadline })
     }
 }
 
 /// How long work on a connection may take.
 pub(crate) struct Limit<'s> {
     cancel: &'s CancelToken,
+    tls: &'s Tls,
     deadline: Instant,
 }
 
@@ -69,7 +72,7 @@ impl Limit<'_> {
             return done;
         }
         // A server that waits for a lock does not hear that its client is gone.
-        let told = self.cancel.cancel_query(NoTls);
+        let told = self.cancel.cancel_query(self.tls.clone());
         let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
         Err(server(ServerFailure::ConnectionLost, "no answer before the deadline"))
     }
@@ -165,19 +168,8 @@ impl Pooled for Driven {
 
 /// Connects as the address says, with or without TLS, and has a task of this runtime drive the
 /// connection.
-async fn connect(config: &Config) -> Result<Client, Error> {
-    #[cfg(feature = "tls")]
-    if config.get_ssl_mode() != SslMode::Disable {
-        let (client, connection) =
-            config.connect(crate::tls::connector()?).await.map_err(failed)?;
-        tokio::spawn(connection);
-        return Ok(client);
-    }
-    if config.get_ssl_mode() == SslMode::Require {
-        let what = "it wants TLS, and this program is built without the feature `tls`";
-        return Err(server(ServerFailure::Address, what));
-    }
-    let (client, connection) = config.connect(NoTls).await.map_err(failed)?;
+async fn connect(Target { config, tls, .. }: &Target) -> Result<Client, Error> {
+    let (client, connection) = config.connect(tls.clone()).await.map_err(failed)?;
     tokio::spawn(connection);
     Ok(client)
 }

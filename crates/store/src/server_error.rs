@@ -26,6 +26,8 @@ pub enum ServerFailure {
     Address,
     /// The server cannot be reached, is starting, or has no free connection. Retryable.
     Unreachable,
+    /// The server has no TLS, or its certificate is not trusted or is that of another host.
+    Tls,
     /// The user, the password or the certificate is refused, or has expired.
     Credentials,
     /// The user may not do this with the tables.
@@ -82,6 +84,9 @@ impl ServerFailure {
         match self {
             Self::Address => "this is not the address of a database server",
             Self::Unreachable => "the server cannot be reached",
+            Self::Tls => {
+                "no connection with TLS; check the server's certificate, its host and `sslrootcert`"
+            }
             Self::Credentials => "the server refuses the user; check user, password, and expiry",
             Self::Privilege => "the user lacks a privilege; grant it",
             Self::NoDatabase => {

@@ -95,10 +95,11 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
         let words = self.file.page_bytes() as usize / 8;
         let limits = Limits::of(words);
         let mut load = Load { tree: self, words, levels: vec![Open::default()] };
-        let (mut count, mut last) = (0, None);
+        let mut count = 0;
         for record in records {
             let (key, value) = record?;
-            if last.as_ref().is_some_and(|last| *last >= key) {
+            // A page that is begun takes the last record of the one before.
+            if load.levels[0].records.last().is_some_and(|last| last.key >= key) {
                 return Err(Error::OutOfOrder { key }.into());
             }
             if key.len() > limits.key {
@@ -109,7 +110,6 @@ impl<J: Journal, M: ConstMachine> Tree<'_, '_, J, M> {
                 let (length, limit) = (key.len() + value.len(), limits.record);
                 return Err(Error::RecordTooLong { length, limit }.into());
             }
-            last = Some(key.clone());
             let (first, capacity) = (header.to_bits(), value.len());
             load.add(0, Record { key, ghost: false, first, value, capacity })?;
             count += 1;

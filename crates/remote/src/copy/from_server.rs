@@ -123,11 +123,11 @@ impl FromServer<'_, '_> {
         let mut loader = (!is_there).then(|| Loader::start(self.store, table));
         let each = |row: &tokio_postgres::Row| {
             let (key, value) = (bytes(row, 0)?, bytes(row, 1)?);
-            sum.record(key, value);
             let is_written = match &mut loader {
-                Some(load) if load.takes(key, value) => load.add(key, value)?,
+                Some(load) if load.takes(key, value) => load.add(key, value, &mut sum)?,
                 other => {
-                    other.take().map_or(Ok(()), Loader::end)?;
+                    other.take().map_or(Ok(()), |load| load.end(&mut sum))?;
+                    sum.record(key, value);
                     merge.add(key, value, found)?
                 }
             };
@@ -138,7 +138,7 @@ impl FromServer<'_, '_> {
         };
         let streamed = link.stream(scan(&table.name), each).await;
         // An error of the load is the cause of one of the stream.
-        loader.take().map_or(Ok(()), Loader::end)?;
+        loader.take().map_or(Ok(()), |load| load.end(&mut sum))?;
         streamed?;
         merge.end()?;
         // A table that was loaded has no types yet.

@@ -4,45 +4,42 @@ use core::iter::Peekable;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use latchwork_store::{
     Error, Key, KeyError, Mode, Raw, Rows, Store, Table, TableInfo, TxnOptions, Type, Value,
     ValueError,
 };
 
-use super::{Change, PIECE};
+use super::{Change, PIECE, Sum, frame};
 
 /// Loads a table in bulk, in a thread of its own. Its transaction commits what it has got when the
 /// stream ends or fails; a killed process has loaded nothing.
 pub(crate) struct Loader {
     limit: usize,
-    piece: Piece,
-    to: SyncSender<Piece>,
+    /// Records that were not sent yet, and how many.
+    piece: BytesMut,
+    records: usize,
+    to: SyncSender<Bytes>,
     thread: JoinHandle<Result<u64, Error>>,
 }
 
-/// Keys and values one after the other, and the lengths of each pair.
-#[derive(Default)]
-struct Piece {
-    bytes: BytesMut,
-    lengths: Vec<(usize, usize)>,
-}
-
-impl Piece {
-    fn into_rows(self) -> impl Iterator<Item = (Bytes, Bytes)> {
-        let mut bytes = self.bytes.freeze();
-        let row = move |(key, value)| (bytes.split_to(key), bytes.split_to(value));
-        self.lengths.into_iter().map(row)
-    }
+/// The records of a piece.
+fn rows(mut piece: Bytes) -> impl Iterator<Item = (Bytes, Bytes)> {
+    let mut part = move || {
+        let length = piece.try_get_u64_le().ok()?;
+        Some(piece.split_to(length as usize))
+    };
+    core::iter::from_fn(move || Some((part()?, part()?)))
 }
 
 impl Loader {
     pub(crate) fn start(store: &Store, table: &TableInfo) -> Self {
-        let (to, pieces) = sync_channel::<Piece>(4);
+        let (to, pieces) = sync_channel::<Bytes>(4);
         let (store, limit) = (store.clone(), store.load_limit());
         let of: Table<Whole, Whole> = Table::named(&table.name).with_version(table.version);
-        let load = move || store.load_sorted(&of, pieces.into_iter().flat_map(Piece::into_rows));
-        Self { limit, piece: Piece::default(), to, thread: std::thread::spawn(load) }
+        let load = move || store.load_sorted(&of, pieces.into_iter().flat_map(rows));
+        let thread = std::thread::spawn(load);
+        Self { limit, piece: BytesMut::new(), records: 0, to, thread }
     }
 
     /// Whether it can load a record: not a long value, nor what follows it.
@@ -50,28 +47,36 @@ impl Loader {
         key.len() + value.len() <= self.limit
     }
 
-    /// Adds a record; returns whether a piece was sent.
-    pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<bool, Error> {
-        self.piece.bytes.extend_from_slice(key);
-        self.piece.bytes.extend_from_slice(value);
-        self.piece.lengths.push((key.len(), value.len()));
-        if self.piece.bytes.len() < PIECE && self.piece.lengths.len() < STORE_RECORDS {
+    /// Adds a record; returns whether a piece was sent. The sum has the record when its piece is
+    /// sent.
+    pub(crate) fn add(&mut self, key: &[u8], value: &[u8], sum: &mut Sum) -> Result<bool, Error> {
+        sum.count(key, value);
+        frame(key, &mut self.piece);
+        frame(value, &mut self.piece);
+        self.records += 1;
+        if self.piece.len() < PIECE && self.records < STORE_RECORDS {
             return Ok(false);
         }
-        let piece = core::mem::take(&mut self.piece);
         // It fails if the load has failed: its error is that of the end.
         let stopped = |_| Error::Engine("the load has stopped".to_owned());
+        self.records = 0;
+        let piece = self.cut(sum);
         self.to.send(piece).map_err(stopped)?;
         Ok(true)
     }
 
+    fn cut(&mut self, sum: &mut Sum) -> Bytes {
+        sum.add_framed(&self.piece);
+        core::mem::replace(&mut self.piece, BytesMut::with_capacity(PIECE)).freeze()
+    }
+
     /// Waits until all is loaded.
-    pub(crate) fn end(self) -> Result<(), Error> {
-        let Self { piece, to, thread, .. } = self;
-        let _ = to.send(piece);
-        drop(to);
+    pub(crate) fn end(mut self, sum: &mut Sum) -> Result<(), Error> {
+        let piece = self.cut(sum);
+        let _ = self.to.send(piece);
+        drop(self.to);
         let panicked = |_| Err(Error::Engine("the load has panicked".to_owned()));
-        thread.join().unwrap_or_else(panicked).map(drop)
+        self.thread.join().unwrap_or_else(panicked).map(drop)
     }
 }
 

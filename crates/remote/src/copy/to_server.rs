@@ -9,8 +9,8 @@ use latchwork_store::{Error, Raw, ReadTxn, Rows, ServerFailure, Store, TableInfo
 use super::{Change, CopyProgress, CopySummary, PIECE, Record, Sum, Told, differs, far, raw, scan};
 use crate::calls::checked;
 use crate::catalog::{add, all_tables};
-use crate::error::{of, server};
-use crate::link::{Link, Message, params, text};
+use crate::error::{commit_unknown, leaves_commit_unknown, of, server};
+use crate::link::{Answer, Link, Message, params, text};
 use crate::postgres::{Postgres, PostgresOptions};
 use crate::range::Range;
 use crate::rows::{bytes, most_after};
@@ -71,7 +71,9 @@ const BYTES: usize = 8 << 20;
 /// # Errors
 ///
 /// [`Error::TableExists`] if the database has tables already; [`Error::SnapshotTooOld`] if other
-/// programs write much during the copy: call it again, it continues; [`Error::Server`].
+/// programs write much during the copy: call it again, it continues; [`Error::Server`];
+/// [`Error::CommitUnknown`] if the last answer was lost: the copy is complete if the database can
+/// be opened.
 pub fn to_server(store: &Store, address: &str, told: &mut Told<'_>) -> Result<CopySummary, Error> {
     let options = PostgresOptions { connections: 1, copying: true, ..PostgresOptions::default() };
     let target = Postgres::open_with(address, &options)?;
@@ -95,9 +97,17 @@ pub fn to_server(store: &Store, address: &str, told: &mut Told<'_>) -> Result<Co
             copy.verify(table, sum).await?;
         }
         let end = "UPDATE latchwork_tables SET value_type = NULL WHERE tree = 0";
-        link.all(&[text(end)]).await?;
+        ended(link.exchange(&[text(end)]).await)?;
         let Sum { records, bytes, checksum } = all;
         Ok(CopySummary { tables: tables.len() as u64, records, bytes, found, checksum })
+    })
+}
+
+/// Whether the mark is removed, which makes the copy complete.
+fn ended(answers: Vec<Result<Answer, tokio_postgres::Error>>) -> Result<(), Error> {
+    answers.into_iter().try_for_each(|answer| match answer {
+        Err(why) if leaves_commit_unknown(&why) => Err(commit_unknown(of(&why))),
+        other => other.map(drop).map_err(|why| of(&why)),
     })
 }
 

@@ -28,10 +28,10 @@ const BLOBS: Table<(u64, i32), Vec<u8>> = Table::new("blobs");
 const TAGS: Multi<&str, u64> = Multi::new("tags");
 const JOB: Sequence = Sequence::new("job");
 
-type All = Vec<(TableInfo, BTreeMap<Vec<u8>, Vec<u8>>)>;
+pub(crate) type All = Vec<(TableInfo, BTreeMap<Vec<u8>, Vec<u8>>)>;
 
 /// All tables and records.
-fn all(db: &Database) -> All {
+pub(crate) fn all(db: &Database) -> All {
     let infos = db.table_infos().unwrap();
     let rows = |info: TableInfo| {
         let table: Table<Raw, Raw> = Table::named(&info.name);
@@ -42,13 +42,13 @@ fn all(db: &Database) -> All {
 }
 
 /// A folder for a store that does not exist.
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("lwcopy-{}-{name}", std::process::id()));
     let _ = std::fs::remove_dir_all(&path);
     path
 }
 
-fn filled(path: &Path, rows: u64) -> Store {
+pub(crate) fn filled(path: &Path, rows: u64) -> Store {
     let store = Store::open_with(path, &Options::small()).unwrap();
     let mut random = StdRng::seed_from_u64(5);
     for chunk in 0..rows / 500 {

@@ -28,6 +28,8 @@ pub(crate) enum Rule {
     /// Cuts the connection at the message of this number from now on, counted in both directions:
     /// before or behind it.
     Cut(u64, bool),
+    /// Cuts the connection behind a message with these bytes.
+    Behind(&'static [u8]),
     /// Replaces bytes that the server sends.
     Replace(&'static [u8], &'static [u8]),
 }
@@ -69,7 +71,7 @@ impl Proxy {
     }
 
     /// How many messages were seen since.
-    fn seen(&self) -> u64 {
+    pub(crate) fn seen(&self) -> u64 {
         self.seen.load(Relaxed)
     }
 }
@@ -115,8 +117,12 @@ fn pass(
             {
                 message[at..at + by.len()].copy_from_slice(by);
             }
-            let cut = matches!(rule, Rule::Cut(at, _) if at == number);
-            let behind = matches!(rule, Rule::Cut(_, true));
+            let has = |what: &[u8]| message.windows(what.len()).any(|bytes| bytes == what);
+            let (cut, behind) = match rule {
+                Rule::Cut(at, behind) => (at == number, behind),
+                Rule::Behind(what) => (has(what), true),
+                _ => (false, false),
+            };
             let passed = if cut && !behind { Ok(()) } else { to.write_all(&message) };
             if cut || passed.is_err() {
                 let _ = to.shutdown(Shutdown::Both);

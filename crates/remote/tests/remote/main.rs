@@ -4,10 +4,13 @@
 //! It has a harness of its own because the server has to end with it. Arguments that begin with no
 //! dash select tests by a part of their names.
 
+mod bad_input;
 mod calls;
 mod clients;
 mod copies;
 mod cuts;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod histories;
 mod refusals;
 mod server;
@@ -68,6 +71,9 @@ fn main() {
         copies::TESTS,
         tasks::TESTS,
         trials::TESTS,
+        bad_input::TESTS,
+        #[cfg(feature = "tls")]
+        encrypted::TESTS,
     ]
     .concat();
     if args.iter().any(|arg| arg == "--list") {
@@ -80,11 +86,12 @@ fn main() {
         return;
     };
     let words: Vec<_> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    let large = bad_input::LARGE.iter().filter(|(name, _)| words.iter().any(|word| word == name));
     let mut server = Server::create(&bin, "main");
     server.start();
     let mut stage = Stage { server, bin };
     let mut failed = 0;
-    for (name, test) in tests {
+    for (name, test) in tests.into_iter().chain(large.copied()) {
         if !words.is_empty() && !words.iter().any(|word| name.contains(*word)) {
             continue;
         }
