@@ -74,6 +74,15 @@ pub enum Error {
     /// The transaction was rolled back because it had been open for so long that the log would have
     /// exceeded [`Sizes::history`](crate::Sizes::history). Run it again.
     TransactionTooOld,
+    /// Another transaction changed a record that this one had read before its first lock: see
+    /// [`WriteTxn::get`](crate::WriteTxn::get). Run it again.
+    #[non_exhaustive]
+    ReadChanged {
+        /// The table, or the number of its tree if this process has not used it.
+        table: String,
+        /// The key.
+        key: Vec<u8>,
+    },
     /// The log has reached its last position, 4.5 PB after the creation of the store. Reads
     /// continue; writes fail. Dump the tables and load them into a new store.
     LogPositions,
@@ -451,6 +460,7 @@ impl Error {
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => true,
+            Self::ReadChanged { .. } => true,
             Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             Self::Server(_) => true,
@@ -524,6 +534,7 @@ impl Error {
             // An operator who ends a transaction does not want it to run again.
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld | Self::Migrated => true,
+            Self::ReadChanged { .. } => true,
             Self::Aborted { why } => why.is_retryable(),
             Self::Server(why) => why.is_retryable(),
             _ => false,
@@ -628,6 +639,10 @@ impl fmt::Display for Error {
             }
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
+            }
+            Self::ReadChanged { table, key } => {
+                let key = Name(key);
+                write!(f, "key {key} of {table} has changed since it was read: run it again")
             }
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => {
                 f.write_str(self.rolled_back())
