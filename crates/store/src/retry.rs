@@ -156,6 +156,7 @@ struct Begin<'t, E: Engine, M: ConstMachine> {
 
 impl<'t, E: Engine, M: ConstMachine> Begin<'t, E, M> {
     /// Creates the owner of the attempt's locks.
+    #[inline(always)]
     fn owner(&mut self) -> Result<Owner<'t, M>, Error> {
         let (label, age) = (self.options.label, Some(self.since()));
         let options = OwnerOptions { label, age, ..OwnerOptions::default() };

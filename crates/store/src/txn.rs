@@ -103,6 +103,7 @@ pub struct Txn<'t, E: Engine, M: ConstMachine = Native> {
 impl<'t, E: Engine, M: ConstMachine> Txn<'t, E, M> {
     /// Creates a transaction of the thread that has this slot, which must have no other. Its locks
     /// belong to `owner`, of a manager with the modes [`granular`](latchwork_lockmgr::granular).
+    #[inline]
     pub fn new(engine: &'t E, owner: Owner<'t, M>, slot: u16, level: Level) -> Self {
         let chain = UndoChain { slot, ..UndoChain::default() };
         Self {

@@ -263,8 +263,10 @@ fn snapshots_and_transactions_nest() {
             assert_eq!(tx.get(&ROWS, 0)?, Some(10));
             store.read(|inner| {
                 assert_eq!(inner.get(&ROWS, 0)?, Some(10));
+                assert_eq!(store.activity()?.snapshots, 2);
                 // The reads of the outer transaction end while the inner snapshot lives.
                 tx.put(&ROWS, 0, 11)?;
+                assert_eq!(store.activity()?.snapshots, 1);
                 thread::scope(|scope| {
                     scope.spawn(|| (0..200).try_for_each(|n| store.put(&ROWS, 1, n))).join()
                 })

@@ -101,6 +101,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
     ///
     /// [`Error::ReadChanged`], [`Error::Lock`], [`Error::Engine`]. After any error, the transaction
     /// can only be rolled back.
+    #[inline]
     pub(crate) fn settle(
         &mut self,
         early: &EarlyReads<'_, E>,
@@ -114,6 +115,7 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         settled
     }
 
+    #[inline(never)]
     fn settle_on(
         &mut self,
         snapshot: &Snapshot<'_, E>,
