@@ -352,7 +352,7 @@ impl Error {
         }
     }
 
-    /// Formats an error about a lock that was not granted.
+    /// Formats an error about a lock that was not granted, or a read that is not valid any more.
     fn say_of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock { table, key, range, why, holders } => {
@@ -362,6 +362,10 @@ impl Error {
                 let of = Of { table, key, range: range.as_deref() };
                 write!(f, "{of}: {holder}: the thread would wait for itself; ")?;
                 f.write_str("use that transaction, or end it first")
+            }
+            Self::ReadChanged { table, key } => {
+                let key = Name(key);
+                write!(f, "key {key} of {table} has changed since it was read: run it again")
             }
             _ => Ok(()),
         }
@@ -632,17 +636,15 @@ fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Resu
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { .. } | Self::OwnTransaction { .. } => self.say_of_key(f),
+            Self::Lock { .. } | Self::OwnTransaction { .. } | Self::ReadChanged { .. } => {
+                self.say_of_key(f)
+            }
             Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
                 write!(f, "not done by its deadline; the last of {runs} runs: {last}")
             }
             Self::SnapshotTooOld { at } => {
                 write!(f, "the snapshot at {at} needs a version that is gone; begin a new one")
-            }
-            Self::ReadChanged { table, key } => {
-                let key = Name(key);
-                write!(f, "key {key} of {table} has changed since it was read: run it again")
             }
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => {
                 f.write_str(self.rolled_back())

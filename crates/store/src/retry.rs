@@ -3,8 +3,8 @@
 //! The closure may run several times: the transaction is retried when it was aborted to break a
 //! deadlock, when what it had read before its first lock has changed (`txn/early.rs`), or when it
 //! was open for too long. The next attempt has the age of the first, so it is not chosen as victim
-//! forever, and it locks from the beginning. If an attempt could not lock a key to write it, the next attempt reads
-//! that key for update: see `txn/contended.rs`.
+//! forever, and it locks from the beginning. If an attempt could not lock a key to write it, the
+//! next attempt reads that key for update: see `txn/contended.rs`.
 //!
 //! | the closure returns | the transaction | result |
 //! |---|---|---|

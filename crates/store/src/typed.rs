@@ -302,8 +302,9 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Lock`], [`Error::ReadChanged`] and [`Error::TransactionTooOld`], after which the transaction can only be
-    /// rolled back; [`Error::KeyTooLong`], [`Error::Value`]; errors of the [store's parts](Error).
+    /// [`Error::Lock`], [`Error::ReadChanged`] and [`Error::TransactionTooOld`], after which the
+    /// transaction can only be rolled back; [`Error::KeyTooLong`], [`Error::Value`]; errors of the
+    /// [store's parts](Error).
     pub fn get<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
