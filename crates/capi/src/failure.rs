@@ -69,7 +69,7 @@ pub(crate) fn code_of(why: &Error) -> lw_code {
         E::OwnTransaction { .. } => LW_SELF,
         E::Deadline { .. } => LW_DEADLINE,
         E::SnapshotTooOld { .. } | E::TransactionTooOld => LW_TOO_OLD,
-        E::Migrated => LW_CONFLICT,
+        E::Migrated | E::ReadChanged { .. } => LW_CONFLICT,
         E::Aborted { why } => code_of(why),
         E::Panicked => LW_PANIC,
         E::Exists { .. } => LW_EXISTS,

@@ -195,6 +195,19 @@ pub trait Engine: Commits {
     /// See the trait.
     fn remember(&self, slot: u16) -> Result<(u64, u64), Error>;
 
+    /// Takes a snapshot as [`remember`](Self::remember) does, with all commits, durable or not: its
+    /// position is the one before the current [`position`](Self::position). Returns `None` if the
+    /// slot has a snapshot, if the thread is in the closure of another transaction, or if the
+    /// engine has no such snapshots.
+    ///
+    /// # Errors
+    ///
+    /// See the trait.
+    fn remember_newest(&self, slot: u16) -> Result<Option<(u64, u64)>, Error> {
+        let _ = slot;
+        Ok(None)
+    }
+
     /// Ends the slot's snapshot.
     fn forget(&self, slot: u16);
 

@@ -78,6 +78,15 @@ pub enum Error {
     /// The transaction was rolled back because it had been open for so long that the log would have
     /// exceeded [`Sizes::history`](crate::Sizes::history). Run it again.
     TransactionTooOld,
+    /// Another transaction changed a record that this one had read before its first lock: see
+    /// [`WriteTxn::get`](crate::WriteTxn::get). Run it again.
+    #[non_exhaustive]
+    ReadChanged {
+        /// The table, or the number of its tree if this process has not used it.
+        table: String,
+        /// The key.
+        key: Vec<u8>,
+    },
     /// The log has reached its last position, 4.5 PB after the creation of the store. Reads
     /// continue; writes fail. Dump the tables and load them into a new store.
     LogPositions,
@@ -348,7 +357,7 @@ impl Error {
         }
     }
 
-    /// Formats an error about a lock that was not granted.
+    /// Formats an error about a lock that was not granted, or a read that is not valid any more.
     fn say_of_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock { table, key, range, why, holders } => {
@@ -358,6 +367,10 @@ impl Error {
                 let of = Of { table, key, range: range.as_deref() };
                 write!(f, "{of}: {holder}: the thread would wait for itself; ")?;
                 f.write_str("use that transaction, or end it first")
+            }
+            Self::ReadChanged { table, key } => {
+                let key = Name(key);
+                write!(f, "key {key} of {table} has changed since it was read: run it again")
             }
             _ => Ok(()),
         }
@@ -456,6 +469,7 @@ impl Error {
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable(),
             Self::Log(_) | Self::Pool(_) | Self::Tree(_) | Self::Region(_) | Self::Disk(_) => true,
             Self::TransactionTooOld | Self::RowsTaken | Self::Panicked | Self::Migrated => true,
+            Self::ReadChanged { .. } => true,
             Self::Aborted { .. } => true,
             Self::SnapshotTooOld { .. } | Self::Damaged { .. } | Self::Engine(_) => true,
             Self::Server(_) => true,
@@ -533,6 +547,7 @@ impl Error {
             // An operator who ends a transaction does not want it to run again.
             Self::Lock { why, .. } | Self::Locks(why) => why.is_retryable() && !is_killed(why),
             Self::SnapshotTooOld { .. } | Self::TransactionTooOld | Self::Migrated => true,
+            Self::ReadChanged { .. } => true,
             Self::Aborted { why } => why.is_retryable(),
             Self::Server(why) => why.is_retryable(),
             _ => false,
@@ -630,7 +645,9 @@ fn say_of_pages(f: &mut fmt::Formatter<'_>, why: &dyn fmt::Display) -> fmt::Resu
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock { .. } | Self::OwnTransaction { .. } => self.say_of_key(f),
+            Self::Lock { .. } | Self::OwnTransaction { .. } | Self::ReadChanged { .. } => {
+                self.say_of_key(f)
+            }
             Self::Locks(why) => say_of_locks(f, why),
             Self::Deadline { runs, last } => {
                 write!(f, "not done by its deadline; the last of {runs} runs: {last}")

@@ -30,7 +30,6 @@ const NAP: Duration = Duration::from_millis(2);
 /// A session that a thread or an object keeps for its next call.
 pub(crate) struct Kept<M: ConstMachine> {
     pub(crate) worker: StoreSession<M>,
-    pub(crate) reads: Cell<bool>,
     pub(crate) writes: Cell<bool>,
     /// The thread has other sessions, and returns this one after use.
     pub(crate) spare: Cell<bool>,
@@ -48,15 +47,15 @@ pub(crate) struct Scratch {
 
 impl<M: ConstMachine> Kept<M> {
     pub(crate) fn new(worker: StoreSession<M>) -> Self {
-        let (reads, writes, spare) = (Cell::new(false), Cell::new(false), Cell::new(false));
+        let (writes, spare) = (Cell::new(false), Cell::new(false));
         let (trees, scratch) = (RefCell::default(), Cell::default());
-        Self { worker, reads, writes, spare, trees, scratch }
+        Self { worker, writes, spare, trees, scratch }
     }
 
     /// Returns the flag that a snapshot of a call uses the session.
     #[inline]
     pub(crate) fn reading(&self) -> &Cell<bool> {
-        &self.reads
+        &self.worker.reads
     }
 
     /// Returns the flag that a transaction of a call uses the session.

@@ -328,13 +328,13 @@ fn move_some<M: ConstMachine>(
     worker.tables_are_found()?;
     let read = |found: Option<Vec<u8>>| found.map(|bytes| Entry::of(&bytes)).transpose();
     // The end of a migration changes these records, so it waits for this transaction.
-    let mut entry = match read(tx.txn.get_raw_for_update(CATALOG, name)?)? {
+    let mut entry = match read(tx.txn()?.get_raw_for_update(CATALOG, name)?)? {
         Some(entry) if entry.moving => entry,
         // Another call has ended it, in this direction or the other.
         Some(entry) if !is(&entry, to) => return Err(refused(&entry, to)),
         _ => return Ok(Moved::Done),
     };
-    let next = read(tx.txn.get_raw_for_update(CATALOG, &hidden)?)?;
+    let next = read(tx.txn()?.get_raw_for_update(CATALOG, &hidden)?)?;
     let mut next = next.ok_or_else(|| lost(to))?;
     if !is(&next, to) {
         // Another call is abandoning it.
@@ -347,7 +347,7 @@ fn move_some<M: ConstMachine>(
     worker.home.name_table(next.tree, to.name);
     let (mut records, mut bytes) = (Vec::new(), 0);
     let range = (behind.as_ref().map(Vec::as_slice), Bound::Unbounded);
-    tx.txn.scan_raw(source, range, false, &mut |key, value| {
+    tx.txn()?.scan_raw(source, range, false, &mut |key, value| {
         records.push((key.to_vec(), value.to_vec()));
         bytes += key.len() + value.len();
         Ok(records.len() < RECORDS && bytes < BYTES)
@@ -361,15 +361,15 @@ fn move_some<M: ConstMachine>(
             (entry.types, entry.version) = (next.types, next.version);
         }
         entry.moving = false;
-        put_entry(tx.txn, worker, name, &entry)?;
-        put_entry(tx.txn, worker, &hidden, &Entry::new(next.tree, None, 0))?;
+        put_entry(tx.txn()?, worker, name, &entry)?;
+        put_entry(tx.txn()?, worker, &hidden, &Entry::new(next.tree, None, 0))?;
         return Ok(Moved::Done);
     };
     let moved = Moved::Some(records.len() as u64, last.clone());
     for (key, value) in &records {
         let (new_key, new_value) = convert(key, value)?;
-        tx.txn.insert_raw(target, &new_key, &new_value)?;
-        tx.txn.write_raw(source, key, None)?;
+        tx.txn()?.insert_raw(target, &new_key, &new_value)?;
+        tx.txn()?.write_raw(source, key, None)?;
     }
     Ok(moved)
 }

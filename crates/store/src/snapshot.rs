@@ -36,6 +36,24 @@ impl<'e, E: Engine> Snapshot<'e, E> {
         Ok(Self { engine, slot, view: View::new(at, low) })
     }
 
+    /// Takes a snapshot that contains all commits, durable or not; `None` if the slot has another
+    /// one.
+    pub(crate) fn newest(engine: &'e E, slot: u16) -> Result<Option<Self>, Error> {
+        let taken = engine.remember_newest(slot)?;
+        Ok(taken.map(|(at, low)| Self { engine, slot, view: View::new(at, low) }))
+    }
+
+    /// Returns whether the newest version of a record, of any transaction, is the one that this
+    /// snapshot sees. Replaces the contents of `value`.
+    pub(crate) fn is_newest(
+        &self,
+        tree: u32,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        self.view.sees(self.engine.newest(tree, key, value)?.stamp, self.engine)
+    }
+
     /// Moves the snapshot up, so that it contains all commits up to a position, durable or not.
     pub(crate) fn moved_up(mut self, to: u64) -> Self {
         self.view = View::new(self.view.at.max(to), self.view.low);

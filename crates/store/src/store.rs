@@ -20,10 +20,11 @@ use crate::files::session::StoreSession;
 use crate::idle::{AnyHeld, Held, Kept, Lone, Sessions};
 use crate::open::{Folder, Options, Reading, open, open_to_read};
 use crate::opened::Opened;
+use crate::retry::Runs;
 use crate::snapshot::Snapshot;
 use crate::tables::{Catalog, Tables, as_shown, entries, infos, tables};
-use crate::typed::{ReadTxn, WriteTxn};
-use crate::{Attempts, Error, Key, Table, TableInfo, TxnOptions, Value, retry};
+use crate::typed::{ReadTxn, TxnRef, WriteTxn};
+use crate::{Attempts, Error, Key, Table, TableInfo, TxnOptions, Value};
 
 /// A store: tables that any number of threads and processes read and write at the same time.
 ///
@@ -387,9 +388,10 @@ impl<M: ConstMachine> Store<M> {
     /// rolled back.
     ///
     /// The closure may run several times: the transaction is retried when it was aborted to break a
-    /// deadlock, or was rolled back because it had been open for too long
-    /// ([`Error::is_retryable`]). Other calls of the store within the closure are transactions of
-    /// their own. If such a call needs a lock that this transaction holds, it fails at once with
+    /// deadlock, when another transaction changed a record that the closure had read before its
+    /// first write (see [`WriteTxn::get`]), or was rolled back because it had been open for too
+    /// long ([`Error::is_retryable`]). Other calls of the store within the closure are transactions
+    /// of their own. If such a call needs a lock that this transaction holds, it fails at once with
     /// [`Error::OwnTransaction`].
     ///
     /// If a checkpoint is due, this thread makes it first. The deadline does not include the
@@ -470,10 +472,11 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<(), Error> {
         self.write(|tx| {
             let tree = tx.tree(table)?;
-            tx.tables.with_scratch(|scratch| {
+            let (txn, tables) = (tx.inner.txn(None)?, tx.tables);
+            tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
                 table.value_into(&value, &mut scratch.value);
-                tx.txn.write_and_commit(tree, &scratch.key, Some(&scratch.value))
+                txn.write_and_commit(tree, &scratch.key, Some(&scratch.value))
             })
         })
     }
@@ -490,11 +493,12 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<bool, Error> {
         self.write(|tx| {
             let tree = tx.tree(table)?;
-            tx.tables.with_scratch(|scratch| {
+            let (txn, tables) = (tx.inner.txn(None)?, tx.tables);
+            tables.with_scratch(|scratch| {
                 table.key_into(&key, &mut scratch.key)?;
-                let there = tx.txn.get_for_update_into(tree, &scratch.key, &mut scratch.value)?;
+                let there = txn.get_for_update_into(tree, &scratch.key, &mut scratch.value)?;
                 if there {
-                    tx.txn.write_and_commit(tree, &scratch.key, None)?;
+                    txn.write_and_commit(tree, &scratch.key, None)?;
                 }
                 Ok(there)
             })
@@ -514,8 +518,9 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, Error> {
         let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
-            retry::run(worker, worker.locks()?, worker.slot(), options, |txn| {
-                body(&mut WriteTxn { txn, tables })
+            let mut runs = Runs::new(worker, worker.locks()?, worker.slot(), options);
+            Attempts::run(&mut runs, |runs| {
+                body(&mut WriteTxn { inner: TxnRef::Runs(runs), tables })
             })
         };
         self.attempts(options, run, Error::with_end)
@@ -800,7 +805,7 @@ impl<M: ConstMachine> Drop for Busy<M> {
         let kept = unsafe { self.kept.as_ref() };
         (self.flag)(kept).set(false);
         let over = kept.spare.get() || kept.worker.is_given_up();
-        if over && !kept.reads.get() && !kept.writes.get() {
+        if over && !kept.worker.reads.get() && !kept.writes.get() {
             let is_it = |held: &dyn AnyHeld| {
                 held.any().downcast_ref::<Held<M>>().is_some_and(|held| held.kept == self.kept)
             };

@@ -377,26 +377,17 @@ impl<M: ConstMachine> Tables<'_, M> {
         done
     }
 
-    /// Returns the tree of a table; called by transactions that may write. Creates the table if it
-    /// does not exist, and records its types if it has none. Waits as for a lock if another
-    /// transaction is creating it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::TableType`]; those of creating the table.
+    /// Returns the tree of a table that the session has used with these types; called by
+    /// transactions that may write. `None` if they must call [`make_asked`](Self::make_asked)
+    /// first: the session has not, or a migration has begun since the transaction's last call.
     #[inline]
-    pub(crate) fn make<K: Key, V: Value>(
+    pub(crate) fn ready<K: Key, V: Value>(
         &self,
         table: &Table<K, V>,
-        txn: &mut Txn<'_, StoreSession<M>, M>,
-    ) -> Result<u32, Error> {
-        match self.known(table.name(), table.tag())? {
-            Some(Found { tree, settled: true }) => {
-                self.found_for(txn)?;
-                Ok(tree)
-            }
-            _ => self.make_asked(&table.asked(), txn),
-        }
+    ) -> Result<Option<u32>, Error> {
+        let known = self.known(table.name(), table.tag())?;
+        let is_same = self.kept.worker.tables_at.get() == self.kept.trees.borrow().at;
+        Ok(known.filter(|found| found.settled && is_same).map(|found| found.tree))
     }
 
     /// Records when the tables that the transaction uses from here on were looked up.
@@ -411,7 +402,13 @@ impl<M: ConstMachine> Tables<'_, M> {
         Ok(())
     }
 
-    /// Returns the tree of a table, for types that are given at run time; see `make`.
+    /// Returns the tree of a table, for a transaction that may write. Creates the table if it does
+    /// not exist, and records its types if it has none. Waits as for a lock if another transaction
+    /// is creating it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TableType`]; those of creating the table.
     #[cold]
     pub(crate) fn make_asked(
         &self,

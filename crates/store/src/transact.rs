@@ -177,7 +177,8 @@ pub trait ReadOps<'r> {
 }
 
 /// The calls of a transaction that may write, in addition to [`ReadOps`]. Records that it has read
-/// do not change until it ends. See [`WriteTxn`] for the cost of each call in the embedded store.
+/// do not change until it ends, from its first write on; if one has changed before, the transaction
+/// fails and is run again. See [`WriteTxn`] for the cost of each call in the embedded store.
 pub trait WriteOps: ReadOps<'static> {
     /// A point to which the transaction can be rolled back.
     type Savepoint: Copy;

@@ -5,16 +5,19 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::{Bound, Range, RangeBounds};
 
+use latchwork_lockmgr::granular::{U, X};
 use latchwork_machine::{ConstMachine, Shared as Machine};
 use latchwork_tree::{Batch, Header, Row};
 
 use crate::files::session::StoreSession;
 use crate::idle::Scratch;
+use crate::retry::Runs;
 use crate::snapshot::Snapshot;
 use crate::snapshot::{EachRecord, FEW, Slices};
 use crate::table::{after, checked};
 use crate::tables::Tables;
 use crate::txn::Txn;
+use crate::txn::early::Wanted;
 use crate::{Error, Key, Savepoint, StartsWith, Table, Value};
 
 pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
@@ -30,8 +33,16 @@ pub struct ReadTxn<'s, M: ConstMachine = Machine> {
 /// Each call creates the table that it names if the table does not exist, also a call that only
 /// reads. The empty table remains even if the transaction is rolled back.
 pub struct WriteTxn<'x, 's, M: ConstMachine = Machine> {
-    pub(crate) txn: &'x mut Txn<'s, StoreSession<M>, M>,
+    pub(crate) inner: TxnRef<'x, 's, M>,
     pub(crate) tables: Tables<'x, M>,
+}
+
+/// The transaction of a closure.
+pub(crate) enum TxnRef<'x, 's, M: ConstMachine> {
+    /// It locks what it reads.
+    Txn(&'x mut Txn<'s, StoreSession<M>, M>),
+    /// It may not have begun to lock.
+    Runs(&'x mut Runs<'s, StoreSession<M>, M>),
 }
 
 pub(crate) fn bounds<'k, K: Key, V>(
@@ -200,11 +211,69 @@ impl<M: ConstMachine> ReadTxn<'_, M> {
     }
 }
 
+impl<'s, M: ConstMachine> TxnRef<'_, 's, M> {
+    /// Returns the transaction, which requests the lock `first` next; see [`Runs::txn`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Runs::txn`].
+    #[inline]
+    pub(crate) fn txn(
+        &mut self,
+        first: Option<Wanted<'_>>,
+    ) -> Result<&mut Txn<'s, StoreSession<M>, M>, Error> {
+        match self {
+            Self::Txn(txn) => Ok(txn),
+            Self::Runs(runs) => runs.txn(first),
+        }
+    }
+
+    /// Reads a record into `value`; see [`Txn::get_into`].
+    #[inline]
+    pub(crate) fn get_into(
+        &mut self,
+        tree: u32,
+        key: &[u8],
+        value: &mut Vec<u8>,
+    ) -> Result<bool, Error> {
+        match self {
+            Self::Txn(txn) => txn.get_into(tree, key, value),
+            Self::Runs(runs) => runs.get_into(tree, key, value),
+        }
+    }
+}
+
 impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     /// Returns the tree of a table. Creates the table if it does not exist.
     #[inline]
     pub(crate) fn tree<K: Key, V: Value>(&mut self, table: &Table<K, V>) -> Result<u32, Error> {
-        self.tables.make(table, self.txn)
+        match self.tables.ready(table)? {
+            Some(tree) => Ok(tree),
+            None => {
+                let tables = self.tables;
+                tables.make_asked(&table.asked(), self.txn()?)
+            }
+        }
+    }
+
+    /// Returns the position at which the transaction is serialized if it ends without a lock;
+    /// `None` if it has read nothing, or has begun to lock.
+    #[cfg(feature = "internals")]
+    pub fn reads_at(&self) -> Option<u64> {
+        match &self.inner {
+            TxnRef::Runs(runs) => runs.reads_at(),
+            TxnRef::Txn(_) => None,
+        }
+    }
+
+    /// Returns the transaction, which locks from now on what it reads.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Runs::txn`].
+    #[inline]
+    pub(crate) fn txn(&mut self) -> Result<&mut Txn<'s, StoreSession<M>, M>, Error> {
+        self.inner.txn(None)
     }
 
     /// Runs `work` with the tree of a table and the bytes of a key. Creates the table if it does
@@ -214,21 +283,31 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         &mut self,
         table: &Table<K, V>,
         key: K::Of<'_>,
-        work: impl FnOnce(&mut Txn<'s, StoreSession<M>, M>, u32, &mut Scratch) -> Result<R, Error>,
+        work: impl FnOnce(&mut TxnRef<'_, 's, M>, u32, &mut Scratch) -> Result<R, Error>,
     ) -> Result<R, Error> {
         let tree = self.tree(table)?;
         self.tables.with_scratch(|scratch| {
             table.key_into(&key, &mut scratch.key)?;
-            work(self.txn, tree, scratch)
+            work(&mut self.inner, tree, scratch)
         })
     }
 
     /// Reads a value. No other transaction can change it until this one ends. O(log n).
     ///
+    /// In the closure of a serializable [`Store::write`], the first reads of single records take no
+    /// lock and wait for no writer: they return the state at the first of them, without uncommitted
+    /// changes of others. The first other call, usually a write, locks these records. If one of
+    /// them has changed since, that call fails with [`Error::ReadChanged`], and the closure is run
+    /// again, with locks from its first call on. A closure that makes no other call locks nothing.
+    /// To lock a record at once, call [`get_for_update`](Self::get_for_update).
+    ///
+    /// [`Store::write`]: crate::Store::write
+    ///
     /// # Errors
     ///
-    /// [`Error::Lock`] and [`Error::TransactionTooOld`], after which the transaction can only be
-    /// rolled back; [`Error::KeyTooLong`], [`Error::Value`]; errors of the [store's parts](Error).
+    /// [`Error::Lock`], [`Error::ReadChanged`] and [`Error::TransactionTooOld`], after which the
+    /// transaction can only be rolled back; [`Error::KeyTooLong`], [`Error::Value`]; errors of the
+    /// [store's parts](Error).
     pub fn get<K: Key, V: Value>(
         &mut self,
         table: &Table<K, V>,
@@ -272,6 +351,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         with: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, Error> {
         self.with_key(table, key, |txn, tree, Scratch { key, value }| {
+            let txn = txn.txn(Some((tree, key, U)))?;
             let there = txn.get_for_update_into(tree, key, value)?;
             Ok(there.then(|| with(value)))
         })
@@ -290,6 +370,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         key: K::Of<'_>,
     ) -> Result<Option<V::Owned>, Error> {
         self.with_key(table, key, |txn, tree, Scratch { key, value }| {
+            let txn = txn.txn(Some((tree, key, U)))?;
             let there = txn.get_for_update_into(tree, key, value)?;
             there.then(|| table.value_of(value)).transpose()
         })
@@ -309,6 +390,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ) -> Result<(), Error> {
         self.with_key(table, key, |txn, tree, scratch| {
             table.value_into(&value, &mut scratch.value);
+            let txn = txn.txn(Some((tree, &scratch.key, X)))?;
             txn.write_raw(tree, &scratch.key, Some(&scratch.value))
         })
     }
@@ -328,6 +410,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ) -> Result<(), Error> {
         self.with_key(table, key, |txn, tree, scratch| {
             table.value_into(&value, &mut scratch.value);
+            let txn = txn.txn(Some((tree, &scratch.key, X)))?;
             txn.write_last(tree, &scratch.key, Some(&scratch.value))
         })
     }
@@ -344,8 +427,9 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         key: K::Of<'_>,
         value: V::Of<'_>,
     ) -> Result<(), Error> {
-        let tree = self.tree(table)?;
-        self.txn.insert_raw(tree, &table.key(&key)?, &table.value(&value))
+        let (tree, key) = (self.tree(table)?, table.key(&key)?);
+        let txn = self.inner.txn(Some((tree, &key, X)))?;
+        txn.insert_raw(tree, &key, &table.value(&value))
     }
 
     /// Removes a record. Returns whether it existed.
@@ -359,9 +443,10 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
         let (tree, key) = (self.tree(table)?, table.key(&key)?);
-        let there = self.txn.get_for_update_into(tree, &key, &mut Vec::new())?;
+        let txn = self.inner.txn(Some((tree, &key, X)))?;
+        let there = txn.get_for_update_into(tree, &key, &mut Vec::new())?;
         if there {
-            self.txn.write_raw(tree, &key, None)?;
+            txn.write_raw(tree, &key, None)?;
         }
         Ok(there)
     }
@@ -425,7 +510,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         range: &Bounds,
     ) -> Result<Rows<'static, K, V>, Error> {
         let tree = self.tree(table)?;
-        Ok(Rows::of(*table, all_of(self.txn, tree, range)?))
+        Ok(Rows::of(*table, all_of(self.txn()?, tree, range)?))
     }
 
     /// Calls `each` for the bytes of the records of a range, until it returns `false`. Locks the
@@ -441,7 +526,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
         let (range, tree) = (bounds(table, &range)?, self.tree(table)?);
-        self.txn.scan_raw(tree, as_slices(&range), false, each)
+        self.txn()?.scan_raw(tree, as_slices(&range), false, each)
     }
 
     /// Calls `each` as [`scan`](Self::scan) does, from the last record of the range to the first. A
@@ -485,7 +570,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
         each: &mut EachRecord<'_>,
     ) -> Result<(), Error> {
         let (range, tree) = (bounds(table, &range)?, self.tree(table)?);
-        self.txn.scan_raw(tree, as_slices(&range), true, each)
+        self.txn()?.scan_raw(tree, as_slices(&range), true, each)
     }
 
     /// Removes all records of a range. Returns their number. O(records), with a lock and a log
@@ -502,7 +587,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ) -> Result<u64, Error> {
         let range = bounds(table, &range)?;
         let tree = self.tree(table)?;
-        self.txn.remove_range_raw(tree, as_slices(&range))
+        self.txn()?.remove_range_raw(tree, as_slices(&range))
     }
 
     /// Creates a savepoint, valid until the transaction ends or is rolled back to an earlier one.
@@ -513,7 +598,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     /// Those of [`put`](Self::put) after a last write; [`Error::TransactionTooOld`]; errors of the
     /// [store's parts](Error).
     pub fn savepoint(&mut self) -> Result<Savepoint, Error> {
-        self.txn.savepoint()
+        self.txn()?.savepoint()
     }
 
     /// Rolls back to a savepoint, which remains valid. Later savepoints do not, and locks that were
@@ -523,7 +608,7 @@ impl<'s, M: ConstMachine> WriteTxn<'_, 's, M> {
     ///
     /// [`Error::Savepoint`]; errors of the [store's parts](Error).
     pub fn roll_back_to(&mut self, savepoint: Savepoint) -> Result<(), Error> {
-        self.txn.roll_back_to(savepoint)
+        self.txn()?.roll_back_to(savepoint)
     }
 }
 

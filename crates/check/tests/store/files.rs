@@ -84,8 +84,9 @@ fn change(store: &Store<Native>, shape: Shape, random: &mut Random) -> Option<Do
         if rejected {
             return Err(Error::Rejected("on purpose".to_owned()));
         }
-        // The locks are still held: everything it read is before this position.
-        Ok((steps, store.log_end() - 1))
+        // If locks are held, they still are: everything it read is before this position.
+        let at = txn.reads_at().unwrap_or_else(|| store.log_end() - 1);
+        Ok((steps, at))
     });
     match ended {
         Ok(done) => {

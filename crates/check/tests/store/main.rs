@@ -11,6 +11,7 @@ mod dialogue;
 mod dialogue_stages;
 mod differences;
 mod durable;
+mod early;
 mod ends;
 mod faces;
 mod files;

@@ -134,9 +134,10 @@ fn other_errors_are_converted_to_the_callers_type() {
     let mut other = store.begin().unwrap();
     other.put(&ROWS, 0, 5).unwrap();
     let short = TxnOptions { time: Duration::from_millis(5), ..TxnOptions::default() };
-    let told = store.write_with_as(&short, |tx| tx.get(&ROWS, 0).map_err(Some));
+    let told = store.write_with_as(&short, |tx| tx.get_for_update(&ROWS, 0).map_err(Some));
     assert!(matches!(told, Err(Some(Error::Deadline { .. }))), "{told:?}");
-    let told = store.write_with_as(&short, |tx| tx.get(&ROWS, 0).map_err(|_| Mine::Store));
+    let told =
+        store.write_with_as(&short, |tx| tx.get_for_update(&ROWS, 0).map_err(|_| Mine::Store));
     assert_eq!(told, Err(Mine::Store));
 }
 

@@ -112,6 +112,10 @@ fn a_read_locks_its_records_and_no_others() {
         .write(|tx| {
             assert_eq!(tx.get_with(&ROWS, ("a", 5), <[u8]>::len)?, Some(8));
             assert_eq!(tx.get_with(&ROWS, ("a", 6), <[u8]>::len)?, None);
+            // Reads before the first lock are locked by the next other call.
+            assert!(tx.reads_at().is_some());
+            tx.savepoint()?;
+            assert_eq!(tx.reads_at(), None);
             assert!(!may_write(&store, ("a", 5)) && !may_write(&store, ("a", 6)));
             assert!(may_write(&store, ("a", 7)));
             // The scan ends with the first record, but the whole range is locked.

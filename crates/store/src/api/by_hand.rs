@@ -18,7 +18,7 @@ use crate::tables::Tables;
 use crate::txn::Contended;
 use crate::txn::Txn;
 use crate::txn::steps::Step;
-use crate::typed::{Rows, WriteTxn};
+use crate::typed::{Rows, TxnRef, WriteTxn};
 use crate::user::{Entered, User};
 use crate::{Error, Key, Level, Savepoint, Store, Table, TxnOptions, Value};
 
@@ -262,7 +262,7 @@ impl<M: ConstMachine> Transaction<M> {
         let stays = !self.in_steps;
         let (txn, tables) = self.parts()?;
         let _in_closure = tables.kept.worker.user.enter(stays);
-        txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables }))
+        txn.as_a_whole(|txn| work(&mut WriteTxn { inner: TxnRef::Txn(txn), tables }))
     }
 
     /// Runs a closure with the transaction as one step, which must not roll back beyond the
@@ -274,7 +274,9 @@ impl<M: ConstMachine> Transaction<M> {
     ) -> Result<Step<R>, Error> {
         let (txn, tables) = self.parts()?;
         let _in_closure = tables.kept.worker.user.enter(false);
-        txn.step_behind(before, |txn| txn.as_a_whole(|txn| work(&mut WriteTxn { txn, tables })))
+        txn.step_behind(before, |txn| {
+            txn.as_a_whole(|txn| work(&mut WriteTxn { inner: TxnRef::Txn(txn), tables }))
+        })
     }
 
     /// Records that the calling thread runs a closure that has the transaction, until the returned

@@ -2,6 +2,7 @@
 
 use core::ops::{Bound, RangeBounds};
 
+use latchwork_lockmgr::granular::U;
 use latchwork_machine::ConstMachine;
 
 use crate::engine::Engine;
@@ -137,15 +138,16 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         change: impl FnOnce(Option<V::Owned>) -> Option<V::Owned>,
     ) -> Result<Option<V::Owned>, Error> {
         let (tree, key) = (self.tree(table)?, table.key(&key)?);
-        let old = self.txn.get_raw_for_update(tree, &key)?;
+        let txn = self.inner.txn(Some((tree, &key, U)))?;
+        let old = txn.get_raw_for_update(tree, &key)?;
         let was = old.is_some();
         let new = change(old.map(|old| table.value_of(&old)).transpose()?);
         match &new {
             Some(value) => {
                 let value = table.value(&V::lend(value));
-                self.txn.write_raw(tree, &key, Some(&value))?;
+                txn.write_raw(tree, &key, Some(&value))?;
             }
-            None if was => self.txn.write_raw(tree, &key, None)?,
+            None if was => txn.write_raw(tree, &key, None)?,
             None => {}
         }
         Ok(new)
@@ -163,7 +165,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         key: K::Of<'_>,
     ) -> Result<bool, Error> {
         let (tree, key) = (self.tree(table)?, table.key(&key)?);
-        self.txn.get_into(tree, &key, &mut Vec::new())
+        self.inner.get_into(tree, &key, &mut Vec::new())
     }
 
     /// Counts the records of a range. The count does not change until the transaction ends.
@@ -267,7 +269,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     ) -> Result<Option<K::Owned>, Error> {
         let tree = self.tree(table)?;
         // As in `end`.
-        self.txn.savepoint()?;
+        self.txn()?.savepoint()?;
         self.candidate(tree, true)?.map(|key| table.key_of(&key)).transpose()
     }
 
@@ -284,10 +286,11 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         value: V::Of<'_>,
     ) -> Result<bool, Error> {
         let (tree, key) = (self.tree(table)?, table.key(&key)?);
-        let free = self.txn.try_lock(tree, &key)?
-            && !self.txn.get_for_update_into(tree, &key, &mut Vec::new())?;
+        let txn = self.txn()?;
+        let free =
+            txn.try_lock(tree, &key)? && !txn.get_for_update_into(tree, &key, &mut Vec::new())?;
         if free {
-            self.txn.write_last(tree, &key, Some(&table.value(&value)))?;
+            txn.write_last(tree, &key, Some(&table.value(&value)))?;
         }
         Ok(free)
     }
@@ -300,7 +303,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     ) -> Result<Option<Record<K, V>>, Error> {
         let tree = self.tree(table)?;
         // The transaction's own deferred write must be in the tree.
-        self.txn.savepoint()?;
+        self.txn()?.savepoint()?;
         let Some((key, value)) = self.end_raw(tree, back, take != Take::No)? else {
             return Ok(None);
         };
@@ -308,10 +311,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         let record = (table.key_of(&key)?, table.value_of(&value)?);
         match take {
             Take::No => return Ok(Some(record)),
-            Take::Now => self.txn.write_raw(tree, &key, None)?,
-            Take::AsCommit => self.txn.write_last(tree, &key, None)?,
+            Take::Now => self.txn()?.write_raw(tree, &key, None)?,
+            Take::AsCommit => self.txn()?.write_last(tree, &key, None)?,
         }
-        self.txn.note_empty(tree, back, &key);
+        self.txn()?.note_empty(tree, back, &key);
         Ok(Some(record))
     }
 
@@ -319,7 +322,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     /// (`take`), its key is locked first, so that two transactions do not both hold the range.
     fn end_raw(&mut self, tree: u32, back: bool, take: bool) -> Result<Option<Bytes>, Error> {
         if take
-            && !self.txn.locks_ranges()
+            && !self.txn()?.locks_ranges()
             && let Some(record) = self.free_end(tree, back)?
         {
             return Ok(Some(record));
@@ -327,14 +330,14 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
         loop {
             let candidate = self.candidate(tree, back)?;
             if let (Some(key), true) = (&candidate, take)
-                && self.txn.get_raw_for_update(tree, key)?.is_none()
+                && self.txn()?.get_raw_for_update(tree, key)?.is_none()
             {
                 // Another transaction has removed it.
                 continue;
             }
             let upto = candidate.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
             let mut found = None;
-            self.txn.scan_end(tree, upto, back, &mut |key, value| {
+            self.txn()?.scan_end(tree, upto, back, &mut |key, value| {
                 found = Some((key.to_vec(), value.to_vec()));
                 Ok(false)
             })?;
@@ -342,7 +345,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
                 // A record that was added since. With `take`, lock it and read it again: at a level
                 // that locks no ranges, another transaction may have removed it.
                 (Some((key, _)), _) if take && candidate.as_ref() != Some(&key) => {
-                    if let Some(value) = self.txn.get_raw_for_update(tree, &key)? {
+                    if let Some(value) = self.txn()?.get_raw_for_update(tree, &key)? {
                         return Ok(Some((key, value)));
                     }
                 }
@@ -357,16 +360,16 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     /// `None` if others have locked the first few, or if no record exists: the caller waits.
     fn free_end(&mut self, tree: u32, back: bool) -> Result<Option<Bytes>, Error> {
         let worker = &self.tables.kept.worker;
-        let mut batch = worker.spare();
+        let (txn, mut batch) = (self.inner.txn(None)?, worker.spare());
         let (mut found, mut gone) = (None, true);
         while found.is_none() && core::mem::take(&mut gone) {
-            let from = self.txn.behind_empty(tree, back);
+            let from = txn.behind_empty(tree, back);
             worker.scan(tree, from, back, FEW, &mut batch)?;
             for row in batch.iter().filter(|row| !row.ghost) {
-                if !self.txn.try_lock(tree, row.key)? {
+                if !txn.try_lock(tree, row.key)? {
                     continue;
                 }
-                if let Some(value) = self.txn.get_raw_for_update(tree, row.key)? {
+                if let Some(value) = txn.get_raw_for_update(tree, row.key)? {
                     found = Some((row.key.to_vec(), value));
                     break;
                 }
@@ -379,10 +382,10 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     }
 
     /// Returns the first or the last key whose newest version, of any transaction, exists.
-    fn candidate(&self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
+    fn candidate(&mut self, tree: u32, back: bool) -> Result<Option<Vec<u8>>, Error> {
         let worker = &self.tables.kept.worker;
         let (mut batch, mut next, mut limit) = (worker.spare(), None::<Vec<u8>>, FEW);
-        let empty = self.txn.behind_empty(tree, back);
+        let empty = self.txn()?.behind_empty(tree, back);
         let found = loop {
             let from = match (&next, back) {
                 (None, _) => empty,

@@ -159,7 +159,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     ) -> Result<u64, Error> {
         let range = prefixed::<K, (K, V)>(table.name(), &key)?;
         let tree = self.tree(table.table())?;
-        self.txn.remove_range_raw(tree, as_slices(&range))
+        self.txn()?.remove_range_raw(tree, as_slices(&range))
     }
 }
 

@@ -9,8 +9,8 @@ use latchwork_machine::ConstMachine;
 
 use crate::api::tasks::TransactionGuard;
 use crate::idle::Kept;
-use crate::retry::why_again;
-use crate::typed::WriteTxn;
+use crate::retry::{Runs, why_again};
+use crate::typed::{TxnRef, WriteTxn};
 use crate::{Attempts, Error, Store, TxnOptions};
 
 impl<M: ConstMachine> Store<M> {
@@ -82,8 +82,9 @@ impl<M: ConstMachine> Store<M> {
     ) -> Result<Attempts<R>, E> {
         let run = |kept: &Kept<M>, tables| {
             let worker = &kept.worker;
-            Attempts::run_as(worker, worker.locks()?, worker.slot(), options, |txn| {
-                body(&mut WriteTxn { txn, tables })
+            let mut runs = Runs::new(worker, worker.locks()?, worker.slot(), options);
+            Attempts::run_as(&mut runs, |runs| {
+                body(&mut WriteTxn { inner: TxnRef::Runs(runs), tables })
             })
         };
         self.attempts(options, run, |_, unsettled| unsettled.into())

@@ -55,7 +55,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
     ) -> Result<bool, Error> {
         let (mut range, tree) = (bounds(table, &range)?, self.tree(table)?);
         // The transaction's own last write must be in the tree.
-        self.txn.savepoint()?;
+        self.txn()?.savepoint()?;
         let last = self.key_of_number(tree, as_slices(&range), back, most.max(1))?;
         let whole = last.is_none();
         if let Some(last) = last {
@@ -63,7 +63,7 @@ impl<M: ConstMachine> WriteTxn<'_, '_, M> {
             *end = Bound::Included(last);
         }
         let mut stopped = false;
-        self.txn.scan_raw(tree, as_slices(&range), back, &mut |key, value| {
+        self.txn()?.scan_raw(tree, as_slices(&range), back, &mut |key, value| {
             stopped = !each(key, value)?;
             Ok(!stopped)
         })?;

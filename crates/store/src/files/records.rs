@@ -370,7 +370,19 @@ impl<M: ConstMachine> Engine for StoreSession<M> {
         self.home.shared.remember(slot)
     }
 
+    fn remember_newest(&self, slot: u16) -> Result<Option<(u64, u64)>, Error> {
+        // In the closure of another transaction, a read must find out whether that one has locked
+        // the record.
+        if self.reads.get() || self.is_nested() {
+            return Ok(None);
+        }
+        let (visible, low) = self.remember(slot)?;
+        self.reads.set(true);
+        Ok(Some((visible.max(self.position().saturating_sub(1)), low)))
+    }
+
     fn forget(&self, slot: u16) {
         self.home.shared.forget(slot);
+        self.reads.set(false);
     }
 }

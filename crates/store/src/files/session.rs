@@ -84,6 +84,8 @@ pub(crate) struct StoreSession<M: ConstMachine> {
     pub(crate) home: Arc<StoreInner<M>>,
     /// How many migrations had begun when the tables of its transaction were looked up.
     pub(crate) tables_at: Cell<u64>,
+    /// Whether a snapshot uses its slot's line, or may.
+    pub(crate) reads: Cell<bool>,
     /// Which thread uses its transaction.
     pub(crate) user: Arc<User<M>>,
     /// The position of the slot's last commit.
@@ -154,6 +156,7 @@ impl<M: ConstMachine> StoreSession<M> {
             own,
             home,
             tables_at: Cell::new(migrations),
+            reads: Cell::new(false),
             user,
             last_commit: Cell::new(last),
             roots_left: Cell::new(false),

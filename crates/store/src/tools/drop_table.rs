@@ -122,7 +122,7 @@ impl<M: ConstMachine> Store<M> {
         let options = TxnOptions { label: "clear", ..TxnOptions::default() };
         let done = self.write_with(&options, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
-            tx.txn.remove_range_raw(tree, range)
+            tx.txn()?.remove_range_raw(tree, range)
         })?;
         Ok(done.value)
     }

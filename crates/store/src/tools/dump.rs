@@ -187,7 +187,8 @@ impl<M: ConstMachine> Store<M> {
         let options = TxnOptions { mode: Some(Mode::None), label: "load", ..TxnOptions::default() };
         self.write_with(&options, |tx| {
             tx.tables.kept.worker.tables_are_found()?;
-            records.iter().try_for_each(|(key, value)| tx.txn.write_raw(tree, key, Some(value)))
+            let txn = tx.txn()?;
+            records.iter().try_for_each(|(key, value)| txn.write_raw(tree, key, Some(value)))
         })?;
         Ok(())
     }

@@ -47,6 +47,12 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
         self.contended = contended.into();
     }
 
+    /// Records that this transaction changes a record which others change at the same time.
+    #[cold]
+    pub(super) fn contend(&self, tree: u32, key: &[u8]) {
+        note(&mut self.contended.borrow_mut().records, tree, key);
+    }
+
     /// Returns the mode in which a record is locked for reading.
     #[inline]
     pub(super) fn to_read(&self, tree: u32, key: &[u8]) -> Mode {

@@ -197,7 +197,8 @@ impl<E: Engine, M: ConstMachine> Txn<'_, E, M> {
 
     /// Locks a range. From then on every writer checks for the lock.
     fn claim(&mut self, tree: u32, range: Slices<'_>) -> Result<(), Error> {
-        if self.claims.insert(tree) {
+        if let Err(place) = self.claims.binary_search(&tree) {
+            self.claims.insert(place, tree);
             self.engine.claims(tree, true);
         }
         let rest = self.not_held(tree, range).filter(|(from, to)| !is_empty(*from, *to));
