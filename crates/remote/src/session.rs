@@ -39,7 +39,7 @@ impl Session {
     pub(crate) async fn connect(target: &Target, deadline: Instant) -> Result<Self, Error> {
         let connecting = async {
             let client = connect(target).await?;
-            let (cancel, tls) = (client.cancel_token(), target.tls.clone());
+            let (cancel, tls) = (client.cancel_token(), Tls::clone(&target.tls));
             let link = Link::new(client, target.trips.clone(), target.copying).await;
             Ok(Self { link: link.map_err(unreachable)?, cancel, tls, is_clean: true })
         };
@@ -72,7 +72,7 @@ impl Limit<'_> {
             return done;
         }
         // A server that waits for a lock does not hear that its client is gone.
-        let told = self.cancel.cancel_query(self.tls.clone());
+        let told = self.cancel.cancel_query(Tls::clone(self.tls));
         let _ = tokio::time::timeout(Duration::from_secs(1), told).await;
         Err(server(ServerFailure::ConnectionLost, "no answer before the deadline"))
     }
@@ -169,7 +169,7 @@ impl Pooled for Driven {
 /// Connects as the address says, with or without TLS, and has a task of this runtime drive the
 /// connection.
 async fn connect(Target { config, tls, .. }: &Target) -> Result<Client, Error> {
-    let (client, connection) = config.connect(tls.clone()).await.map_err(failed)?;
+    let (client, connection) = config.connect(Tls::clone(tls)).await.map_err(failed)?;
     tokio::spawn(connection);
     Ok(client)
 }
