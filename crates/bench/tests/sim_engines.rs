@@ -65,8 +65,8 @@ fn four_threads_for_each_processor_append_almost_as_much_as_one() {
     assert!(part > 0.7, "{part}");
 }
 
-/// Threads that commit again and again share each sync. Without the leader's wait for them they form
-/// two groups, and 8 threads make 0.55 of 8 times the commits of one.
+/// Threads that commit again and again share each sync. Without the leader's wait for them they
+/// form two groups, and 8 threads make 0.55 of 8 times the commits of one.
 #[test]
 fn threads_that_commit_again_share_each_sync() {
     let text = include_str!("../../sim/machines/xeon-24t.toml");

@@ -1,13 +1,13 @@
 //! Flushing: one leader writes and syncs for all threads; the others wait.
 //!
 //! Group commit by a leader and followers, as in Berkeley DB and PostgreSQL: the followers that
-//! arrive while a leader syncs form the next group. Before it begins, the next leader waits a moment
-//! for the threads that the last sync released (`gather.rs`).
+//! arrive while a leader syncs form the next group. Before it begins, the next leader waits a
+//! moment for the threads that the last sync released (`gather.rs`).
 //!
 //! | a thread that waits for durability | action |
 //! |---|---|
 //! | finds `flushed` past its record | returns |
-//! | finds `flusher` free | claims it, waits for the last group, writes, syncs, releases it, wakes the others |
+//! | finds `flusher` free | claims it, gathers, writes, syncs, releases it, wakes the others |
 //! | finds it claimed | stores the LSN it waits for in its slot, checks again, sleeps |
 //! | wakes from a nap | checks whether the claimant is dead |
 //!

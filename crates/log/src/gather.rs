@@ -1,13 +1,13 @@
 //! Waiting of a leader for the threads that the last sync released.
 //!
 //! Without it, n threads that commit again and again form two groups: those that the last sync
-//! released find the next one begun, without them, and each commit takes two syncs. So a leader waits
-//! until as many threads have asked for durability as the last sync released, or until none has asked
-//! for a quarter of the time that the last sync took, and not longer than that sync. A thread that
-//! commits alone never waits.
+//! released find the next one begun, without them, and each commit takes two syncs. So a leader
+//! waits until as many threads have asked for durability as the last sync released, or until none
+//! has asked for a quarter of the time that the last sync took, and not longer than that sync. A
+//! thread that commits alone never waits.
 //!
-//! If the threads do not come back in time, because they do other work between two commits, the next
-//! [`SKIPPED`] groups are not waited for.
+//! If the threads do not come back in time, because they do other work between two commits, the
+//! next [`SKIPPED`] groups are not waited for.
 //!
 //! All orderings are Relaxed: the words are hints, and a wrong one costs a part of a sync's time.
 
@@ -36,15 +36,20 @@ pub(crate) struct Gather<M: Machine> {
 }
 
 impl<M: Machine> Gather<M> {
-    /// Counts a call that has to wait for durability.
+    /// Counts a call that has to wait for durability, if calls are expected.
     pub(crate) fn ask(&self) {
-        self.asked.fetch_add(1, Relaxed);
+        if self.expected.load(Relaxed) != 0 {
+            self.asked.fetch_add(1, Relaxed);
+        }
     }
 
     /// Waits for the threads that the last sync released.
     pub(crate) fn wait(&self) {
-        let (expected, sync) = (self.expected.load(Relaxed), self.sync.load(Relaxed));
-        let sync = sync.min(LONGEST);
+        let expected = self.expected.load(Relaxed);
+        if expected == 0 {
+            return;
+        }
+        let sync = self.sync.load(Relaxed).min(LONGEST);
         let begun = M::now(Clock::Monotonic);
         let (mut asked, mut last) = (0, begun);
         for _ in 0..YIELDS {
@@ -64,14 +69,17 @@ impl<M: Machine> Gather<M> {
         self.skip.store(SKIPPED, Relaxed);
     }
 
-    /// Records that a sync that began at `begun` has ended, and releases `others` threads beside the
-    /// leader.
+    /// Records that a sync that began at `begun` has ended, and releases `others` threads beside
+    /// the leader.
     pub(crate) fn synced(&self, begun: u64, others: u64) {
         let skip = self.skip.load(Relaxed);
-        self.skip.store(skip.saturating_sub(1), Relaxed);
-        self.sync.store(M::now(Clock::Monotonic).saturating_sub(begun), Relaxed);
         let is_expected = others > 0 && skip == 0;
-        let expected = if is_expected { self.asked.load(Relaxed) + others + 1 } else { 0 };
+        if others > 0 {
+            self.skip.store(skip.saturating_sub(1), Relaxed);
+            self.sync.store(M::now(Clock::Monotonic).saturating_sub(begun), Relaxed);
+        }
+        let asked = self.asked.load(Relaxed);
+        let expected = if is_expected { asked.wrapping_add(others + 1) } else { 0 };
         self.expected.store(expected, Relaxed);
     }
 }

@@ -1,5 +1,5 @@
-//! Our log, and two common ways to append that it is compared with. Unless records are made durable,
-//! nothing is written to files in a run of some milliseconds: the buffer is larger.
+//! Our log, and two common ways to append that it is compared with. Unless records are made
+//! durable, nothing is written to files in a run of some milliseconds: the buffer is larger.
 
 use std::cell::Cell;
 use std::path::Path;
