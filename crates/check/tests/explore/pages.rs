@@ -199,7 +199,7 @@ fn a_reader_that_does_not_validate_is_detected() {
 #[test]
 fn a_lost_write_is_detected() {
     let odd = Odd { loses_one_in: 7, ..PLAIN };
-    found(beside_write_back, odd, 300, &["older", "at last"]);
+    found(beside_write_back, odd, 300, &["older", "stored last"]);
 }
 
 #[test]
