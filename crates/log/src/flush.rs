@@ -246,7 +246,8 @@ impl<M: ConstMachine> Session<M> {
                 shared.found.syncing.store(end, Relaxed);
                 let begun = M::now(Clock::Monotonic);
                 segments.sync(flushed, end)?;
-                shared.gather.synced(begun, self.log.waiting(end)?);
+                // A hint: after a sync that succeeded, no error may follow.
+                shared.gather.synced(begun, self.log.waiting(end).unwrap_or(0));
             }
             point("flush: synced");
             // Release: synchronizes with the Acquire in `arrived`.

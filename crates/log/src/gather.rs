@@ -3,11 +3,11 @@
 //! Without it, n threads that commit again and again form two groups: those that the last sync
 //! released find the next one begun, without them, and each commit takes two syncs. So a leader
 //! waits until as many threads have asked for durability as the last sync released, or until none
-//! has asked for a quarter of the time that the last sync took, and not longer than that sync. A
-//! thread that commits alone never waits.
+//! has asked for a quarter of the time that the last sync took, and not longer than that sync.
 //!
 //! If the threads do not come back in time, because they do other work between two commits, the
-//! next [`SKIPPED`] groups are not waited for.
+//! next [`SKIPPED`] groups are not waited for. A thread that commits alone waits only if the last
+//! sync was for several threads, and so at most once.
 //!
 //! All orderings are Relaxed: the words are hints, and a wrong one costs a part of a sync's time.
 

@@ -11,10 +11,10 @@ use tokio_postgres::config::SslMode;
 
 use crate::error::server;
 
-/// What creates connections with TLS.
+/// Creates connections with TLS.
 #[cfg(feature = "tls")]
 pub(crate) type Tls = tokio_postgres_rustls::MakeRustlsConnect;
-/// What creates no connections with TLS.
+/// Creates connections without TLS.
 #[cfg(not(feature = "tls"))]
 pub(crate) type Tls = tokio_postgres::NoTls;
 
@@ -38,7 +38,8 @@ pub(crate) fn connector(config: &Config, trusted: Option<&Path>) -> Result<Tls, 
             return Err(failed(&"it has none"));
         }
     } else if config.get_ssl_mode() != SslMode::Disable {
-        // Without any, each certificate is refused: a server without TLS is none the worse.
+        // If the system has none, each server's certificate is refused; connections without TLS
+        // work.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     let config = rustls::ClientConfig::builder().with_root_certificates(roots);

@@ -389,10 +389,10 @@ impl<M: ConstMachine> Store<M> {
     ///
     /// The closure may run several times: the transaction is retried when it was aborted to break a
     /// deadlock, when another transaction changed a record that the closure had read before its
-    /// first write (see [`WriteTxn::get`]), or was rolled back because it had been open for too
-    /// long ([`Error::is_retryable`]). Other calls of the store within the closure are transactions
-    /// of their own. If such a call needs a lock that this transaction holds, it fails at once with
-    /// [`Error::OwnTransaction`].
+    /// first write (see [`WriteTxn::get`]), or when it was rolled back because it had been open for
+    /// too long ([`Error::is_retryable`]). Other calls of the store within the closure are
+    /// transactions of their own. If such a call needs a lock that this transaction holds, it fails
+    /// at once with [`Error::OwnTransaction`].
     ///
     /// If a checkpoint is due, this thread makes it first. The deadline does not include the
     /// checkpoint.

@@ -1,9 +1,8 @@
 //! A disk in memory. Its calls take time of the simulated thread.
 
+use core::time::Duration;
 use std::ffi::OsString;
 use std::path::Path;
-
-use core::time::Duration;
 
 use latchwork_disk::{Calls, Disk, Error, File, Open, Simulated};
 use latchwork_machine::{Clock, Deadline, Machine};
@@ -30,7 +29,7 @@ impl Timed {
 
 fn sync() {
     work(CALL);
-    // Before the threads start there is no time, and none to wake.
+    // Before the simulation starts, its clock shows 0, and there is no thread that could sleep.
     if Processor::now(Clock::Monotonic) != 0 {
         let word = <Processor as Machine>::AtomicU32::default();
         Processor::wait(&word, 0, Some(Deadline::after::<Processor>(SYNC)));
